@@ -3,7 +3,7 @@
 # make demo-client  the same flights without Spark: counted by a group, then enriched in transactions, with kills
 # make test   what to run before a push: units, a part of the seeds, ablations and scenarios, one stream of Spark
 # make test-all  everything: all tests, `make crashes`, `make faults`, `make sim-exhaustive`, `make strangers`; hours
-# make crashes  Spark's drivers, workers and brokers struck at every point of a batch, on a standalone cluster too; the demo
+# make crashes  Spark's drivers, workers and brokers killed at every point of a batch, on a standalone cluster too; the demo
 # make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn;
 #             BROKERS=3; ALONE=elections or ALONE=topics: three brokers without logs and clients; ALONE=crowd: fairness
 # make sim-exhaustive  an application of two batches, struck before each of its steps (SEEDS=20); late requests of old clients

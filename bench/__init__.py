@@ -1,1 +1,1 @@
-"""Figures of semel, measured: `make bench`. A table, never a timed test."""
+"""Measures the performance figures of semel (`make bench`); prints tables and is not a test."""

@@ -1,4 +1,4 @@
-"""make bench: every figure of README, measured on this machine in this run. `ARGS="--only produce"` picks some."""
+"""Measure every figure of README on this machine in this run. ARGS="--only produce" selects sections."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def machine() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", default=",".join(SECTIONS), help=f"some of: {', '.join(SECTIONS)}")
-    parser.add_argument("--records", type=int, default=1_000_000, help="records a run (default 1,000,000)")
-    parser.add_argument("--runs", type=int, default=3, help="runs of each rate; the median counts (default 3)")
-    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--records", type=int, default=1_000_000, help="records per run (default 1,000,000)")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each rate; the median is shown (default 3)")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.only.split(",") if name not in SECTIONS]
     if unknown:
-        parser.error(f"no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")
+        parser.error(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}")
 
     console = Console(width=None if Console().is_terminal else 140)
     console.print(machine(), highlight=False)

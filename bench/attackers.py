@@ -1,4 +1,5 @@
-"""The clients of `attacks`, each a process: attackers over raw sockets, and a bystander with one request at a time.
+"""The clients of the section `attacks`, each a process: attackers over raw sockets, and a bystander that sends single
+requests.
 
 python -m bench.attackers attack '{"address": "127.0.0.1:9092", "name": "40 announce 100 MiB"}'
 """
@@ -56,16 +57,16 @@ TOPIC, KEYED = "t", "keyed"
 MIB = 1 << 20
 STORED_MIB = 54
 ELEMENTS = 100_000
-"""Of one request (`request_elements_max`), other arrays of it included."""
+"""The elements of one request (`request_elements_max`), including its other arrays."""
 ATTACK_S = 20.0
-"""The longest time that attackers hold on to what they have."""
+"""The longest time that attackers keep their connections open."""
 ANSWER_S = 300.0
 LARGE_BYTES = 300_000
 INFLATED_BYTES = 30 * MIB
 
 
-class Line:
-    """One raw connection."""
+class RawConnection:
+    """A raw connection to a broker."""
 
     def __init__(self, address: str) -> None:
         host, port = address.rsplit(":", 1)
@@ -74,20 +75,20 @@ class Line:
         self._asked: list[tuple[Message, int]] = []
 
     def send(self, request: Message, version: int | None = None) -> None:
-        """One request."""
+        """Sends one request."""
         version = _version(request, version)
         self._asked.append((request, version))
         self.socket.sendall(frame(request, version))
 
     def receive(self) -> Any:
-        """The answer to the oldest request that has none. Raises ConnectionError, TimeoutError."""
+        """Returns the response to the oldest open request. Raises ConnectionError, TimeoutError."""
         request, version = self._asked.pop(0)
         api = API_OF[type(request)]
         answer = self.receive_frame()
         return api.decode_response(answer, version, response_body_at(api, version, answer))
 
     def receive_frame(self) -> bytes:
-        """The next answer, without its size."""
+        """Returns the next response frame, without its size prefix."""
         (size,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(size)
 
@@ -100,7 +101,7 @@ class Line:
         return bytes(data)
 
     def is_closed(self) -> bool:
-        """Whether the broker has closed it."""
+        """Whether the broker has closed the connection."""
         with suppress(BlockingIOError):
             self.socket.setblocking(False)
             try:
@@ -110,7 +111,7 @@ class Line:
         return False
 
     def close(self) -> None:
-        """At once."""
+        """Closes the connection at once."""
         self.socket.close()
 
 
@@ -123,12 +124,12 @@ def _version(request: Message, version: int | None) -> int:
 
 
 def frame(request: Message, version: int | None = None) -> bytes:
-    """With its size."""
+    """Returns the request frame with its size prefix."""
     return b"".join(encode_request_frame(API_OF[type(request)], _version(request, version), 1, "attacker", request))
 
 
 def produce(topic: str, records: bytes) -> ProduceRequest:
-    """To partition 0."""
+    """A Produce request for partition 0."""
     row = ProduceRequestPartition(index=0, records=records)
     return ProduceRequest(
         acks=-1, timeout_ms=30_000, topic_data=[ProduceRequestTopic(name=topic, partition_data=[row])]
@@ -136,7 +137,7 @@ def produce(topic: str, records: bytes) -> ProduceRequest:
 
 
 def fetch(offset: int, size: int) -> FetchRequest:
-    """Of partition 0, at most `size` bytes."""
+    """A Fetch request for partition 0, of at most `size` bytes."""
     row = FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=size)
     return FetchRequest(
         max_wait_ms=0,
@@ -148,7 +149,7 @@ def fetch(offset: int, size: int) -> FetchRequest:
 
 
 def plain(value: bytes) -> bytes:
-    """A batch of one record."""
+    """Returns a batch of one record."""
     return build_batch([Record(0, 1_700_000_000_000, None, value)])
 
 
@@ -156,9 +157,9 @@ def plain(value: bytes) -> bytes:
 
 
 def unread_fetches(address: str, connections: int) -> None:
-    """Each queues 100 Fetches of 54 MB, reads nothing, and goes after a while."""
+    """Each connection queues 100 Fetches of 54 MB, reads nothing, and closes after a while."""
     queued = frame(fetch(0, STORED_MIB * MIB)) * 100
-    lines = [Line(address) for _ in range(connections)]
+    lines = [RawConnection(address) for _ in range(connections)]
     for line in lines:
         with suppress(OSError):
             line.socket.sendall(queued)
@@ -169,17 +170,17 @@ def unread_fetches(address: str, connections: int) -> None:
 
 
 def announced(size: int, sent: int) -> bytes:
-    """The beginning of a Produce of `size` bytes."""
+    """Returns the first `sent` bytes of a Produce request of `size` bytes."""
     return struct.pack(">ihh", size, 0, 7) + bytes(sent - 4)
 
 
 def partial_frames(address: str, connections: int, sent: int) -> None:
-    """Each announces a Produce of 100 MiB, and stops amid it."""
+    """Each connection announces a Produce of 100 MiB, and stops before its end."""
     beginning = announced(100 * MIB, sent)
     lines = []
     ends_at = time.monotonic() + ATTACK_S
     for _ in range(connections):
-        line = Line(address)
+        line = RawConnection(address)
         line.socket.setblocking(False)
         lines.append((line, memoryview(beginning)))
     while time.monotonic() < ends_at:
@@ -187,28 +188,28 @@ def partial_frames(address: str, connections: int, sent: int) -> None:
         _, writable, _ = select.select([], list(waiting), [], 0.5)
         lines = [(line, _sent_on(line, rest) if line.socket in writable else rest) for line, rest in lines]
         for place, (line, rest) in enumerate(lines):
-            if not len(rest) and line.is_closed():  # it tries again
+            if not len(rest) and line.is_closed():  # reconnect and send again
                 line.close()
-                again = Line(address)
+                again = RawConnection(address)
                 again.socket.setblocking(False)
                 lines[place] = again, memoryview(beginning)
     for line, _ in lines:
         line.close()
 
 
-def _sent_on(line: Line, rest: memoryview) -> memoryview:
+def _sent_on(line: RawConnection, rest: memoryview) -> memoryview:
     try:
         return rest[line.socket.send(rest[:MIB]) :]
     except BlockingIOError:
         return rest
-    except OSError:  # closed by the broker
+    except OSError:  # the broker closed the connection
         return rest[len(rest) :]
 
 
 def large_requests(address: str, make: Callable[[], Message]) -> None:
-    """Two of them at once, on a connection each."""
+    """Sends two large requests at once, one per connection."""
     request = make()
-    lines = [Line(address) for _ in range(2)]
+    lines = [RawConnection(address) for _ in range(2)]
     for line in lines:
         line.send(request, 4 if isinstance(request, CreateTopicsRequest) else None)
     for line in lines:
@@ -217,8 +218,8 @@ def large_requests(address: str, make: Callable[[], Message]) -> None:
 
 
 def pipelined(address: str) -> None:
-    """20,000 Metadata on one connection, whose answers are read."""
-    line = Line(address)
+    """Pipelines 20,000 Metadata requests on one connection and reads the responses."""
+    line = RawConnection(address)
     data = memoryview(frame(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 7) * 20_000)
     answers = 0
     line.socket.setblocking(False)
@@ -236,10 +237,10 @@ def pipelined(address: str) -> None:
 
 
 def inflated(address: str) -> None:
-    """200 batches that inflate to 30 MiB each, to a compacted topic."""
+    """Sends 200 batches that inflate to 30 MiB each, to a compacted topic."""
     batch = build_batch([Record(0, 1_700_000_000_000, b"k", bytes(INFLATED_BYTES))], codec=ZSTD)
     assert len(batch) < 10_000, len(batch)
-    line = Line(address)
+    line = RawConnection(address)
     data = frame(produce(KEYED, batch)) * 20
     for _ in range(10):
         line.socket.sendall(data)
@@ -354,8 +355,8 @@ ATTACKS: dict[str, Callable[[str], None]] = {
 
 
 def prepare(address: str) -> None:
-    """Topics, one with 54 MB in it."""
-    line = Line(address)
+    """Creates the topics, and fills one with 54 MB."""
+    line = RawConnection(address)
     compact = [CreateTopicsRequestConfig(name="cleanup.policy", value="compact")]
     topics = [
         CreateTopicsRequestTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=configs)
@@ -371,14 +372,14 @@ def prepare(address: str) -> None:
 
 
 def bystander(address: str) -> dict[str, float]:
-    """One request at a time until a line comes in; the longest wait for an answer, in seconds."""
+    """Sends one request at a time until a line arrives on standard input. Returns the longest response time."""
     asks: list[Message] = [
         MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]),
         produce(TOPIC, plain(b"small")),
         produce(TOPIC, plain(bytes(LARGE_BYTES))),
         fetch(0, 1),
     ]
-    line = Line(address)
+    line = RawConnection(address)
     longest_s, count = 0.0, 0
     while not select.select([sys.stdin], [], [], 0.01)[0]:
         request = asks[count % len(asks)]
@@ -391,7 +392,7 @@ def bystander(address: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """See the module."""
+    """Runs an attack or the bystander, as the module describes."""
     what, arguments = sys.argv[1], json.loads(sys.argv[2])
     match what:
         case "prepare":

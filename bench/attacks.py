@@ -1,8 +1,8 @@
-"""What clients that ask for too much cost the others: for each attack the longest wait of a bystander, and the broker's
-memory and CPU time.
+"""Measures the effect of abusive clients on others: the longest wait of a bystander, and the broker's memory and CPU
+time.
 
-The broker is a process of its own, the attackers share one, the bystander has one. All is on loopback, bounded in count
-and time, and over when the section is.
+The broker, the bystander and all attackers together are one process each. Everything runs on loopback, with a bound on
+count and time.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from bench.measure import broker, cpu_s, measured_by, rss_mib
 SETTINGS = {"auto.create.topics.enable": "false", "log.cleaner.backoff.ms": "600000"}
 WAIT_S = 2.0
 MEMORY_MIB = 800.0
-"""Memory of requests (512 MiB) and of answers (256 MiB), and some more."""
+"""The memory bounds of requests (512 MiB) and responses (256 MiB), and a margin."""
 SETTLED_S = 1.0
 POLL_S = 0.02
 
 
 def attacks(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Each attack on a fresh broker, and none at all to compare with."""
+    """Runs each attack on a fresh broker, and once no attack for comparison."""
     found = []
     for number, name in enumerate(ATTACKS):
         with broker(directory / str(number), **SETTINGS) as process:
@@ -42,7 +42,7 @@ def attacks(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def attacked(name: str, process: BrokerProcess) -> list[Figure]:
-    """Figures of one attack."""
+    """Returns the figures of one attack."""
     before_mib, before_s = rss_mib(process), cpu_s(process)
     most_mib = before_mib
     with running("bystander", address=process.address) as bystander:
@@ -66,7 +66,7 @@ def attacked(name: str, process: BrokerProcess) -> list[Figure]:
 
 @contextmanager
 def running(what: str, **arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """A process of `bench.attackers`; killed should it still run."""
+    """Runs a process of `bench.attackers`, and kills it at the end if it still runs."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with subprocess.Popen(
         [sys.executable, "-m", "bench.attackers", what, json.dumps(arguments)],

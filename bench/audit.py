@@ -1,4 +1,4 @@
-"""The audit of a data directory: how many megabytes a second, of great batches and of one-record transactions."""
+"""Measures the audit of a data directory in megabytes per second: large batches, and one-record transactions."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MB_S = 200
 PARTITIONS = 4
 SEGMENT_BYTES = 256 << 20
 BATCH_RECORDS = 150
-"""Of 100 bytes: the 16 KiB that a client's batch has by default."""
+"""Records of 100 bytes in one batch: the default batch size of a client, 16 KiB."""
 TRANSACTIONS_BYTES = 64 << 20
 
 
 def audit(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Both on Spark with as many tasks at a time as there are cores; its start is not counted."""
+    """Measures both on Spark, with one task per core; the start of Spark is excluded."""
     plain, small = directory / "plain", directory / "transactions"
     for number in range(PARTITIONS):
         _write(plain / f"bench-{number}", _batch_copies(SEGMENT_BYTES))
         _write(small / f"bench-{number}", _transactions(TRANSACTIONS_BYTES // PARTITIONS))
-    with multiprocessing.get_context("spawn").Pool(1) as pool:  # Spark goes with its process
+    with multiprocessing.get_context("spawn").Pool(1) as pool:  # Spark ends with its process
         rates = pool.apply(_rates, ([plain, small], runs))
     names = ("audit, batches of 150 records", "audit, one-record transactions with their markers")
     aims = (MB_S, None)
@@ -43,7 +43,7 @@ def _rates(directories: list[Path], runs: int) -> list[float]:
 
     found = []
     with session("bench") as spark:
-        job.audit(spark, directories[1])  # the workers are there now
+        job.audit(spark, directories[1])  # starts the workers
         for directory in directories:
             audits = [job.audit(spark, directory) for _ in range(runs)]
             assert all(each.is_sound for each in audits)
@@ -58,7 +58,7 @@ def _write(partition: Path, data: bytes) -> None:
 
 
 def _batch_copies(size: int) -> bytes:
-    """One batch without a producer again and again; only its offset, which no CRC covers, differs."""
+    """Copies one batch without a producer; only the offset differs, which the CRC does not cover."""
     values = np.random.default_rng(1).bytes(100 * BATCH_RECORDS)
     records = [Record(n, 1, None, values[100 * n : 100 * (n + 1)]) for n in range(BATCH_RECORDS)]
     one = np.frombuffer(build_batch(records), np.uint8)

@@ -1,6 +1,6 @@
-"""The measured work of one client, in a process of its own: `python -m bench.clients WORK {json}` prints one JSON line.
+"""The measured work of one client in its own process: `python -m bench.clients WORK {json}` prints one JSON line.
 
-Every worker warms up first (connection, metadata, producer id), then times only the work that its name says.
+Every worker warms up first (connection, metadata, producer id), then measures only the named work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def rate(count: int, seconds: float) -> dict[str, float]:
 
 
 def librdkafka_produce(address: str | None, records: int, partitions: int = 1, topic: str = TOPIC) -> dict[str, float]:
-    """Idempotent produce through confluent-kafka; without an address against librdkafka's own mock broker."""
+    """Produces idempotently with confluent-kafka; without an address, to librdkafka's own mock broker."""
     from confluent_kafka import Producer
 
     where = {"test.mock.num.brokers": 1} if address is None else {"bootstrap.servers": address}
@@ -58,7 +58,7 @@ def librdkafka_produce(address: str | None, records: int, partitions: int = 1, t
 def librdkafka_consume(
     address: str, records: int, topic: str = TOPIC, isolation: str = "read_uncommitted"
 ) -> dict[str, float]:
-    """Reads from the first offset through confluent-kafka, 10,000 messages a call."""
+    """Reads from the first offset with confluent-kafka, 10,000 messages per call."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(
@@ -77,7 +77,7 @@ def librdkafka_consume(
     consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
     count, started = 0, time.perf_counter()
     while count < records:
-        got = consumer.consume(min(10_000, records - count), 5.0)  # for more it would wait to the end of its patience
+        got = consumer.consume(min(10_000, records - count), 5.0)  # a larger count would wait for the timeout
         if not got:
             raise SystemExit(f"only {count} of {records} records came")
         count += len(got)
@@ -87,7 +87,7 @@ def librdkafka_consume(
 
 
 def librdkafka_round_trip(address: str, times: int) -> dict[str, float]:
-    """One record produced, then waited for by a consumer; the next one only then. Milliseconds."""
+    """Produces one record and waits until a consumer has it, then the next. Returns milliseconds."""
     from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
     producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 0})
@@ -146,7 +146,7 @@ async def _asyncio_consume(module: str, address: str, records: int, topic: str, 
     await consumer.start()
     count, started, before = 0, time.perf_counter(), time.process_time()
     while count < records:
-        got = await consumer.getmany(timeout_ms=30_000)  # it may have much to skip
+        got = await consumer.getmany(timeout_ms=30_000)  # the consumer may skip many aborted records
         if not got:
             raise SystemExit(f"only {count} of {records} records came")
         count += sum(map(len, got.values()))
@@ -157,19 +157,19 @@ async def _asyncio_consume(module: str, address: str, records: int, topic: str, 
 
 
 def asyncio_produce(module: str, address: str, records: int, partitions: int = 1) -> dict[str, float]:
-    """`await producer.send(...)` in a loop, then `flush`, for a module that has aiokafka's names."""
+    """Calls `await producer.send(...)` in a loop, then `flush`, in a module with aiokafka's names."""
     return asyncio.run(_asyncio_produce(module, address, records, partitions))
 
 
 def asyncio_consume(
     module: str, address: str, records: int, topic: str = TOPIC, isolation: str = "read_uncommitted"
 ) -> dict[str, float]:
-    """`getmany` in a loop from the first offset, for a module that has aiokafka's names."""
+    """Calls `getmany` in a loop from the first offset, in a module with aiokafka's names."""
     return asyncio.run(_asyncio_consume(module, address, records, topic, isolation))
 
 
 def librdkafka_transactions(address: str | None, transactions: int, records: int) -> dict[str, float]:
-    """Transactions of `records` records over four partitions (one, for one record), through confluent-kafka."""
+    """Runs transactions of `records` records over four partitions (one, for one record) with confluent-kafka."""
     from confluent_kafka import Producer
 
     where = {"test.mock.num.brokers": 1} if address is None else {"bootstrap.servers": address}
@@ -204,7 +204,7 @@ async def _asyncio_transactions(module: str, address: str, transactions: int) ->
 
 
 def asyncio_transactions(module: str, address: str, transactions: int) -> dict[str, float]:
-    """One-record transactions, one after the other, for a module that has aiokafka's names."""
+    """Runs one-record transactions one after the other, in a module with aiokafka's names."""
     return asyncio.run(_asyncio_transactions(module, address, transactions))
 
 
@@ -228,12 +228,14 @@ async def _crowd(address: str, producers: int, transactions: int) -> dict[str, f
 
 
 def crowd(address: str, producers: int, transactions: int) -> dict[str, float]:
-    """Many transactional producers of our client at once; latency of a whole transaction in milliseconds."""
+    """Runs many transactional producers of semel's client at once; returns the latency of whole transactions in
+    milliseconds.
+    """
     return asyncio.run(_crowd(address, producers, transactions))
 
 
 def probe(address: str, topic: str, seconds: float, every_s: float) -> dict[str, float]:
-    """A record every now and then, each sent at once: for how long none was acknowledged, and how long each took."""
+    """Sends a record every `every_s` seconds; returns the longest time without an acknowledgement, and latencies."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 0})

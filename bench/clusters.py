@@ -1,4 +1,4 @@
-"""What several brokers cost, and how long nobody leads: the figures about clusters."""
+"""Measures clusters: the cost of replication, the time without a leader, and the cost of idle partitions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SETTLE_S = 5
 LEADERS = 1_000
 LEADERS_S = 5
 PROBE_S = 0.02
-"""Between two records of a probe, whose acknowledgements show when there was a leader."""
+"""The interval of a probe's records; their acknowledgements show when a leader was available."""
 
 
 def replicated(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Idempotent produce with three replicas, acks=all and two of them in sync at least, beside a single broker's."""
+    """Measures idempotent produce with three replicas, acks=all, at least two in sync, and on a single broker."""
     some = min(records, 500_000)
     alone, together = [], []
     for run in range(runs):
@@ -48,8 +48,9 @@ def replicated(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def failover(directory: Path, records: int, runs: int) -> list[Figure]:
-    """A leader is killed under load, with the default session timeout and a short one; then a broker is restarted in
-    good order."""
+    """Measures a killed leader under load, with the default and a short session timeout, and a clean restart of a
+    leader.
+    """
     figures = []
     for lease_ms in LEASES_MS:
         gaps = []
@@ -80,9 +81,9 @@ def failover(directory: Path, records: int, runs: int) -> list[Figure]:
     return figures
 
 
-def probe(cluster: Three, strike: Callable[[], object], after_s: float) -> dict[str, float]:
-    """One record every `PROBE_S`, and a blow amid them; what a producer felt of it."""
-    timer = threading.Timer(3, strike)
+def probe(cluster: Three, disturb: Callable[[], object], after_s: float) -> dict[str, float]:
+    """Sends one record every `PROBE_S` and calls `disturb` meanwhile; returns the effect on the producer."""
+    timer = threading.Timer(3, disturb)
     timer.start()
     found = work("probe", address=cluster.addresses, topic="probe", seconds=3 + after_s, every_s=PROBE_S)
     timer.join()
@@ -90,10 +91,10 @@ def probe(cluster: Three, strike: Callable[[], object], after_s: float) -> dict[
 
 
 def idle(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Many replicated partitions to which nothing happens."""
+    """Measures brokers with many idle replicated partitions."""
     with three(directory) as cluster:
         cluster.create("idle", [[1 + i % 3, 1 + (i + 1) % 3, 1 + (i + 2) % 3] for i in range(IDLE_PARTITIONS)])
-        time.sleep(SETTLE_S)  # what creating them has left to do
+        time.sleep(SETTLE_S)  # work that the creation of the topics leaves
         before = {node_id: cpu_s(process) for node_id, process in cluster.brokers.items()}
         time.sleep(IDLE_S)
         shares = [(cpu_s(process) - before[node_id]) / IDLE_S for node_id, process in cluster.brokers.items()]
@@ -111,7 +112,7 @@ def idle(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def many_leaders(directory: Path, records: int, runs: int) -> list[Figure]:
-    """A broker that leads very many partitions is killed."""
+    """Measures the failover of a broker that leads many partitions."""
     lease_s = 2.0
     with three(directory, **{"broker.session.timeout.ms": str(int(lease_s * 1000))}) as cluster:
         cluster.create("many", [[2, 1 + i % 2 * 2, 3 - i % 2 * 2] for i in range(LEADERS)])

@@ -1,4 +1,4 @@
-"""Cost that must not grow: with the length of the log, the number of partitions, the number of connections."""
+"""Measures costs that must not grow: with the log's length, the number of partitions, the number of connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _grown(what: str, costs: list[float]) -> Figure:
 
 
 def log_length(directory: Path, records: int, runs: int) -> list[Figure]:
-    """The same produce and read again and again, on a log that is longer each time."""
+    """Repeats the same produce on a log that grows each time."""
     figures, costs = [], []
     with broker(directory, **{"log.segment.bytes": str(64 << 20)}) as process:
         for step in range(1, 7):
@@ -36,10 +36,10 @@ def log_length(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def partitions(directory: Path, records: int, runs: int) -> list[Figure]:
-    """One million records spread over 1, 10, 100 and 1,000 partitions.
+    """Spreads one million records over 1, 10, 100 and 1,000 partitions.
 
-    The client fills smaller batches the more partitions there are, and a broker's work is per batch: both costs are
-    shown, and growth is judged by the cost of a batch from the second row on (a batch of the first is 50 times larger).
+    With more partitions the client fills smaller batches, and the broker's work is per batch. Both costs are shown.
+    Growth is judged by the cost per batch from the second row on, because a batch of the first row is 50 times larger.
     """
     figures, costs = [], []
     for count in (1, 10, 100, 1000):
@@ -60,19 +60,21 @@ def partitions(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def count_batches(data_dir: Path) -> int:
-    """Batches stored in the benchmark's topic."""
+    """Counts the stored batches of the benchmark's topic."""
     return sum(1 for log in data_dir.glob("bench-*/*.log") for _ in iterate(log.read_bytes()))
 
 
 def connections(directory: Path, records: int, runs: int) -> list[Figure]:
-    """One producer beside 0, 500 and 5,000 connections that only stay open."""
+    """Measures one producer beside 0, 500 and 5,000 idle connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 12_000), hard))
     figures, costs = [], []
     for count in (0, 500, 5000):
-        with broker(directory / str(count), "os") as process:  # a disk that has much to write costs more than they do
+        with broker(directory / str(count), "os") as process:  # a busy disk costs more than the connections
             idle = [socket.create_connection(("127.0.0.1", process.port), 5) for _ in range(count)]
-            work("librdkafka_produce", address=process.address, records=1000)  # codecs, topic, the last accepts
+            work(
+                "librdkafka_produce", address=process.address, records=1000
+            )  # warms up codecs and topic, and finishes the accepts
             taken, rates = [], []
             for _ in range(runs):
                 before = cpu_s(process)

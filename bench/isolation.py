@@ -1,4 +1,4 @@
-"""What read_committed costs beside read_uncommitted, by how many transactions were aborted and how long they are."""
+"""Measures read_committed against read_uncommitted, by the share of aborted transactions and their length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEVELS = ("read_uncommitted", "read_committed")
 
 
 def mixes(records: int) -> dict[str, Mix]:
-    """By what the table calls them."""
+    """Returns the mixes by their names in the table."""
     return {
         "nothing aborted": Mix("plain", records // 100, 100, 0),
         "a tenth aborted, 100 records each": Mix("tenth", records // 100, 100, 10),
@@ -22,7 +22,7 @@ def mixes(records: int) -> dict[str, Mix]:
 
 
 def read_committed(directory: Path, records: int, runs: int) -> list[Figure]:
-    """The same partitions read from end to end at both levels: CPU of the broker, wall clock of two clients."""
+    """Reads the same partitions completely at both levels: CPU of the broker, wall clock of two clients."""
     found: list[Figure] = []
     chosen = mixes(records)
     prepare(directory, mixed(*chosen.values()))
@@ -31,7 +31,7 @@ def read_committed(directory: Path, records: int, runs: int) -> list[Figure]:
             for client in ("librdkafka", "semel"):
                 costs, took, spent = (dict.fromkeys(LEVELS, 0.0) for _ in range(3))
                 for _ in range(runs):
-                    for level in LEVELS:  # in turns, so that what else the machine does hits both alike
+                    for level in LEVELS:  # alternating, so that other load affects both alike
                         before = cpu_s(process)
                         done = read(client, process.address, mix, level)
                         took[level] += done["seconds"]
@@ -46,7 +46,7 @@ def read_committed(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def read(client: str, address: str, mix: Mix, level: str) -> dict[str, float]:
-    """What a client takes from end to end."""
+    """Reads a partition completely with one client; returns its times."""
     asked = {"address": address, "records": mix.visible(level), "topic": mix.topic, "isolation": level}
     if client == "librdkafka":
         return work("librdkafka_consume", **asked)

@@ -1,8 +1,8 @@
-"""EDGE: what the log costs, without a broker: append, sync, read, recovery. Prints a table.
+"""EDGE: measures the log without a broker: append, sync, read, recovery. Prints a table.
 
     python bench/log_bench.py [--directory D] [--gib 1.0]
 
-Needs a little more than the given size of free disk in the directory (default: a temporary one).
+The directory (default: a temporary one) needs slightly more free space than the given size.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def fill(disk: OsDisk, path: str, size: int, batch: bytes) -> Log:
         for n in range(size // len(batch)):
             log.append(batch, header=header, leader_epoch=0, now_ms=0)
             if n % 64 == 0:
-                await asyncio.sleep(0)  # lets the background sync take its turn, as a broker does
+                await asyncio.sleep(0)  # lets the background sync run, as in a broker
         await asyncio.sleep(0.05)
 
     asyncio.run(run())

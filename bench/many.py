@@ -1,4 +1,4 @@
-"""Many transactional ids and many aborted transactions: what a start, a fetch and the other partitions pay for them."""
+"""Measures many transactional ids and many aborted transactions: their effect on start, fetch and other partitions."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ FETCH_BYTES = 64 << 10
 M = TypeVar("M", bound=Message)
 
 
-class Asker:
-    """A connection on which one request at a time is asked and answered."""
+class RawClient:
+    """A raw client that sends one request at a time."""
 
     def __init__(self, process: BrokerProcess) -> None:
         self._socket = socket.create_connection(("127.0.0.1", process.port), 120)
 
-    def ask(self, key: int, version: int, request: Message, answer: type[M]) -> M:
+    def request(self, key: int, version: int, request: Message, answer: type[M]) -> M:
         api = APIS[key]
         self._socket.sendall(b"".join(encode_request_frame(api, version, 1, "bench", request)))
         frame = self._take(int.from_bytes(self._take(4), "big"))
@@ -59,11 +59,11 @@ class Asker:
             isolation_level=isolation,
             topics=[FetchRequestTopic(topic=topic, partitions=[wanted])],
         )
-        return self.ask(1, 11, request, FetchResponse)
+        return self.request(1, 11, request, FetchResponse)
 
 
 def many_ids(directory: Path, records: int, runs: int) -> list[Figure]:
-    """100,000 transactional ids with some 680,000 records: from starting the process to an InitProducerId answered."""
+    """Measures a start with 100,000 transactional ids and about 680,000 records, up to an answered InitProducerId."""
     prepare(directory / "ids", transactional_ids(IDS))
     prepare(directory / "producers", idle_producers(IDS))
     figures = []
@@ -76,7 +76,7 @@ def many_ids(directory: Path, records: int, runs: int) -> list[Figure]:
         for run in range(runs + 1):
             began = time.perf_counter()
             _init(process.start(timeout_s=120), name_of(run))
-            if run:  # before the first one nobody was killed
+            if run:  # the first run needs no restart
                 taken.append(time.perf_counter() - began)
                 spent.append(cpu_s(process))
             memory = rss_mib(process)
@@ -101,14 +101,17 @@ def many_ids(directory: Path, records: int, runs: int) -> list[Figure]:
 
 def _init(process: BrokerProcess, transactional_id: str) -> None:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-    answer = Asker(process).ask(22, 4, request, InitProducerIdResponse)
+    answer = RawClient(process).request(22, 4, request, InitProducerIdResponse)
     assert answer.error_code == 0, answer
-    assert answer.producer_epoch > 0, "this id was to have a past"
+    assert answer.producer_epoch > 0, "this id should have earlier transactions"
 
 
 def many_aborted(directory: Path, records: int, runs: int) -> list[Figure]:
-    """A partition with as many aborted one-record transactions as --records says, one open at its end: its own readers,
-    those of other partitions, and a start. Other partitions are compared with a broker that has none of it."""
+    """Measures a partition with --records aborted one-record transactions and one open transaction at its end.
+
+    The figures are its readers, the readers of other partitions, and a start. Other partitions are compared with a
+    broker without aborted transactions.
+    """
     mix = Mix("aborted", records, 1, 1)
     prepare(directory / "with", mixed(mix, leave_open=True))
     process = BrokerProcess(directory / "with", durability="fsync", **{"num.partitions": "1"}).start(timeout_s=120)
@@ -140,9 +143,9 @@ def many_aborted(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def _fetches(process: BrokerProcess, mix: Mix) -> list[Figure]:
-    """Fetches of 64 KiB, each of about 260 transactions, by a reader who goes on, and by one who jumps about."""
+    """Measures fetches of 64 KiB, each over about 260 transactions: a sequential reader, and random offsets."""
     end = 2 * mix.transactions
-    asker, random = Asker(process), Random(5)
+    client, random = RawClient(process), Random(5)
     places = {
         "in the middle": lambda: random.randrange(end * 4 // 10, end * 6 // 10),
         "at the end": lambda: random.randrange(end - 20, end),
@@ -154,7 +157,7 @@ def _fetches(process: BrokerProcess, mix: Mix) -> list[Figure]:
             for isolation in costs:
                 before = cpu_s(process)
                 for _ in range(FETCHES):
-                    asker.fetch(mix.topic, place(), isolation)
+                    client.fetch(mix.topic, place(), isolation)
                 costs[isolation] += cpu_s(process) - before
         cost_us, ratio = costs[1] / 5 / FETCHES * 1e6, costs[1] / costs[0]
         shown = f"{cost_us:.0f} us CPU, {ratio:.2f}x of read_uncommitted"

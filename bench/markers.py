@@ -1,4 +1,4 @@
-"""The markers of one transaction, written into partitions that three other brokers lead, each with three replicas."""
+"""Measures the markers of one transaction for partitions that three other brokers lead, each with three replicas."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ WARM_UP = 50
 
 
 def markers(directory: Path, records: int, runs: int) -> list[Figure]:
-    """From sending a marker to each of three leaders until all have it committed. This process is the coordinator."""
+    """Measures from sending a marker to each of three leaders until all have committed it. This process is the
+    coordinator.
+    """
     figures = []
     for durability in ("os", "fsync"):
         with three(directory / durability, durability=durability) as cluster:
@@ -55,7 +57,7 @@ async def _ask(cluster: Three) -> list[float]:
             record.peer_host,
             record.peer_port,
         )
-        leaders.append((record.node_id - 1, connection))  # partition 0 is led by broker 1, and so on
+        leaders.append((record.node_id - 1, connection))  # broker 1 leads partition 0, and so on
     assert len(leaders) == len(NODES), f"{len(leaders)} brokers are registered"
     took = []
     version = PEER_VERSIONS[WRITE_TXN_MARKERS][1]

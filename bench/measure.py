@@ -1,4 +1,4 @@
-"""Running workers and reading what a broker process cost."""
+"""Runs measurement workers, and reads the CPU time and memory of a broker process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ TIMEOUT_S = 900
 
 
 def work(name: str, **arguments: Any) -> dict[str, float]:
-    """One worker of `bench.clients` in a fresh process. Raises RuntimeError as `measured_by`."""
+    """Runs one worker of `bench.clients` in a fresh process. Raises RuntimeError like `measured_by`."""
     return measured_by("bench.clients", name, **arguments)
 
 
 def measured_by(module: str, *words: str, **arguments: Any) -> dict[str, float]:
-    """What `module` prints in its last line as the main program of a process, told `arguments` as JSON behind `words`.
+    """Runs `module` as the main program of a process, with `arguments` as JSON after `words`; returns its last output
+    line.
 
-    Spark's workers, below it, find the same modules. Raises RuntimeError with what it wrote on standard error.
+    Spark's workers below it find the same modules. Raises RuntimeError with the process's standard error.
     """
     command = [sys.executable, "-m", module, *words, json.dumps(arguments)]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -38,7 +39,7 @@ def measured_by(module: str, *words: str, **arguments: Any) -> dict[str, float]:
 
 @contextmanager
 def broker(directory: Path, durability: str = "fsync", **settings: str) -> Iterator[BrokerProcess]:
-    """A fresh broker with one-partition topics made on first use."""
+    """Runs a fresh broker; topics are created on first use with one partition."""
     process = BrokerProcess(directory, durability=durability, **{"num.partitions": "1", **settings}).start()
     try:
         yield process
@@ -47,7 +48,7 @@ def broker(directory: Path, durability: str = "fsync", **settings: str) -> Itera
 
 
 def cpu_s(process: BrokerProcess) -> float:
-    """User and system seconds that the broker's threads have used so far, as exactly as the machine tells."""
+    """Returns the user and system seconds of the broker's threads so far, with the machine's resolution."""
     threads = list(Path(f"/proc/{process.pid}/task").glob("*/schedstat"))
     if threads:
         return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
@@ -56,13 +57,13 @@ def cpu_s(process: BrokerProcess) -> float:
 
 
 def rss_mib(process: BrokerProcess) -> float:
-    """The memory that the broker holds now."""
+    """Returns the broker's current memory."""
     return float(psutil.Process(process.pid).memory_info().rss) / (1 << 20)
 
 
 def peak_rss_mib(process: BrokerProcess) -> float:
-    """The most memory that the broker has held so far (VmHWM)."""
+    """Returns the broker's peak memory (VmHWM)."""
     for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError("this kernel does not tell VmHWM")
+    raise RuntimeError("this kernel does not report VmHWM")

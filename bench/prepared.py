@@ -1,4 +1,6 @@
-"""Data directories with a long past, written by the broker's own parts in this process: quicker than clients could."""
+"""Prepares data directories with much history by running the broker's components in this process, which is faster than
+clients.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,9 @@ CLIENT = ClientName("rdkafka", "127.0.0.1")
 TIMEOUT_MS = 60_000
 LONG_EVERY = 20
 LONG_TRANSACTIONS = 20
-"""Every so many transactional ids have as many transactions behind them, the others one."""
+"""One in this many transactional ids has as many transactions, the others have one."""
 OPEN_EVERY = 50
-"""Every so many have one open, with no end of its time in sight: the sweep is not what is measured."""
+"""One in this many has an open transaction with a very long timeout, because the timeout sweep is not measured."""
 OPEN_TIMEOUT_MS = 900_000
 PARTITIONS = [("bench", index) for index in range(4)]
 LOOP_EVERY = 1_000
@@ -45,7 +47,7 @@ def now_ms() -> int:
 
 
 def prepare(directory: Path, build: Build, **settings: str) -> None:
-    """Start a broker over `directory` in this process, have `build` write into it, and shut it down cleanly."""
+    """Starts a broker over `directory` in this process, lets `build` write into it, and shuts it down cleanly."""
     given = {"log.dir": str(directory), "port": "0", "durability": "os", **settings}
     config = load(None, {}, [f"{key}={value}" for key, value in given.items()])
     world = World(now_ms=now_ms, monotonic=monotonic, rng=Random(1), disk=OsDisk())
@@ -61,38 +63,38 @@ def prepare(directory: Path, build: Build, **settings: str) -> None:
 
 
 def name_of(number: int) -> str:
-    """The transactional id of that number."""
+    """Returns the transactional id of that number."""
     return f"orders-enricher-{number}"
 
 
-def past_of(number: int) -> Iterator[TransactionMetadata]:
-    """What the coordinator has stored of one transactional id, record by record, as it decided it then."""
+def records_of(number: int) -> Iterator[TransactionMetadata]:
+    """Yields the coordinator's records of one transactional id, in order."""
     is_open = number % OPEN_EVERY == 0
     timeout_ms = OPEN_TIMEOUT_MS if is_open else TIMEOUT_MS
     init = Init(transactional_id=name_of(number), timeout_ms=timeout_ms, client=CLIENT)
-    txn = _stored(state.init(None, init, now_ms(), number))
+    txn = _record_after(state.init(None, init, now_ms(), number))
     yield txn
     count = LONG_TRANSACTIONS if number % LONG_EVERY == 0 else 1
     for turn in range(count):
         producer = txn.identity
         partition = PARTITIONS[(number + turn) % len(PARTITIONS)]
-        txn = _stored(state.add_partitions(txn, producer, [partition], now_ms()))
+        txn = _record_after(state.add_partitions(txn, producer, [partition], now_ms()))
         yield txn
         if is_open and turn == count - 1:
             return
-        txn = _stored(state.end(txn, End(producer=producer, commit=(number + turn) % 10 != 0), now_ms()))
+        txn = _record_after(state.end(txn, End(producer=producer, commit=(number + turn) % 10 != 0), now_ms()))
         yield txn
         txn = state.complete(txn, now_ms())
         yield txn
 
 
-def _stored(step: Step) -> TransactionMetadata:
+def _record_after(step: Step) -> TransactionMetadata:
     assert step.then is not None
     return step.then
 
 
 def transactional_ids(count: int) -> Build:
-    """`count` transactional ids with their past, in the order in which busy producers would have left it."""
+    """Writes the records of `count` transactional ids, in the order that busy producers leave."""
 
     async def build(node: Node) -> None:
         broker = node.broker
@@ -102,24 +104,26 @@ def transactional_ids(count: int) -> Build:
         journals = [
             Journal(broker.world, partition, passed=ErrorCode.RECORD_LIST_TOO_LARGE) for partition in partitions
         ]
-        pasts = [past_of(number) for number in range(count)]
-        while pasts:  # one step of each at a time: the records of an id lie far from each other
+        histories = [records_of(number) for number in range(count)]
+        while histories:  # one step of each id at a time: records of an id are far apart
             going = []
-            for at, past in enumerate(pasts):
+            for at, past in enumerate(histories):
                 txn = next(past, None)
                 if txn is not None:
                     journals[coordinator_partition(txn.transactional_id, len(journals))].append([row_of(txn)])
                     going.append(past)
                 if at % LOOP_EVERY == 0:
                     await asyncio.sleep(0)
-            pasts = going
+            histories = going
 
     return build
 
 
 class Mix(NamedTuple):
-    """What a partition holds: `transactions` of `records` records each, of which every `aborted_every`th is aborted
-    (0: none), and one committed record at the end, by which readers know that they are there."""
+    """The content of a partition: `transactions` of `records` records, every `aborted_every`th aborted (0: none).
+
+    One committed record at the end tells readers that they have reached it.
+    """
 
     topic: str
     transactions: int
@@ -127,17 +131,17 @@ class Mix(NamedTuple):
     aborted_every: int
 
     def visible(self, isolation: str) -> int:
-        """Records that readers of this isolation level get to see."""
+        """Returns the number of records that readers at this isolation level see."""
         hidden = self.transactions // self.aborted_every if isolation == "read_committed" and self.aborted_every else 0
         return (self.transactions - hidden) * self.records + 1
 
 
 WRITERS = 10
-"""Producers of a mix; their transactions follow one another."""
+"""The producers of a mix, which take turns with their transactions."""
 
 
 def mixed(*mixes: Mix, leave_open: bool = False) -> Build:
-    """A topic of one partition for each mix. `leave_open`: a transaction is open at the end."""
+    """Writes a one-partition topic for each mix. `leave_open`: a transaction is open at the end."""
 
     async def build(node: Node) -> None:
         topics = node.broker.topics
@@ -160,7 +164,7 @@ def mixed(*mixes: Mix, leave_open: bool = False) -> Build:
 
 
 def idle_producers(count: int) -> Build:
-    """A partition in which so many idempotent producers have written one batch each."""
+    """Writes a partition in which `count` idempotent producers have written one batch each."""
 
     async def build(node: Node) -> None:
         await node.broker.topics.create(NewTopic(name="producers", partitions=1))
@@ -174,7 +178,7 @@ def idle_producers(count: int) -> Build:
 
 
 class Writer:
-    """An idempotent producer of one partition; past the coordinator, so that it writes its markers itself."""
+    """An idempotent producer of one partition, without a coordinator: it writes its own markers."""
 
     def __init__(self, partition: Partition, producer_id: int, *, is_transactional: bool = True) -> None:
         self._partition = partition
@@ -183,7 +187,7 @@ class Writer:
         self._sequence = 0
 
     def write(self, records: int) -> None:
-        """One batch of so many records of 100 bytes."""
+        """Appends one batch of `records` records of 100 bytes."""
         batch = bytearray(
             build_batch(
                 [Record(0, now_ms(), None, b"x" * 100)] * records,

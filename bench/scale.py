@@ -1,6 +1,6 @@
-"""Unit costs behind docs/scale.md: what a hundred brokers and a hundred thousand partitions cost, piece by piece.
+"""Measures the unit costs behind docs/scale.md: the parts of the cost of 100 brokers and 100,000 partitions.
 
-CPU time of this process, for what is pure; wall clock for etcd.
+Pure functions are measured in CPU time of this process, etcd in wall clock time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ETCD_TRANSACTIONS = 300
 
 
 def scale(directory: Path, records_count: int, runs: int) -> list[Figure]:
-    """The image of a large cluster, a death in it, and what etcd takes."""
+    """Measures the image of a large cluster, the death of a broker in it, and etcd transactions."""
     entries = large()
     total = TOPICS * PARTITIONS
     tracemalloc.start()
@@ -68,7 +68,7 @@ def scale(directory: Path, records_count: int, runs: int) -> list[Figure]:
 
 
 def large() -> list[Entry]:
-    """What the store of a cluster that size holds: every partition has had a change of leader."""
+    """Returns the store entries of a cluster of that size; every partition has had a change of leader."""
     rng = random.Random(1)
     found = []
     for node_id in range(1, BROKERS + 1):
@@ -89,7 +89,7 @@ def large() -> list[Entry]:
 
 
 async def etcd_transactions(directory: Path) -> tuple[float, float]:
-    """Milliseconds of a transaction of one change and of a full one, one after the other."""
+    """Returns the milliseconds of a transaction with one change, and of a full one, run one after the other."""
     directory.mkdir(parents=True, exist_ok=True)
     etcd = EtcdProcess(directory / "etcd").start()
     world = World(now_ms=lambda: int(time.time() * 1000), monotonic=time.monotonic, rng=random.Random(1), disk=OsDisk())

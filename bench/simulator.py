@@ -1,4 +1,4 @@
-"""How fast the simulator is: simulated seconds per real one of a calm workload, and seeds with their faults."""
+"""Measures the simulator: simulated seconds per real second of a calm workload, and seeds with faults per second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FASTER_THAN_REAL = 100
 
 
 def simulator(directory: Path, records: int, runs: int) -> list[Figure]:
-    """In CPU time of one process, which is all that it needs."""
+    """Measures in CPU time of one process, because the simulator needs no more."""
     plans = (plan for plan in (draw(seed, ["transactional"]) for seed in count()) if len(plan.clients) == CLIENTS)
     calm = list(islice(plans, CALM_RUNS))
     for plan in calm:

@@ -1,6 +1,6 @@
-"""Reading into Spark: records of 100 bytes over four partitions, and what a part of the way takes alone.
+"""Measures reads into Spark: records of 100 bytes over four partitions, and the decoder alone.
 
-`python -m bench.spark_read {json}` is the worker: Spark in a process of its own, which prints one JSON line.
+`python -m bench.spark_read {json}` is the worker: Spark in its own process, which prints one JSON line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHUNK_BYTES = 4 << 20
 
 
 def spark_read(directory: Path, records: int, runs: int) -> list[Figure]:
-    """First the decoder alone, on one core; then Spark with two, beside the same rows ready made."""
+    """Measures first the decoder alone on one core, then Spark with two, and the same rows without reading."""
     figures = [
         per_second(f"decode to Arrow, a core, {name}", decoded_per_cpu_s(*layout))
         for name, layout in {
@@ -57,7 +57,7 @@ def spark_read(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def decoded_per_cpu_s(sizes: range | list[int], batch_rows: int) -> float:
-    """Records that `arrow_batches` decodes in a second of CPU; the best of five."""
+    """Returns the records that `arrow_batches` decodes per second of CPU time; the best of five runs."""
     rng = random.Random(7)
     chunk, places, offset = bytearray(), [], 0
     while len(chunk) < CHUNK_BYTES:
@@ -84,7 +84,7 @@ def _rest(row: Record) -> tuple[int, bytes | None, bytes | None]:
 
 
 class ReadyMade(DataSource):
-    """The same columns without any reading: what Spark's way in from Python can carry."""
+    """Serves the same columns without reading: the ceiling of Spark's interface to Python."""
 
     @classmethod
     def name(cls) -> str:
@@ -123,8 +123,9 @@ class ReadyMadeReader(DataSourceReader):
 
 
 def timed(frame: Any, runs: int) -> tuple[float, float]:
-    """Rows a second into Spark's sink that drops them, and seconds of CPU for a million of them, Java and Python
-    together; the best of the runs after one to warm up.
+    """Returns rows per second into Spark's noop sink, and CPU seconds per million rows, Java and Python together.
+
+    The result is the best of the runs after one warm-up run.
     """
     frame.write.format("noop").mode("overwrite").save()
     count, best_s, least_cpu_s = frame.count(), float("inf"), float("inf")
@@ -137,7 +138,7 @@ def timed(frame: Any, runs: int) -> tuple[float, float]:
 
 
 def cpu_of_all_s() -> float:
-    """Of this process, of Java, and of Spark's workers, which stay for many tasks."""
+    """Returns the CPU time of this process, of Java, and of Spark's workers, which run many tasks."""
     me = psutil.Process()
     return sum(sum(process.cpu_times()[:2]) for process in (me, *me.children(recursive=True)))
 

@@ -1,6 +1,6 @@
-"""How reading and writing grow with partitions and workers: a standalone cluster of one worker, then of two.
+"""Measures reads and writes by partitions and workers: a standalone cluster of one worker, then of two.
 
-`python -m bench.spark_scale {json}` is the driver, a process of its own, which prints one JSON line.
+`python -m bench.spark_scale {json}` is the driver in its own process, which prints one JSON line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VALUE = "lpad(CAST(id AS STRING), 100, '.') AS value"
 
 
 def spark_scale(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Rows of 100 bytes a second; each worker has one core, as the machine has two, and the broker shares them."""
+    """Measures rows of 100 bytes per second. Each worker has one of the machine's two cores; the broker shares them."""
     found: dict[int, dict[str, float]] = {}
     with broker(directory / "data", "fsync") as process:
         for workers in WORKERS:
@@ -47,7 +47,7 @@ def spark_scale(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def _best_s(act: Any, runs: int) -> float:
-    """The shortest of the runs after one to warm up."""
+    """Returns the shortest of the runs after one warm-up run."""
     act()
     taken = []
     for _ in range(runs):

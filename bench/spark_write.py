@@ -1,4 +1,4 @@
-"""What Spark writes into topics: rows a second in one batch, and what exactly once adds to a small micro-batch."""
+"""Measures Spark's writes into topics: rows per second of one batch, and the cost of exactly once per micro-batch."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ ADDED_MS = 20
 VALUE_BYTES = 100
 PARTITIONS = 4
 BATCHES = 40
-"""Micro-batches of each kind that are timed, behind some that warm up."""
+"""The measured micro-batches of each kind, after the warm-up."""
 WARM_UP = 10
 ARROW_ROWS = 10_000
-"""Spark's own size of an Arrow batch."""
+"""Spark's default size of an Arrow batch."""
 BATCH_BYTES = 256 * 1024
 
 
 def spark_write(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Records of 100 bytes over 4 partitions, Spark and broker on the same cores."""
+    """Measures records of 100 bytes over 4 partitions, with Spark and the broker on the same cores."""
     with broker(directory, "fsync", **{"num.partitions": str(PARTITIONS)}) as process:
         done = measured_by(
             "bench.spark_write", address=process.address, folder=str(directory), records=2 * records, runs=max(3, runs)
@@ -61,7 +61,7 @@ def spark_write(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def encoded_per_cpu_s(sizes: Sequence[int], keyed: bool) -> float:
-    """Rows that become batches for four partitions in a second of CPU: the sink without Spark and without a broker."""
+    """Returns the rows encoded for four partitions per second of CPU time: the sink without Spark and broker."""
     values = pa.array([b"v" * sizes[row % len(sizes)] for row in range(ARROW_ROWS)], pa.binary())
     keys = pa.array([b"key %d" % row for row in range(ARROW_ROWS)], pa.binary())
     rows = pa.record_batch({"value": values, "key": keys})
@@ -75,7 +75,7 @@ def encoded_per_cpu_s(sizes: Sequence[int], keyed: bool) -> float:
 
 
 class Dropping(DataSource):
-    """A sink that counts rows: what Spark's way out to Python can carry."""
+    """Counts rows and drops them: the ceiling of Spark's interface to Python."""
 
     @classmethod
     def name(cls) -> str:
@@ -125,7 +125,7 @@ def _measure(address: str, folder: str, records: int, runs: int) -> dict[str, fl
 
 
 def _micro_batches(spark: Any, address: str, checkpoint: str, delivery: str) -> list[float]:
-    """What each of many small batches has taken, in ms."""
+    """Returns the duration of each of many small batches, in ms."""
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).option("numPartitions", 2).load()
     writer = rows.selectExpr("CAST(value AS STRING) AS value").writeStream.format("semel")
     options = {

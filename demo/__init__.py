@@ -1,1 +1,1 @@
-"""The main job: consume, transform, produce on a year of real flights, with kills on the way; each row once."""
+"""The demo: transactional workers enrich a year of flights while processes are killed; each row appears once."""

@@ -1,4 +1,4 @@
-"""Progress on the terminal: one bar a stage, and lines above the bars."""
+"""Shows progress on the terminal: one bar for each stage, and text lines above the bars."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 
 class Bars:
-    """Bars of the stages named, each up to `total`; `show` is the context in which they are drawn."""
+    """One bar for each named stage, each up to `total`; `show` is the context that draws them."""
 
     def __init__(self, console: Console, total: int, *stages: str) -> None:
         columns = (TextColumn("{task.description:>12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -15,7 +15,7 @@ class Bars:
         self._ids: dict[str, TaskID] = {name: self.show.add_task(name, total=total) for name in stages}
 
     def add(self, name: str, total: int) -> None:
-        """One more stage, with a total of its own."""
+        """Adds a stage with a total of its own."""
         self._ids[name] = self.show.add_task(name, total=total)
 
     def at(self, name: str, value: int) -> None:

@@ -1,4 +1,4 @@
-"""The brokers that a demo runs on: one process, or three of a cluster. Both can be struck, and come back."""
+"""The interface of the brokers of a demo, which can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 
 from rich.console import Console
 
-Tell = Callable[[str], None]
+Print = Callable[[str], None]
 
 
-class Watched(NamedTuple):
-    """What is looked at when somebody is to be struck: who leads, who coordinates."""
+class KillTargets(NamedTuple):
+    """The topics, groups and transactions whose leaders and coordinators are candidates for a kill."""
 
     topics: list[str]
     groups: tuple[str, ...] = ()
@@ -22,13 +22,13 @@ class Watched(NamedTuple):
 
 
 class Brokers(Protocol):
-    """Somebody serves at `address`; topics get `replicas` replicas each. `kills`: SIGKILLs so far."""
+    """Brokers that listen at `address`. Topics get `replicas` replicas. `kills`: the SIGKILLs so far."""
 
     replicas: int
 
     @property
     def data_dir(self) -> Path:
-        """Of one of them."""
+        """The data directory of one broker."""
 
     @property
     def address(self) -> str: ...
@@ -37,32 +37,19 @@ class Brokers(Protocol):
     def kills(self) -> int: ...
 
     async def start(self) -> str:
-        """Starts all of them; says where they are."""
+        """Starts all brokers; returns a line with their addresses."""
 
-    async def strike(self, rng: random.Random, tell: Tell, say: Tell) -> None:
-        """SIGKILL for one of them, which comes back on the same data.
+    async def kill_one(self, rng: random.Random, announce: Print, say: Print) -> None:
+        """Kills one broker with SIGKILL and restarts it on the same data.
 
-        `tell` hears once who was killed, `say` what became of it. A strike waits until the last one is got over.
+        Calls `announce` once with the name of the broker, and `say` with the recovery. Waits first for the recovery of
+        the previous kill.
         """
 
-    async def settled(self) -> None:
-        """Whoever was killed is back."""
+    async def wait_until_recovered(self) -> None:
+        """Waits until the last killed broker has recovered."""
 
     async def stop(self) -> None: ...
 
     def is_sound(self, console: Console, topics: list[str]) -> bool:
-        """After `stop`: shows what there is to say of the brokers, and whether that is as it should be."""
-
-
-def brokers(count: int, directory: Path, watched: Watched) -> Brokers:
-    """One broker, or three with their etcd."""
-    if count == 1:
-        from demo.processes import Broker
-
-        return Broker(directory / "broker")
-    try:
-        from demo.three import ThreeBrokers
-    except ModuleNotFoundError as error:
-        raise SystemExit(f"{error.name} is missing; in a checkout: pip install '.[demo,processes]'") from error
-
-    return ThreeBrokers(directory / "cluster", watched)
+        """Shows a report about the brokers after `stop`; returns False for an unexpected exit or differing replicas."""

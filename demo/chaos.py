@@ -1,11 +1,11 @@
-"""Who is killed when: kills at random moments until there were enough, and one worker that becomes a zombie."""
+"""Kills brokers and workers at random moments, and pauses one worker so that it becomes a zombie."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 
-from demo.brokers import Brokers, Tell
+from demo.brokers import Brokers, Print
 from demo.processes import Worker
 
 PAUSE_S = (0.2, 1.2)
@@ -13,9 +13,9 @@ ZOMBIE_TIMEOUT_S = 60
 
 
 class Chaos:
-    """Kills brokers and workers in turn by chance. `kills` counts all of them."""
+    """Kills brokers and workers at random. `kills` counts all of them."""
 
-    def __init__(self, rng: random.Random, brokers: Brokers, workers: list[Worker], say: Tell) -> None:
+    def __init__(self, rng: random.Random, brokers: Brokers, workers: list[Worker], say: Print) -> None:
         self._rng, self._brokers, self._workers, self._say = rng, brokers, workers, say
 
     @property
@@ -23,35 +23,37 @@ class Chaos:
         return self._brokers.kills + sum(worker.kills for worker in self._workers)
 
     async def run(self, kills: int) -> None:
-        """Kills until `kills` have died, each started again at once or after a moment."""
+        """Kills processes until the count is `kills`; each is restarted at once or after a short time."""
         while self.kills < kills:
-            await asyncio.sleep(self._rng.uniform(*PAUSE_S))  # the moment is what the seed draws
+            await asyncio.sleep(self._rng.uniform(*PAUSE_S))  # the seed determines the moment
             if self._rng.random() < 0.5:
-                await self._brokers.strike(self._rng, self._tell, self._say)
+                await self._brokers.kill_one(self._rng, self._announce, self._say)
             else:
                 await self._kill(self._rng.choice(self._workers))
-        await self._brokers.settled()
+        await self._brokers.wait_until_recovered()
 
-    def _tell(self, who: str) -> None:
-        self._say(f"[red]SIGKILL[/] {self.kills:2}: {who}")
+    def _announce(self, name: str) -> None:
+        self._say(f"[red]SIGKILL[/] {self.kills:2}: {name}")
 
     async def _kill(self, worker: Worker) -> None:
         await worker.kill()
-        self._tell(worker.transactional_id)
+        self._announce(worker.transactional_id)
         await worker.start()
 
 
-async def make_zombie(worker: Worker, replacement: Worker, say: Tell) -> None:
-    """Stops `worker` amid its work; when its replacement has done some, wakes it and waits until it is fenced."""
+async def make_zombie(worker: Worker, replacement: Worker, say: Print) -> None:
+    """Pauses `worker` during its work and starts `replacement`. Resumes `worker` when the replacement works, and waits
+    until it is fenced.
+    """
     async with asyncio.timeout(ZOMBIE_TIMEOUT_S):
         await worker.working.wait()
     worker.pause()
-    say(f"[yellow]SIGSTOP[/]:   {worker.transactional_id} sleeps; another process takes over its transactional id")
+    say(f"[yellow]SIGSTOP[/]:   {worker.transactional_id} is paused; another process takes over its transactional id")
     await replacement.start()
     async with asyncio.timeout(ZOMBIE_TIMEOUT_S):
         await replacement.started.wait()
-    worker.wake()
-    say(f"[yellow]SIGCONT[/]:   {worker.transactional_id} wakes up and goes on as if nothing had happened")
+    worker.resume()
+    say(f"[yellow]SIGCONT[/]:   {worker.transactional_id} is resumed and continues its transaction")
     async with asyncio.timeout(ZOMBIE_TIMEOUT_S):
         await worker.ended()
     say(f"fenced:     {worker.fenced or '[red]no[/]'}")

@@ -1,4 +1,4 @@
-"""What the demos have in common as commands: their options, a folder that goes away afterwards, the exit status."""
+"""The command line of the demos: options, a temporary folder, and the exit status."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ from pathlib import Path
 
 from rich.console import Console
 
-from demo.processes import ended_well
+from demo.processes import run_until_done
 
 Run = Callable[[argparse.Namespace, Path, Console], Coroutine[None, None, bool]]
 
 
 def options(prog: str, description: str | None, *, kills: int, of: str) -> argparse.ArgumentParser:
-    """`kills`: how many SIGKILLs there are unless another number is asked for; `of`: who dies."""
+    """Returns a parser with the common options. `kills`: the default number of SIGKILLs; `of`: the kinds of killed
+    processes.
+    """
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="1, or 3 with an etcd (default: 1)")
     parser.add_argument("--rows", type=int, help="only the first ROWS flights (default: all 336,776)")
     parser.add_argument("--kills", type=int, default=kills, help=f"SIGKILLs of {of} (default: {kills})")
-    parser.add_argument("--seed", type=int, help="draws who is killed when (default: drawn, and printed)")
+    parser.add_argument("--seed", type=int, help="seed of the kills (default: random, and printed)")
     parser.add_argument("--data-dir", type=Path, help="keep broker data and logs here (default: a temporary folder)")
     return parser
 
 
-def end_with(run: Run, parser: argparse.ArgumentParser) -> None:
-    """Runs the demo on what the command line says, in an empty folder. Ends the process: 0 if all is exact, else 1."""
+def run_command(run: Run, parser: argparse.ArgumentParser) -> None:
+    """Runs the demo with the command line's arguments in an empty folder. Exits with 0 if all figures are exact,
+    otherwise with 1.
+    """
     arguments = parser.parse_args()
     if arguments.seed is None:
         arguments.seed = random.SystemRandom().randrange(10_000)
@@ -38,5 +42,5 @@ def end_with(run: Run, parser: argparse.ArgumentParser) -> None:
         if directory.exists() and any(directory.iterdir()):
             parser.error(f"{directory} is not empty; name a new folder")
         directory.mkdir(parents=True, exist_ok=True)
-        exact = asyncio.run(ended_well(run(arguments, directory, Console())))
+        exact = asyncio.run(run_until_done(run(arguments, directory, Console())))
     sys.exit(0 if exact else 1)

@@ -1,6 +1,6 @@
-"""python -m demo.elsewhere: the same job on brokers that run already, such as those of docker-compose.yml.
+"""Run the same job on running brokers, for example those of docker-compose.yml.
 
-Nothing here kills a broker, for it has none: do that meanwhile. Workers are killed, and one becomes a zombie.
+The demo does not kill brokers; kill them by hand meanwhile. It kills workers and turns one into a zombie.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from rich.console import Console
 from semel import Admin, NewTopic
 from semel.errors import UnknownTopicOrPartitionError
 
-from demo.__main__ import GROUP, STREAM_S_MIN, audit, read_back, send_all, wait_until_enriched
 from demo.bars import Bars
 from demo.chaos import PAUSE_S, make_zombie
 from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, truth
 from demo.processes import Broker, Worker
 from demo.report import show_airlines, show_processes, show_topics, verdict
+from demo.stream import GROUP, STREAM_S_MIN, audit, read_back, send_all, wait_until_enriched
 
 
-class Elsewhere(Broker):
-    """Brokers that are somebody else's."""
+class ExternalBrokers(Broker):
+    """Brokers that the demo does not start or stop."""
 
     def __init__(self, addresses: str) -> None:
         super().__init__(Path("elsewhere"))
@@ -37,7 +37,7 @@ class Elsewhere(Broker):
 
 
 async def new_topics(brokers: Broker, replicas: int) -> None:
-    """The demo's two topics, empty: those of a run before this one go."""
+    """Creates the two topics of the demo, and deletes those of an earlier run."""
     async with Admin(bootstrap_servers=brokers.address) as admin:
         for name in (SOURCE, TARGET):
             try:
@@ -49,7 +49,7 @@ async def new_topics(brokers: Broker, replicas: int) -> None:
 
 async def kill_now_and_then(rng: random.Random, workers: list[Worker], kills: int, bars: Bars) -> None:
     for i in range(1, kills + 1):
-        await asyncio.sleep(rng.uniform(*PAUSE_S))  # the moment is what the seed draws
+        await asyncio.sleep(rng.uniform(*PAUSE_S))  # the seed determines the moment
         worker = rng.choice(workers)
         await worker.kill()
         bars.say(f"[red]SIGKILL[/] {i:2}: {worker.transactional_id}")
@@ -59,7 +59,7 @@ async def kill_now_and_then(rng: random.Random, workers: list[Worker], kills: in
 async def run(arguments: argparse.Namespace, logs: Path, console: Console) -> bool:
     right = truth(arguments.rows)
     total = sum(right.values())
-    brokers = Elsewhere(arguments.bootstrap_server)
+    brokers = ExternalBrokers(arguments.bootstrap_server)
     group = f"{GROUP}-{arguments.seed}"
     zombie, *workers = (Worker(brokers.address, group, name, logs) for name in ("enrich-1", "enrich-1", "enrich-2"))
     bars = Bars(console, total, "acknowledged", "enriched", "read back")
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--replication-factor", type=int, default=3, help="replicas of the topics (default: 3)")
     parser.add_argument("--rows", type=int, help="only the first ROWS flights (default: all 336,776)")
     parser.add_argument("--kills", type=int, default=5, help="SIGKILLs of workers (default: 5)")
-    parser.add_argument("--seed", type=int, help="draws who is killed when (default: drawn, and printed)")
+    parser.add_argument("--seed", type=int, help="seed of the kills (default: random, and printed)")
     arguments = parser.parse_args()
     if arguments.seed is None:
         arguments.seed = random.SystemRandom().randrange(10_000)

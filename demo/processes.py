@@ -1,4 +1,4 @@
-"""The processes of the demo: a broker that can be killed, and the workers that say how far they are."""
+"""The child processes of the demo: one broker that can be killed, and the workers, which report their progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from demo.brokers import Tell
+from demo.brokers import Print
 
 READY_TIMEOUT_S = 20
 DOWN_S = 0.3
@@ -30,7 +30,7 @@ class Broker:
         self.port = 0
         self.kills = 0
         self._changing = asyncio.Lock()
-        """Held from a kill until the broker is back, so that the next kill meets a broker."""
+        """Held from a kill until the broker is ready again, so that the next kill finds a running broker."""
         self._log = directory.with_suffix(".log")
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -73,18 +73,18 @@ class Broker:
         if not ready.done():
             ready.set_exception(RuntimeError(f"the broker did not start; see {self._log}"))
 
-    async def strike(self, rng: random.Random, tell: Tell, say: Tell) -> None:
-        """SIGKILL: no goodbye, no last sync. Returns when it is back."""
+    async def kill_one(self, rng: random.Random, announce: Print, say: Print) -> None:
+        """Kills the broker with SIGKILL, without a clean shutdown or sync. Returns when it is ready again."""
         async with self._changing:
             self.kills += 1
             await self._end(signal.SIGKILL)
-            tell("broker")
-            await asyncio.sleep(DOWN_S)  # how long it stays down
+            announce("broker")
+            await asyncio.sleep(DOWN_S)  # the downtime
             started = time.monotonic()
             await self._begin()
-            say(f"            broker back after {time.monotonic() - started:.2f} s on the same data")
+            say(f"            broker ready after {time.monotonic() - started:.2f} s on the same data")
 
-    async def settled(self) -> None:
+    async def wait_until_recovered(self) -> None:
         async with self._changing:
             pass
 
@@ -92,7 +92,7 @@ class Broker:
         await self._end(signal.SIGTERM)
 
     def is_sound(self, console: Console, topics: list[str]) -> bool:
-        """A broker that ends by itself is not started again, so nothing gets to here."""
+        """Returns True: the demo fails earlier if the broker ends by itself, because it is not restarted."""
         return True
 
     async def _end(self, number: signal.Signals) -> None:
@@ -104,9 +104,9 @@ class Broker:
 
 
 class Worker:
-    """One `demo.worker` process after the other under one transactional id.
+    """A `demo.worker` process with one transactional id, started again after each kill.
 
-    `done`: records of finished transactions. `working` is set with the first of them.
+    `done`: records of finished transactions. `working` is set when the first transaction is finished.
     """
 
     def __init__(self, bootstrap: str, group: str, transactional_id: str, directory: Path) -> None:
@@ -147,17 +147,17 @@ class Worker:
             self.fenced = facts.get("fenced", self.fenced)
 
     def pause(self) -> None:
-        """SIGSTOP: it does not know that time goes on."""
+        """Pauses the process with SIGSTOP."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
-    def wake(self) -> None:
-        """SIGCONT: it goes on as if nothing had happened."""
+    def resume(self) -> None:
+        """Resumes the process with SIGCONT."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     async def ended(self) -> int:
-        """Waits until the process ends by itself; its exit status."""
+        """Waits until the process ends by itself; returns its exit status."""
         assert self._process is not None
         status = await self._process.wait()
         if self._reader is not None:
@@ -165,21 +165,21 @@ class Worker:
         return status
 
     async def kill(self) -> None:
-        """No goodbye."""
+        """Kills the process with SIGKILL."""
         self.kills += 1
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
         await self.ended()
 
     async def stop(self) -> None:
-        """SIGTERM; SIGKILL for one that still waits for brokers after a while."""
+        """Stops the process with SIGTERM, and with SIGKILL after STOP_S."""
         if self._process is not None:
             await end(self._process)
             await self.ended()
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """Asks a process to end, also one that sleeps, and insists after a while."""
+    """Ends a process, also a paused one: SIGTERM and SIGCONT, then SIGKILL after STOP_S."""
     if process.returncode is not None:
         return
     process.send_signal(signal.SIGTERM)
@@ -191,8 +191,8 @@ async def end(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-async def ended_well(job: Coroutine[None, None, bool]) -> bool:
-    """What the job comes to. SIGTERM ends it as Ctrl-C does: nothing that it started stays behind."""
+async def run_until_done(job: Coroutine[None, None, bool]) -> bool:
+    """Returns the result of the job. SIGTERM cancels the job as Ctrl-C does, so that it stops its child processes."""
     task, myself = asyncio.ensure_future(job), asyncio.current_task()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:

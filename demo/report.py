@@ -1,4 +1,4 @@
-"""What the demo found, as tables, and whether every figure is exact."""
+"""Prints the result of the demo as tables, and whether every figure is exact."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from demo.duties import Strike
 from demo.processes import Worker
+from demo.roles import BrokerKill
 
 
 class Audit:
-    """A topic read back from its first offset: which rows are there, and how often."""
+    """The rows of a topic that was read from its first offset: how many, which, and how often."""
 
     def __init__(self, sent: int) -> None:
         self.sent = sent
         self.stored = 0
         self._seen = bytearray(sent)
         self.duplicated = 0
-        self.strange = 0
+        self.unexpected = 0
 
-    def saw(self, row: int) -> None:
+    def add(self, row: int) -> None:
         self.stored += 1
         if not 0 <= row < self.sent:
-            self.strange += 1
+            self.unexpected += 1
         elif self._seen[row]:
             self.duplicated += 1
         else:
@@ -35,11 +35,11 @@ class Audit:
 
     @property
     def exact(self) -> bool:
-        return self.stored == self.sent and not (self.duplicated or self.lost or self.strange)
+        return self.stored == self.sent and not (self.duplicated or self.lost or self.unexpected)
 
 
 def show_topics(console: Console, source: Audit, committed: Audit, uncommitted: int) -> None:
-    """Records of both topics, and what aborted transactions left behind in the second."""
+    """Prints the record counts of both topics, and how many records of aborted transactions the second one holds."""
     table = Table(title="The topics", box=box.SIMPLE_HEAVY, title_justify="left")
     table.add_column("read")
     for column in ("expected", "stored", "duplicated", "lost", "aborted leftovers"):
@@ -56,7 +56,7 @@ def _counts(audit: Audit) -> tuple[str, ...]:
 
 
 def show_processes(console: Console, broker_kills: int, workers: list[Worker], zombie: Worker) -> None:
-    """Who was killed how often, and what became of the zombie."""
+    """Prints how often each process was killed, and whether the zombie was fenced."""
     table = Table(title="The processes", box=box.SIMPLE_HEAVY, title_justify="left")
     table.add_column("process")
     for column in ("SIGKILLs", "transactions aborted by an error"):
@@ -66,25 +66,25 @@ def show_processes(console: Console, broker_kills: int, workers: list[Worker], z
     for worker in workers:
         table.add_row(worker.transactional_id, str(worker.kills), str(worker.aborted), "")
     fate = f"fenced: {zombie.fenced}" if zombie.fenced else "[red]NOT FENCED[/]"
-    table.add_row(f"{zombie.transactional_id}, stopped and woken", "0", str(zombie.aborted), fate)
+    table.add_row(f"{zombie.transactional_id}, paused and resumed", "0", str(zombie.aborted), fate)
     console.print(table)
 
 
-def show_strikes(console: Console, strikes: list[Strike]) -> None:
-    """One line for every SIGKILL of a broker: who it was, what it had to do, and how long nobody did that."""
+def show_broker_kills(console: Console, kills: list[BrokerKill]) -> None:
+    """Prints one row for every SIGKILL of a broker: its roles, and how long its partitions had no leader."""
     table = Table(title="The brokers killed", box=box.SIMPLE_HEAVY, title_justify="left")
-    for column in ("broker", "killed as", "partitions led", "other offices"):
+    for column in ("broker", "killed as", "partitions led", "other roles"):
         table.add_column(column, justify="right" if column.endswith("led") else "left")
-    for column in ("nobody led for", "all in sync after"):
+    for column in ("no leader for", "all in sync after"):
         table.add_column(column, justify="right")
-    for each in strikes:
-        times = (f"{each.led_again_s:.1f} s", f"{each.back_s:.1f} s")
-        table.add_row(each.broker, each.office, str(each.duties.partitions), each.duties.offices, *times)
+    for each in kills:
+        times = (f"{each.takeover_s:.1f} s", f"{each.in_sync_s:.1f} s")
+        table.add_row(each.broker, each.role, str(each.roles.partitions), each.roles.other_roles, *times)
     console.print(table)
 
 
 def show_airlines(console: Console, counted: dict[str, int], right: dict[str, int]) -> None:
-    """Flights by airline beside the truth from the file."""
+    """Prints the flights by airline beside the counts from the file."""
     table = Table(title="Flights by airline", box=box.SIMPLE_HEAVY, title_justify="left")
     table.add_column("airline")
     for column in ("flights read", "in the file"):
@@ -97,7 +97,7 @@ def show_airlines(console: Console, counted: dict[str, int], right: dict[str, in
 
 
 def verdict(console: Console, source: Audit, committed: Audit, fenced: bool, airlines_right: bool) -> bool:
-    """Prints the last line; True when every figure is exact and the zombie was fenced."""
+    """Prints the last line; returns True if every figure is exact and the zombie was fenced."""
     exact = source.exact and committed.exact and fenced and airlines_right
     console.print("[bold green]Every figure is exact.[/]" if exact else "[bold red]Not exact: see the tables.[/]")
     return exact

@@ -1,7 +1,7 @@
-"""EDGE: an etcd and three brokers, as docker-compose.yml says, for one demo: processes on addresses of their own.
+"""EDGE: runs etcd and the three brokers of docker-compose.yml for one demo, as processes on loopback addresses.
 
-Struck is who holds an office at that moment: leads a partition, coordinates, is the controller. Half of those who are
-struck come back at once, half only when others have taken over.
+A kill chooses a role (leader of a partition, coordinator, controller) and kills the broker that has it. Half of the
+killed brokers restart at once, half only after other brokers have taken over.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from cluster import compose
 from cluster.cluster import Cluster
 from cluster.loopback import Loopback
 from cluster.places import NotAvailableError
-from demo.brokers import Tell, Watched
-from demo.duties import Register, Strike
-from demo.report import show_strikes
+from demo.brokers import KillTargets, Print
+from demo.report import show_broker_kills
+from demo.roles import BrokerKill, RoleLookup
 
 COMPOSE_FILE = Path(__file__).parents[1] / "docker-compose.yml"
 TAKE_OVER_S = 60.0
 IN_SYNC_S = 120.0
 DOWN_S = 0.3
-OFFICES = ("leader", "coordinator", "leader", "coordinator", "controller")
+ROLES = ("leader", "coordinator", "leader", "coordinator", "controller")
 
 
 class ThreeBrokers:
     replicas = 3
 
-    def __init__(self, directory: Path, watched: Watched) -> None:
+    def __init__(self, directory: Path, targets: KillTargets) -> None:
         self.directory = directory
-        self.strikes: list[Strike] = []
+        self.broker_kills: list[BrokerKill] = []
         project = project_of(COMPOSE_FILE)
         self._brokers = [name for name in project.services if name.startswith("broker-")]
         self._cluster = Cluster(project, directory, Loopback(project))
-        self._watched = watched
-        self._offices: list[str] = []
+        self._targets = targets
+        self._roles_left: list[str] = []
         self._recovery: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         self._admin: Admin | None = None
@@ -54,7 +54,7 @@ class ThreeBrokers:
 
     @property
     def kills(self) -> int:
-        return len(self.strikes)
+        return len(self.broker_kills)
 
     async def start(self) -> str:
         try:
@@ -64,38 +64,38 @@ class ThreeBrokers:
             raise SystemExit(str(error)) from error
         self._admin = Admin(bootstrap_servers=self.address)
         await self._admin.start()
-        self._register = Register(self._admin, self._watched)
+        self._lookup = RoleLookup(self._admin, self._targets)
         return f"three brokers on {self.address}, etcd beside them, data in {self.directory}/volumes"
 
-    async def strike(self, rng: random.Random, tell: Tell, say: Tell) -> None:
+    async def kill_one(self, rng: random.Random, announce: Print, say: Print) -> None:
         async with self._changing:
-            await self.settled()
-            self._offices = self._offices or rng.sample(OFFICES, len(OFFICES))
-            office, is_back_at_once = self._offices.pop(), rng.random() < 0.5
-            node_id = await self._register.chosen(office, rng)
-            strike = Strike(broker=f"broker-{node_id}", office=office, duties=await self._register.duties(node_id))
-            await self._cluster.kill(strike.broker)
+            await self.wait_until_recovered()
+            self._roles_left = self._roles_left or rng.sample(ROLES, len(ROLES))
+            role, is_back_at_once = self._roles_left.pop(), rng.random() < 0.5
+            node_id = await self._lookup.holder_of(role, rng)
+            kill = BrokerKill(broker=f"broker-{node_id}", role=role, roles=await self._lookup.roles_of(node_id))
+            await self._cluster.kill(kill.broker)
             since = time.monotonic()
-            self.strikes.append(strike)
-            tell(f"{strike.broker} ({strike.duties})")
-            self._recovery = asyncio.create_task(self._recover(strike, since, say, is_back_at_once))
+            self.broker_kills.append(kill)
+            announce(f"{kill.broker} ({kill.roles})")
+            self._recovery = asyncio.create_task(self._recover(kill, since, say, is_back_at_once))
 
-    async def _recover(self, strike: Strike, since: float, say: Tell, is_back_at_once: bool) -> None:
+    async def _recover(self, kill: BrokerKill, since: float, say: Print, is_back_at_once: bool) -> None:
         if is_back_at_once:
-            await asyncio.sleep(DOWN_S)  # how long it stays down
-            await self._cluster.start(strike.broker)
-        strike.led_again_s = await self._register.led_again(strike.duties, since, TAKE_OVER_S)
+            await asyncio.sleep(DOWN_S)  # the downtime
+            await self._cluster.start(kill.broker)
+        kill.takeover_s = await self._lookup.wait_for_leaders(kill.roles, since, TAKE_OVER_S)
         if not is_back_at_once:
-            await self._cluster.start(strike.broker)
-        await self._register.in_sync(IN_SYNC_S)
-        strike.back_s = time.monotonic() - since
-        how = "at once" if is_back_at_once else "once others led"
+            await self._cluster.start(kill.broker)
+        await self._lookup.wait_for_in_sync(IN_SYNC_S)
+        kill.in_sync_s = time.monotonic() - since
+        how = "at once" if is_back_at_once else "after the takeover"
         say(
-            f"            {strike.broker} came back {how}; led again after {strike.led_again_s:.1f} s, "
-            f"three in sync after {strike.back_s:.1f} s"
+            f"            {kill.broker} restarted {how}; new leaders after {kill.takeover_s:.1f} s, "
+            f"all in sync after {kill.in_sync_s:.1f} s"
         )
 
-    async def settled(self) -> None:
+    async def wait_until_recovered(self) -> None:
         if self._recovery is not None:
             await self._recovery
 
@@ -107,11 +107,9 @@ class ThreeBrokers:
             await self._admin.close()
         await self._cluster.close()
 
-    # Afterwards
-
     def is_sound(self, console: Console, topics: list[str]) -> bool:
-        show_strikes(console, self.strikes)
-        starts = {name: 1 + sum(each.broker == name for each in self.strikes) for name in self._brokers}
+        show_broker_kills(console, self.broker_kills)
+        starts = {name: 1 + sum(each.broker == name for each in self.broker_kills) for name in self._brokers}
         died = [name for name, each in self._cluster.services.items() if each.starts > starts.get(name, 1)]
         differing = self._differing(topics)
         for name in died:
@@ -123,19 +121,19 @@ class ThreeBrokers:
         return not died and not differing
 
     def _differing(self, topics: list[str]) -> list[str]:
-        """Partitions whose replicas are not the same bytes on all brokers, which are down."""
+        """Returns the partitions whose replicas differ between the brokers, which are stopped."""
         volumes = [self.directory / "volumes" / name for name in self._brokers]
         places = sorted({path.name for at in volumes for topic in topics for path in at.glob(f"{topic}-[0-9]*")})
         return [place for place in places if len({log_bytes(at / place) for at in volumes}) > 1]
 
 
 def log_bytes(directory: Path) -> bytes:
-    """All that a partition's log holds, segment after segment."""
+    """Returns the bytes of a partition's log, segment after segment."""
     return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
 
 
 def project_of(file: Path) -> compose.Project:
-    """The compose file, but clients of this machine use the brokers' own addresses: no port of it is taken."""
+    """Loads the compose file for clients of this machine: brokers advertise their own addresses and publish no port."""
     project = compose.load(file, {})
     for name, service in project.services.items():
         service.ports = []
@@ -148,6 +146,6 @@ def project_of(file: Path) -> compose.Project:
 
 
 def port(project: compose.Project, name: str) -> int:
-    """Where a broker listens for clients."""
+    """Returns the port on which a broker listens for clients."""
     words = compose.words(project.services[name].command)
     return next(int(word.partition("=")[2]) for word in words if word.startswith("--port="))

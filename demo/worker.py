@@ -1,7 +1,8 @@
-"""One worker: reads `flights`, adds the airline's name, writes `flights-by-airline`; each batch one transaction.
+"""A worker of the demo: reads `flights`, adds the airline's name, writes `flights-by-airline`, one transaction per
+batch.
 
-Output and input offsets commit together, so a batch is done or not done, whoever is killed when. A worker that finds
-its transactional id taken over ends with status 3 and says who took it.
+Output and input offsets are committed together, so a kill leaves each batch done or not done. A worker that is fenced
+by another producer with its transactional id exits with status 3 and reports the error.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ async def work(bootstrap: str, group: str, transactional_id: str) -> int:
                     raise
                 except (CommitFailedError, KafkaError) as e:
                     say(aborted=f"{type(e).__name__}: {e}")
-                    await consumer.seek_to_committed()  # the transaction is gone, so its input is read again
+                    await consumer.seek_to_committed()  # the transaction is aborted, so its input is read again
     except ProducerFenced as e:
         say(fenced=str(e))
         return FENCED
@@ -82,7 +83,7 @@ def say(**facts: object) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="one worker of the demo")
+    parser = argparse.ArgumentParser(description="One worker of the demo.")
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument("--transactional-id", required=True)

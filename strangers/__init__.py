@@ -1,1 +1,1 @@
-"""Other people's programs against semel: `make strangers` (strangers/README.md)."""
+"""Runs third-party clients, tools and test suites against semel: `make strangers` (strangers/README.md)."""

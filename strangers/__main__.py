@@ -1,4 +1,4 @@
-"""EDGE: `python -m strangers`: runs other people's programs against fresh brokers, and judges what they report."""
+"""EDGE: Run third-party programs against fresh brokers, and judge their reported results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "compatibility.md"
 
 
 def show(console: Console, run: Run, verdict: Verdict, seconds: float) -> None:
-    """One suite's outcome: a line, and a line for each thing that is new."""
+    """Prints the outcome of one suite: a summary line, and a line for each unexpected result."""
     name = run.suite.name
     if verdict.not_run and not verdict.broken:
         console.print(f"[yellow]-[/] {name}: not run: {escape(verdict.not_run)}")
@@ -31,7 +31,7 @@ def show(console: Console, run: Run, verdict: Verdict, seconds: float) -> None:
         console.print(f"    [red]failed[/] {escape(result.test)}: {escape(result.message)}")
     for test in verdict.new_passes:
         console.print(
-            f"    [red]passed[/] {escape(test)}, which is listed as an expected failure: take it off the list"
+            f"    [red]passed[/] {escape(test)}, which is listed as an expected failure: remove it from suite.toml"
         )
     for test in verdict.unknown:
         console.print(f"    [red]no test[/] is named {escape(test)}, which is listed as an expected failure")
@@ -50,7 +50,7 @@ def show_list(console: Console, found: list[Suite]) -> None:
 
 
 async def run_all(console: Console, found: list[Suite], arguments: argparse.Namespace) -> bool:
-    """Runs suites one after the other. Returns whether nothing was new."""
+    """Runs suites one after the other. Returns False if a result is unexpected."""
     is_clean = True
     ran = 0
     for suite in found:
@@ -67,14 +67,16 @@ async def run_all(console: Console, found: list[Suite], arguments: argparse.Name
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m strangers", description=__doc__.removeprefix("EDGE: "))
-    parser.add_argument("names", nargs="*", metavar="NAME", help="suites; all without a name")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="names of suites (default: all)")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--against", choices=("semel", "kafka"), default="semel")
-    parser.add_argument("--list", action="store_true", help="show the suites, and run none")
+    parser.add_argument("--list", action="store_true", help="list the suites without running them")
     parser.add_argument(
-        "--write-docs", action="store_true", help="write all kept results into docs/compatibility.md, and run none"
+        "--write-docs",
+        action="store_true",
+        help="write the stored results into docs/compatibility.md without running suites",
     )
-    parser.add_argument("--keep", action="store_true", help="leave the data of the brokers in the work folder")
+    parser.add_argument("--keep", action="store_true", help="keep the brokers' data in the work folder")
     arguments = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
     try:

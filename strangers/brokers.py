@@ -1,4 +1,4 @@
-"""EDGE: the brokers that a suite runs against: one of semel, three with an etcd, or Apache Kafka for comparison."""
+"""EDGE: starts the brokers of a suite: one semel, three semel with etcd, or Apache Kafka for comparison."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from strangers.suite import Against
 KAFKA_POM = Path(__file__).parent / "kafka" / "pom.xml"
 KAFKA_LOGGING = Path(__file__).parent / "kafka" / "log4j2.properties"
 KAFKA_VERSION = "4.1.1"
-ALARMS = ('"internal_error"', "Traceback (most recent call last)")
-"""What a broker of semel never writes unless it has a bug."""
+BUG_MARKS = ('"internal_error"', "Traceback (most recent call last)")
+"""Texts that a semel broker logs only if it has a bug."""
 
 
 class Brokers(Protocol):
-    """Some brokers by their index, from 0 on. `version`: what they are."""
+    """The brokers of a suite, by index from 0. `version`: their kind and version."""
 
     version: str
 
     @property
     def address(self) -> str:
-        """host:port of each, with commas between."""
+        """The addresses host:port of all brokers, separated by commas."""
 
     async def open(self) -> None:
-        """Starts all. Raises ServerError and errors of the cluster."""
+        """Starts all brokers. Raises ServerError and errors of the cluster."""
 
     async def start(self, index: int) -> None:
-        """Starts one that is down; returns when it serves."""
+        """Starts a stopped broker; returns when it is ready."""
 
     async def stop(self, index: int) -> None: ...
 
@@ -49,12 +49,12 @@ class Brokers(Protocol):
 
     async def close(self) -> None: ...
 
-    def complaints(self) -> list[str]:
-        """What the brokers did that nobody had asked for: ended by themselves, wrote of a bug."""
+    def problems(self) -> list[str]:
+        """Returns unexpected events: brokers that ended by themselves, and log lines that show a bug."""
 
 
 class OneServer:
-    """A single process, whatever it is."""
+    """A single broker process."""
 
     version: str
     address: str
@@ -78,13 +78,13 @@ class OneServer:
     async def close(self) -> None:
         await self.server.stop()
 
-    def complaints(self) -> list[str]:
+    def problems(self) -> list[str]:
         ended = ["the broker ended by itself"] if self.server.died else []
-        return ended + alarms([self.server.log])
+        return ended + bug_lines([self.server.log])
 
 
 class OneSemel(OneServer):
-    """`semel serve`."""
+    """One semel broker, `semel serve`."""
 
     version = f"semel {__version__}"
 
@@ -108,7 +108,7 @@ class OneSemel(OneServer):
 
 
 class ThreeSemel:
-    """What docker-compose.yml says, as processes on loopback."""
+    """The brokers and etcd of docker-compose.yml, as processes on loopback."""
 
     version = f"semel {__version__}"
 
@@ -155,8 +155,8 @@ class ThreeSemel:
         services = self._cluster.services
         return [n for n in self._names if n in services and services[n].down and not self._is_asked_to_end[n]]
 
-    def complaints(self) -> list[str]:
-        return [f"{name} ended by itself" for name in self._ended] + alarms(self._logs)
+    def problems(self) -> list[str]:
+        return [f"{name} ended by itself" for name in self._ended] + bug_lines(self._logs)
 
     def _named(self, index: int) -> str:
         only(index, len(self._names))
@@ -212,15 +212,17 @@ class OneKafka(OneServer):
             **self._settings,
         }
 
-    def complaints(self) -> list[str]:
+    def problems(self) -> list[str]:
         return ["the broker ended by itself"] if self.server.died else []
 
 
 def brokers(against: Against, count: int, folder: Path, settings: Mapping[str, str], cache: Path) -> Brokers:
-    """Fresh brokers with their data in `folder`; `cache` keeps Kafka's jars. Raises ValueError for three of Kafka."""
+    """Returns new brokers with their data in `folder`; `cache` keeps Kafka's jars. Raises ValueError for three of
+    Kafka.
+    """
     if against == "kafka":
         if count != 1:
-            raise ValueError("Apache Kafka is run with one broker only")
+            raise ValueError("Apache Kafka runs with one broker only")
         return OneKafka(folder, settings, cache)
     return OneSemel(folder, settings) if count == 1 else ThreeSemel(folder, settings)
 
@@ -234,18 +236,20 @@ def only(index: int, count: int) -> None:
         raise ValueError(f"there is no broker {index}; there are {count}")
 
 
-def alarms(logs: list[Path]) -> list[str]:
-    """The first line of each log that tells of a bug."""
+def bug_lines(logs: list[Path]) -> list[str]:
+    """Returns the first line of each log that shows a bug."""
     found = []
     for log in logs:
         if log.is_file():
             with log.open(errors="replace") as lines:
-                found += [f"{log.name}: {line.strip()[:300]}" for line in lines if any(a in line for a in ALARMS)][:1]
+                found += [f"{log.name}: {line.strip()[:300]}" for line in lines if any(a in line for a in BUG_MARKS)][
+                    :1
+                ]
     return found
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
+    """Returns ports that are free now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(each.getsockname()[1]) for each in sockets]
     for each in sockets:
@@ -254,6 +258,6 @@ def free_ports(count: int) -> list[int]:
 
 
 def cluster_id() -> str:
-    """An id that does not begin with a dash, which a command line takes for a flag."""
+    """Returns an id that does not start with a dash, which a command line would take as an option."""
     first, *others = uuid.uuid4().bytes
     return base64.urlsafe_b64encode(bytes([first & 0x7F, *others])).decode().rstrip("=")

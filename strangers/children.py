@@ -1,4 +1,4 @@
-"""EDGE: the processes that a suite runs beside its script: killed with SIGKILL amid their work, and started again."""
+"""EDGE: runs the processes of a suite, kills them with SIGKILL while they work, and restarts them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from strangers import script
 
 LOOK_S = 0.5
-LAST_WORDS = 600
+LOG_TAIL_CHARS = 600
 
 
 class Child:
-    """One process after the other with one command; all write to one log."""
+    """A process that can be restarted with the same command; all its runs write to one log."""
 
     def __init__(self, name: str, command: list[str]) -> None:
         self.log = script.scratch() / f"{name}.log"
@@ -28,7 +28,7 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """Its exit status, None while it runs."""
+        """The exit status, None while it runs."""
         assert self._process is not None
         return self._process.poll()
 
@@ -38,7 +38,7 @@ class Child:
         self._process.wait()
 
     def stop(self, timeout_s: float = 60) -> None:
-        """SIGTERM, and SIGKILL for one that does not end."""
+        """Stops the process with SIGTERM, and with SIGKILL after `timeout_s`."""
         assert self._process is not None
         self._process.terminate()
         try:
@@ -46,12 +46,12 @@ class Child:
         except subprocess.TimeoutExpired:
             self.kill()
 
-    def last_words(self) -> str:
-        return self.log.read_text(errors="replace")[-LAST_WORDS:]
+    def log_tail(self) -> str:
+        return self.log.read_text(errors="replace")[-LOG_TAIL_CHARS:]
 
 
-def strike(children: Sequence[Child], moment: int) -> None:
-    """SIGKILL for a broker and for a child in turn; each comes back."""
+def kill_next(children: Sequence[Child], moment: int) -> None:
+    """Kills a broker or a child with SIGKILL, in turn, and restarts it."""
     if moment % 2 == 0:
         script.kill_and_start((moment // 2) % script.brokers())
     else:
@@ -60,7 +60,7 @@ def strike(children: Sequence[Child], moment: int) -> None:
         child.start()
 
 
-def work(
+def run_with_kills(
     children: Sequence[Child],
     done: Callable[[], bool],
     *,
@@ -68,23 +68,24 @@ def work(
     pause_s: float,
     timeout_s: float,
 ) -> None:
-    """Strikes `kills` times while the children work, and returns once they are done, before they are ended.
+    """Kills brokers and children `kills` times while the children work; returns when `done` is true, then stops the
+    children.
 
-    Children that end are started again. Raises AssertionError with their last words after `timeout_s`.
+    Children that end are restarted. Raises AssertionError with the ends of their logs after `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
-    next_strike, moment = time.monotonic() + pause_s, 0
+    next_kill, moment = time.monotonic() + pause_s, 0
     try:
         while not done() or moment < kills:
-            told = " / ".join(each.last_words() for each in children)
+            told = " / ".join(each.log_tail() for each in children)
             assert time.monotonic() < deadline, f"not done after {timeout_s:g} s and {moment} kills: {told}"
-            if moment < kills and time.monotonic() > next_strike:
-                strike(children, moment)
-                next_strike, moment = time.monotonic() + pause_s, moment + 1
+            if moment < kills and time.monotonic() > next_kill:
+                kill_next(children, moment)
+                next_kill, moment = time.monotonic() + pause_s, moment + 1
             for child in children:
                 if child.status is not None:
                     child.start()
-            time.sleep(LOOK_S)  # between two looks
+            time.sleep(LOOK_S)  # between two checks
     finally:
         for child in children:
             child.stop()

@@ -1,4 +1,4 @@
-"""EDGE: how a suite has brokers killed, stopped and started: a line of text over TCP, answered by "ok" or "error: ...".
+"""EDGE: lets a suite kill, stop and start brokers: a line of text over TCP, with the response "ok" or "error: ...".
 
 python -m strangers.control kill|stop|start|restart INDEX     with STRANGERS_CONTROL set; restart: a clean stop, a start
 """
@@ -20,7 +20,7 @@ LINE_BYTES_MAX = 4096
 
 
 class ControlError(RuntimeError):
-    """What was asked of the brokers could not be done."""
+    """The requested action on a broker failed."""
 
 
 class Control:
@@ -32,7 +32,7 @@ class Control:
         self._changing = asyncio.Lock()
 
     async def open(self) -> str:
-        """Its address, host:port."""
+        """Starts to listen; returns the address host:port."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=LINE_BYTES_MAX)
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"{host}:{port}"
@@ -47,12 +47,12 @@ class Control:
                 writer.write(f"{await self.answer(line.decode(errors='replace'))}\n".encode())
                 await writer.drain()
         except (ConnectionError, ValueError):
-            pass  # the suite has gone, or does not send lines: it gets no answer
+            pass  # the suite has closed the connection, or does not send lines: it gets no response
         finally:
             writer.close()
 
     async def answer(self, line: str) -> str:
-        """Does what a line asks for, one at a time."""
+        """Executes the command of a line, one at a time; returns "ok" or "error: ..."."""
         async with self._changing:
             try:
                 await self._do(line.split())
@@ -74,11 +74,11 @@ class Control:
             await self._brokers.stop(index)
             await self._brokers.start(index)
         else:
-            raise ValueError(f"{do!r} is none of kill, stop, start, restart")
+            raise ValueError(f"unknown action {do!r}: send kill, stop, start or restart")
 
 
 def ask(do: str, index: int) -> None:
-    """From a suite's script: returns when it is done. Raises ControlError."""
+    """Sends a command from a suite's script; returns when it is done. Raises ControlError."""
     host, _, port = os.environ["STRANGERS_CONTROL"].rpartition(":")
     with (
         socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) as connection,
@@ -88,7 +88,7 @@ def ask(do: str, index: int) -> None:
         lines.flush()
         answer = lines.readline().strip()
     if answer != "ok":
-        raise ControlError(answer or "the runner has gone")
+        raise ControlError(answer or "the runner has closed the connection")
 
 
 if __name__ == "__main__":

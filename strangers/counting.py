@@ -1,7 +1,7 @@
-"""EDGE: a stranger's application that counts records by key, killed with its brokers amid its work; then an audit.
+"""EDGE: runs an application that counts records by key, kills it and its brokers meanwhile, and audits its output.
 
-The application writes, for each input {"number": n}, a record of the same key {"number": n, "seen": how many of that
-key}. One without state leaves "seen" away.
+For each input {"number": n} the application writes a record with the same key: {"number": n, "seen": count of that
+key}. An application without state omits "seen".
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from strangers import script
 
 ROUNDS = 5
 PARTS = 3
-"""Parts of the input of a round: after the second one a broker is killed, after the last one the application."""
+"""The parts of the input of a round: a broker is killed after the second part, the application after the last one."""
 AMID_S = 0.5
-"""How long after a part was written a kill comes: the application is at work on it."""
+"""The delay of a kill after a part was written, so that the application is processing it."""
 LIFE_S = 14.0
-"""How long an application works before it is killed."""
+"""The time that an application works before it is killed."""
 COMMAND_TIMEOUT_S = 300
 READS_MAX = 6
-"""How often the output is read, for ten seconds or more: what a killed application left open ends in a minute."""
-LIVES_MAX = 100
+"""How often the output is read, each time for ten seconds or more: open transactions of a killed application time out
+in a minute.
+"""
+STARTS_MAX = 100
 
 
 class Application:
-    """A process that is started again whenever it ends, as a container would be. `lives`: how often it was started."""
+    """A process that is restarted when it ends, like a container. `starts`: the number of starts."""
 
     def __init__(self, command: list[str]) -> None:
-        self.lives = 0
+        self.starts = 0
         self._command = command
         self._is_over = False
         self._process = self._start()
@@ -41,24 +43,24 @@ class Application:
         self._keeper.start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self.lives += 1
-        with (script.scratch() / f"application-{self.lives}.log").open("wb") as log:
+        self.starts += 1
+        with (script.scratch() / f"application-{self.starts}.log").open("wb") as log:
             return subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
 
     def _keep(self) -> None:
         while True:
             self._process.wait()
-            if self._is_over or self.lives == LIVES_MAX:
+            if self._is_over or self.starts == STARTS_MAX:
                 return
-            threading.Event().wait(1)  # a program that cannot start must not use up the machine
+            threading.Event().wait(1)  # a program that cannot start must not use all CPU time
             self._process = self._start()
 
     def kill(self) -> None:
-        """SIGKILL for it and its children; it is started again."""
+        """Kills the process and its children with SIGKILL; it is restarted."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            return  # it has just ended by itself
+            return  # the process has just ended by itself
 
     def close(self) -> None:
         self._is_over = True
@@ -67,15 +69,15 @@ class Application:
 
 
 def run(fill: Callable[[int, int], list[str]], work: list[str], read: list[str], records: int) -> None:
-    """Runs an application through kills, and reports three tests. Needs commands of the stranger's side:
+    """Runs an application through kills, and reports three tests. The commands run the third-party client:
 
-    `fill(first, count)` writes inputs of these numbers; `work` is the application, and never ends; `read` prints all
-    committed output as JSON lines [key, value], and ends when no more comes.
+    `fill(first, count)` writes inputs with these numbers; `work` is the application, which never ends; `read` prints
+    all committed output as JSON lines [key, value], and ends when no more records arrive.
     """
     name = f"an application works through {ROUNDS} kills of it, and {(ROUNDS + 1) // 2} of a broker"
     application = None
     part = records // (ROUNDS * PARTS)
-    assert part * ROUNDS * PARTS == records, "records that the parts of the rounds do not share equally"
+    assert part * ROUNDS * PARTS == records, "the record count is not divisible by the parts of the rounds"
     try:
         with script.test(name):
             for first in range(0, records, part):
@@ -91,7 +93,7 @@ def run(fill: Callable[[int, int], list[str]], work: list[str], read: list[str],
                     threading.Event().wait(LIFE_S / 2)
             threading.Event().wait(LIFE_S)
             assert application is not None
-            assert application.lives <= LIVES_MAX // 2, f"it was started {application.lives} times"
+            assert application.starts <= STARTS_MAX // 2, f"it was started {application.starts} times"
         output = read_all(read, records)
         with script.test("no input is lost"):
             audit_lost(output, records)
@@ -99,12 +101,12 @@ def run(fill: Callable[[int, int], list[str]], work: list[str], read: list[str],
             audit(output, records)
     finally:
         if application is not None:
-            print(f"the application had {application.lives} lives", flush=True)
+            print(f"the application was started {application.starts} times", flush=True)
             application.close()
 
 
 def read_all(read: list[str], records: int) -> str:
-    """What is committed, as soon as nothing is missing; at the last what there is."""
+    """Returns the committed output when nothing is missing, or the last output."""
     for _ in range(READS_MAX - 1):
         output = script.output(read, COMMAND_TIMEOUT_S)
         if len({value["number"] for _, value in rows(output)}) == records:
@@ -113,19 +115,19 @@ def read_all(read: list[str], records: int) -> str:
 
 
 def rows(output: str) -> list[tuple[str, dict[str, int]]]:
-    """The output's records among lines of logs."""
+    """Parses the records of the output, ignoring log lines."""
     return [json.loads(line) for line in output.splitlines() if line.startswith('["')]
 
 
 def audit_lost(output: str, records: int) -> None:
-    """Raises AssertionError unless each input is there."""
+    """Raises AssertionError if an input is missing."""
     found = {value["number"] for _, value in rows(output)}
     lost = [number for number in range(records) if number not in found]
     assert not lost, f"of {records}: {len(lost)} lost {lost[:5]}"
 
 
 def audit(output: str, records: int) -> None:
-    """Raises AssertionError unless each input is there once, and each key's counts, if there are any, go up by one."""
+    """Raises AssertionError unless each input appears once, and the counts of each key, if any, increase by one."""
     times = Counter(value["number"] for _, value in rows(output))
     lost = [number for number in range(records) if number not in times]
     doubled = [number for number, found in times.items() if found > 1]

@@ -1,4 +1,4 @@
-"""EDGE: Go modules from their proxy: a copy of a module's source with its tests, and `go test` in it."""
+"""EDGE: fetches Go modules from their proxy, copies their sources, and runs `go test`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ NO_NETWORK = ("dial tcp", "no such host", "i/o timeout", "connection refused", "
 
 
 class GoError(RuntimeError):
-    """The go command failed; the message is what it said."""
+    """The go command failed; the message is its output."""
 
 
 class NoNetworkError(GoError):
-    """The module proxy was not reached."""
+    """The module proxy is not reachable."""
 
 
 def go(words: list[str], folder: Path, variables: Mapping[str, str] | None = None) -> str:
-    """Runs a go command to its end; its standard output. Raises GoError, NoNetworkError."""
+    """Runs a go command; returns its standard output. Raises GoError, NoNetworkError."""
     environment = {**os.environ, "GOFLAGS": "-mod=mod", **(variables or {})}
     ended = subprocess.run(
         ["go", *words],
@@ -45,7 +45,7 @@ def go(words: list[str], folder: Path, variables: Mapping[str, str] | None = Non
 
 
 def source(module: str, version: str, into: Path) -> Path:
-    """A fresh copy of a module's source, which may be changed. Raises GoError, NoNetworkError."""
+    """Returns a fresh, writable copy of a module's source. Raises GoError, NoNetworkError."""
     into.parent.mkdir(parents=True, exist_ok=True)
     fetched = json.loads(go(["mod", "download", "-json", f"{module}@{version}"], into.parent))
     shutil.rmtree(into, ignore_errors=True)
@@ -56,7 +56,7 @@ def source(module: str, version: str, into: Path) -> Path:
 
 
 def program(package: str, version: str, into: Path) -> Path:
-    """A program that a module holds, built into a folder; its path. Raises GoError, NoNetworkError."""
+    """Builds a program of a module into a folder; returns its path. Raises GoError, NoNetworkError."""
     into.mkdir(parents=True, exist_ok=True)
     built = into / package.rpartition("/")[2]
     if not built.is_file():
@@ -65,7 +65,7 @@ def program(package: str, version: str, into: Path) -> Path:
 
 
 def test(folder: Path, log: Path, words: list[str], variables: Mapping[str, str], timeout_s: float) -> list[Result]:
-    """Runs `go test -json`; what came of each test. `log`: what it wrote. The time limit is for each package."""
+    """Runs `go test -json`; returns the result of each test. `log`: its output. The time limit is for each package."""
     command = ["go", "test", "-json", "-count=1", f"-timeout={timeout_s:.0f}s", *words]
     environment = {**os.environ, "GOFLAGS": "-mod=mod", **variables}
     with log.open("wb") as out:

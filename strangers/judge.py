@@ -1,4 +1,4 @@
-"""What a run means: the results of a suite, held against the failures that its suite.toml expects *(pure)*."""
+"""Judges a run: compares the results of a suite with the failures that its suite.toml expects *(pure)*."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from strangers.suite import Against, ExpectedFailure, Suite
 
 Outcome = Literal["passed", "failed", "skipped"]
 NOTHING_TO_RUN = 77
-"""The exit status of a script that found nothing to run: a tool, the network or a checkout is missing."""
+"""The exit status of a script that cannot run because a tool, the network or a checkout is missing."""
 GRAVITY: dict[Outcome, int] = {"skipped": 0, "passed": 1, "failed": 2}
 
 
@@ -24,21 +24,21 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How the script ended, and what the brokers did that nobody had asked for.
+    """The end of a run: the exit of its script, and unexpected events of the brokers.
 
-    `status`: its exit status, None where it was ended after `timeout_s`; `last_line`: of its standard output.
+    `status`: the exit status, None if the script was killed after `timeout_s`; `last_line`: of its standard output.
     """
 
     status: int | None
     timeout_s: int = 0
     last_line: str = ""
-    complaints: list[str] = []
+    problems: list[str] = []
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """A run, judged. `not_run`: why there is nothing to judge; all else is empty then.
+    """The verdict on a run. `not_run`: the reason if nothing ran; all other fields are empty then.
 
-    `broken`: what fails the run as a whole. `new_passes`: expectations that no longer hold. `unknown`: expectations
+    `broken`: problems of the run as a whole. `new_passes`: expected failures that passed. `unknown`: expected failures
     that name no test of this run.
     """
 
@@ -53,12 +53,12 @@ class Verdict(msgspec.Struct, kw_only=True):
 
     @property
     def is_clean(self) -> bool:
-        """Nothing new: the tier does not fail by this."""
+        """Whether the run has no unexpected result."""
         return not (self.broken or self.new_failures or self.new_passes or self.unknown)
 
 
 def results_of(lines: Iterable[str]) -> tuple[list[Result], list[str]]:
-    """The results in a file of JSON lines, and the lines that are none. Of two for one test the graver one counts."""
+    """Parses JSON lines into results and invalid lines. Of two results for one test the worse one counts."""
     found: dict[str, Result] = {}
     bad = []
     for line in lines:
@@ -76,11 +76,11 @@ def results_of(lines: Iterable[str]) -> tuple[list[Result], list[str]]:
 
 
 def judge(suite: Suite, against: Against, brokers: int, lines: Iterable[str], ending: Ending) -> Verdict:
-    """The verdict on one run of a suite."""
+    """Returns the verdict on one run of a suite."""
     results, bad = results_of(lines)
     if ending.status == NOTHING_TO_RUN and not results:
-        return Verdict(not_run=ending.last_line or "its script did not say why", broken=list(ending.complaints))
-    verdict = Verdict(broken=list(ending.complaints))
+        return Verdict(not_run=ending.last_line or "its script gave no reason", broken=list(ending.problems))
+    verdict = Verdict(broken=list(ending.problems))
     if ending.status is None:
         verdict.broken.append(f"it did not end within {ending.timeout_s} s")
     elif ending.status != 0:
@@ -91,14 +91,14 @@ def judge(suite: Suite, against: Against, brokers: int, lines: Iterable[str], en
     expected = suite.expected(against, brokers)
     for result in results:
         _place(verdict, result, expected)
-    if ending.status == 0 and not ending.complaints:
+    if ending.status == 0 and not ending.problems:
         for each in expected:
             _hold(verdict, each, results)
     return verdict
 
 
 def _place(verdict: Verdict, result: Result, expected: list[ExpectedFailure]) -> None:
-    """Puts a result where it belongs."""
+    """Adds a result to the matching list of the verdict."""
     if result.outcome == "passed":
         verdict.passed.append(result.test)
     elif result.outcome == "skipped":
@@ -110,7 +110,7 @@ def _place(verdict: Verdict, result: Result, expected: list[ExpectedFailure]) ->
 
 
 def _hold(verdict: Verdict, expectation: ExpectedFailure, results: list[Result]) -> None:
-    """Says so where an expectation has outlived its reason."""
+    """Reports an expected failure that passed, or that names no test."""
     met = [each.outcome for each in results if expectation.names(each.test)]
     if not met:
         verdict.unknown.append(expectation.test)

@@ -1,4 +1,4 @@
-"""EDGE: the jars that a pom.xml of ours names, fetched by Maven; and Java programs of ours, compiled against them."""
+"""EDGE: fetches the jars of a pom.xml with Maven, and compiles Java programs against them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ NO_NETWORK = (
 
 
 class MavenError(RuntimeError):
-    """Maven or the compiler failed; the message is what they said."""
+    """Maven or the compiler failed; the message is their output."""
 
 
 class NoNetworkError(MavenError):
-    """The registry was not reached."""
+    """The registry is not reachable."""
 
 
 def jars(pom: Path, into: Path, properties: Mapping[str, str] | None = None) -> Path:
-    """A folder with all jars of a pom.xml under these properties; fetched once. Raises MavenError, NoNetworkError."""
+    """Returns a folder with all jars of a pom.xml with these properties; fetched once. Raises MavenError,
+    NoNetworkError.
+    """
     words = [f"-D{key}={value}" for key, value in sorted((properties or {}).items())]
     mark = hashlib.sha256(pom.read_bytes() + "\n".join(words).encode()).hexdigest()
     stamp = into / "fetched"
@@ -50,7 +52,7 @@ def jars(pom: Path, into: Path, properties: Mapping[str, str] | None = None) -> 
 
 
 def classes(sources: list[Path], lib: Path, into: Path) -> str:
-    """Compiles sources against the jars of a folder; the class path with both. Raises MavenError."""
+    """Compiles sources against the jars of a folder; returns the class path with both. Raises MavenError."""
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     command = ["javac", "-nowarn", "-proc:none", "-cp", f"{lib}/*", "-d", str(into), *map(str, sources)]

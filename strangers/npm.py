@@ -1,4 +1,4 @@
-"""EDGE: npm packages, copies of checkouts, and Jest."""
+"""EDGE: installs npm packages, copies checkouts, and runs Jest."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ NO_NETWORK = ("ENOTFOUND", "ECONNREFUSED", "EAI_AGAIN", "ETIMEDOUT", "ENOTCACHED
 
 
 class NpmError(RuntimeError):
-    """npm or a test runner failed; the message is what it said."""
+    """npm or a test runner failed; the message is its output."""
 
 
 class NoNetworkError(NpmError):
-    """The registry was not reached."""
+    """The registry is not reachable."""
 
 
 def install(folder: Path, packages: Mapping[str, str] | None = None) -> Path:
-    """Installs packages (name -> version) into a folder, or what its package.json names; once, and runs no scripts.
+    """Installs packages (name -> version) into a folder, or those of its package.json; once, without install scripts.
 
-    The folder itself is returned. Raises NpmError, NoNetworkError.
+    Returns the folder. Raises NpmError, NoNetworkError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if packages is not None:
@@ -48,7 +48,7 @@ def install(folder: Path, packages: Mapping[str, str] | None = None) -> Path:
 
 
 def copy(checkout: Path, into: Path) -> Path:
-    """A fresh copy of a checkout, which may be changed; what npm has installed into an earlier copy stays."""
+    """Returns a fresh, writable copy of a checkout; packages that npm installed into an earlier copy stay."""
     into.mkdir(parents=True, exist_ok=True)
     for path in into.iterdir():
         if path.name != "node_modules":
@@ -60,7 +60,7 @@ def copy(checkout: Path, into: Path) -> Path:
 
 
 def jest(folder: Path, log: Path, words: list[str], variables: Mapping[str, str]) -> list[Result]:
-    """Runs a folder's Jest; what came of each test. `log`: what it wrote. Raises NpmError if it could not begin."""
+    """Runs Jest in a folder; returns the result of each test. `log`: its output. Raises NpmError if it cannot start."""
     report = log.with_suffix(".json")
     report.unlink(missing_ok=True)
     command = ["node_modules/.bin/jest", "--json", f"--outputFile={report}", *words]

@@ -1,4 +1,4 @@
-"""EDGE: Python packages by pip: a virtual environment for each stranger, its source package, and pytest in both."""
+"""EDGE: installs Python packages with pip: one virtual environment per suite, source distributions, pytest in both."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ NO_NETWORK = ("NewConnectionError", "Temporary failure in name resolution", "Rea
 PYTEST = (
     "import signal, pytest; signal.signal(signal.SIGINT, signal.default_int_handler); raise SystemExit(pytest.main())"
 )
-"""Some suites send themselves SIGINT, which a shell's background jobs ignore."""
+"""Some suites send themselves SIGINT, which background jobs of a shell ignore."""
 
 
 class PipError(RuntimeError):
-    """pip failed; the message is what it said."""
+    """pip failed; the message is its output."""
 
 
 class NoNetworkError(PipError):
-    """The package index was not reached."""
+    """The package index is not reachable."""
 
 
 def pip(python: Path | str, *words: str) -> None:
-    """Runs pip to its end. Raises PipError, NoNetworkError."""
+    """Runs pip. Raises PipError, NoNetworkError."""
     command = [str(python), "-m", "pip", "--disable-pip-version-check", *words]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
     if ended.returncode != 0:
@@ -42,7 +42,7 @@ def pip(python: Path | str, *words: str) -> None:
 
 
 def venv(packages: list[str], into: Path) -> Path:
-    """A virtual environment with these packages; its python. Made once. Raises PipError, NoNetworkError."""
+    """Creates a virtual environment with these packages once; returns its python. Raises PipError, NoNetworkError."""
     python = into / "bin" / "python"
     mark = hashlib.sha256("\n".join([sys.version, *packages]).encode()).hexdigest()
     stamp = into / "made"
@@ -56,7 +56,7 @@ def venv(packages: list[str], into: Path) -> Path:
 
 
 def source(package: str, version: str, into: Path) -> Path:
-    """A fresh folder with a package's source distribution. Raises PipError, NoNetworkError."""
+    """Returns a fresh folder with a package's source distribution. Raises PipError, NoNetworkError."""
     archives = into / f"{package}-{version}.sdist"
     if not list(archives.glob("*.tar.gz")):
         archives.mkdir(parents=True, exist_ok=True)
@@ -72,17 +72,19 @@ def source(package: str, version: str, into: Path) -> Path:
 
 
 PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
-"""The files in which pytest looks for its settings; the folder of the first found is its root."""
+"""The files in which pytest looks for its settings; the folder of the first one found is its root."""
 
 
 def pytest(
     python: Path, folder: Path, log: Path, words: list[str], variables: Mapping[str, str], without: str = ""
 ) -> list[Result]:
-    """Runs pytest in a folder; what came of each test. `log`: what it wrote. Raises PipError if it could not begin."""
+    """Runs pytest in a folder; returns the result of each test. `log`: its output. Raises PipError."""
     xml = log.with_suffix(".xml")
     xml.unlink(missing_ok=True)
     if not any((folder / name).exists() for name in PYTEST_FILES):
-        (folder / "pytest.ini").write_text("[pytest]\n")  # else pytest takes the settings of a folder above: ours
+        (folder / "pytest.ini").write_text(
+            "[pytest]\n"
+        )  # otherwise pytest uses the settings of a parent folder: those of this repository
     command = [str(python), "-c", PYTEST, "-v", "-p", "no:cacheprovider", f"--junitxml={xml}", "--tb=short", *words]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     with log.open("wb") as out:

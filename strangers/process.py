@@ -1,4 +1,4 @@
-"""EDGE: one server as a child process that can be killed, stopped and started again, with all it writes in a file."""
+"""EDGE: runs one server as a child process that can be killed, stopped and restarted, with its output in a file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ STOP_TIMEOUT_S = 90
 
 
 class ServerError(RuntimeError):
-    """A server that did not get ready; the message says where its log is."""
+    """A server that did not become ready; the message names its log."""
 
 
 class Server:
-    """`command` starts it; `is_ready` is shown each line that it writes until it says yes.
+    """A server process. `command` starts it; `is_ready` gets each line of its output until it returns True.
 
-    `died`: how often it ended without being asked to.
+    `died`: how often it ended unexpectedly.
     """
 
     def __init__(self, command: Callable[[], list[str]], log: Path, is_ready: Callable[[str], bool]) -> None:
@@ -31,7 +31,7 @@ class Server:
         self._is_asked_to_end = False
 
     async def start(self) -> None:
-        """Starts it unless it runs; returns when it is ready. Raises ServerError."""
+        """Starts the server unless it runs; returns when it is ready. Raises ServerError."""
         if self._process is not None and self._process.returncode is None:
             return
         self._is_asked_to_end = False
@@ -52,7 +52,7 @@ class Server:
             waiting.cancel()
         if not ready.is_set():
             await self.kill()
-            raise ServerError(f"{self._command()[0]} did not get ready; see {self.log}")
+            raise ServerError(f"{self._command()[0]} did not become ready; see {self.log}")
 
     async def _read(self, process: asyncio.subprocess.Process, ready: asyncio.Event) -> None:
         assert process.stdout is not None
@@ -66,18 +66,18 @@ class Server:
         self.died += not self._is_asked_to_end
 
     async def ended(self) -> int:
-        """Waits until it ends by itself; its exit status."""
+        """Waits until the server ends by itself; returns its exit status."""
         assert self._process is not None
         assert self._reader is not None
         await self._reader
         return await self._process.wait()
 
     async def kill(self) -> None:
-        """SIGKILL; returns when it has ended."""
+        """Kills the server with SIGKILL; returns when it has ended."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL for one that does not end."""
+        """Stops the server with SIGTERM, and with SIGKILL if it does not end."""
         try:
             await asyncio.wait_for(self._end(signal.SIGTERM), STOP_TIMEOUT_S)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""What is kept of a run: a small JSON file, and the rows of docs/compatibility.md made of all of them *(pure)*."""
+"""The stored record of a run, a small JSON file, and the table of docs/compatibility.md of all records *(pure)*."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from strangers.suite import Against, Suite
 BEGIN = "<!-- strangers: begin (written by `python -m strangers --write-docs`) -->"
 END = "<!-- strangers: end -->"
 NAMES_MAX = 5
-"""How many names of failures or skipped tests the page tells; the file has all."""
+"""The most names of failed or skipped tests on the page; the file has all."""
 
 
 class Failure(msgspec.Struct, kw_only=True):
-    """A test that failed. `reason`: why that was expected; empty where it was not."""
+    """A failed test. `reason`: why the failure was expected; empty if it was not."""
 
     test: str
     message: str = ""
@@ -24,7 +24,7 @@ class Failure(msgspec.Struct, kw_only=True):
 
 
 class Record(msgspec.Struct, kw_only=True):
-    """One run of one suite. `date`: YYYY-MM-DD; `broker`: its kind and version; `problems`: what else failed it."""
+    """One run of one suite. `date`: YYYY-MM-DD; `broker`: kind and version; `problems`: other problems of the run."""
 
     suite: str
     title: str
@@ -47,7 +47,7 @@ class Record(msgspec.Struct, kw_only=True):
 def record(
     suite: Suite, verdict: Verdict, *, against: Against, broker: str, brokers: int, date: str, seconds: int
 ) -> Record:
-    """What is kept of a run that happened."""
+    """Returns the record of a finished run."""
     new = [Failure(test=each.test, message=each.message) for each in verdict.new_failures]
     expected = [Failure(test=each.test, message=each.message, reason=reason) for each, reason in verdict.expected]
     problems = [
@@ -80,7 +80,7 @@ def decoded(data: bytes) -> Record:
 
 
 def table(records: Iterable[Record]) -> str:
-    """The runs as a Markdown table, a row each, and below it why tests fail or are skipped."""
+    """Returns the runs as a Markdown table, one row each, and below it the reasons of failed and skipped tests."""
     kept = sorted(records, key=lambda each: (each.title, each.against != "semel", each.brokers))
     rows = [
         "| suite | versions | run against | date | passed | failed as expected | skipped |",
@@ -105,7 +105,7 @@ def table(records: Iterable[Record]) -> str:
 
 
 def note(kept: Record) -> list[str]:
-    """The failures by their reason, what was skipped and why, what else went wrong."""
+    """Returns the failures by reason, the skipped tests by reason, and other problems."""
     by_reason: dict[str, list[str]] = {}
     for failure in kept.failures:
         by_reason.setdefault(failure.reason or "not expected", []).append(failure.test)
@@ -115,7 +115,7 @@ def note(kept: Record) -> list[str]:
 
 
 def named(tests: list[str]) -> str:
-    """Names of tests, as many as a page bears."""
+    """Formats at most NAMES_MAX names of tests."""
     shown = ", ".join(f"`{test}`" for test in tests[:NAMES_MAX])
     return shown if len(tests) <= NAMES_MAX else f"{shown} and {len(tests) - NAMES_MAX} more"
 
@@ -125,7 +125,7 @@ def cell(words: str) -> str:
 
 
 def with_table(page: str, records: Iterable[Record]) -> str:
-    """The page with the table between its two marks. Raises ValueError where it has no marks."""
+    """Returns the page with the table between its two marks. Raises ValueError if a mark is missing."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

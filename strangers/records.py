@@ -1,4 +1,4 @@
-"""EDGE: records into topics and out again, by the client of semel: how a script counts what a stranger did."""
+"""EDGE: writes and reads topics with semel's client, so that a script can count a third-party program's records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from semel.structs import TopicPartition
 from strangers import script
 
 Values = dict[int, list[bytes]]
-"""Of records, by partition, in the order of offsets."""
+"""Values of records by partition, in offset order."""
 
 
 def create(*topics: str, partitions: int) -> None:
@@ -23,7 +23,7 @@ def create(*topics: str, partitions: int) -> None:
 
 
 def send(topic: str, values: Iterable[tuple[bytes | None, bytes]], partitions: int, *, first: int = 0) -> None:
-    """Keys and values into a topic, round robin over its partitions; `first`: the number of the first of them."""
+    """Sends keys and values to a topic, round robin over its partitions; `first`: the number of the first record."""
 
     async def send() -> None:
         async with Producer(bootstrap_servers=script.bootstrap(), linger_ms=5) as producer:
@@ -35,7 +35,7 @@ def send(topic: str, values: Iterable[tuple[bytes | None, bytes]], partitions: i
 
 
 class Feed:
-    """Keys and values that go into a topic a part at a time, so that kills meet work."""
+    """Sends keys and values to a topic in parts, so that kills happen while records arrive."""
 
     def __init__(self, topic: str, values: list[tuple[bytes | None, bytes]], partitions: int, *, parts: int) -> None:
         self._topic, self._values, self._partitions = topic, values, partitions
@@ -43,7 +43,7 @@ class Feed:
         self._sent = 0
 
     def is_over(self) -> bool:
-        """Sends the next part; True once there was none left."""
+        """Sends the next part; returns True if none was left."""
         if self._sent == len(self._values):
             return True
         send(self._topic, self._values[self._sent : self._sent + self._step], self._partitions, first=self._sent)
@@ -52,12 +52,12 @@ class Feed:
 
 
 def numbers(count: int) -> list[tuple[bytes | None, bytes]]:
-    """Records without a key: the numbers below `count`."""
+    """Returns records without a key: the numbers below `count`."""
     return [(None, str(number).encode()) for number in range(count)]
 
 
 def read(topic: str, partitions: int) -> Values:
-    """All that a reader of committed records sees at this moment."""
+    """Returns all committed records."""
 
     async def read() -> Values:
         found: Values = {partition: [] for partition in range(partitions)}
@@ -77,7 +77,7 @@ def read(topic: str, partitions: int) -> Values:
 
 
 def committed(group: str, topic: str) -> int:
-    """The sum of the offsets that a group has committed in a topic."""
+    """Returns the sum of the offsets that a group has committed in a topic."""
 
     async def committed() -> int:
         async with Admin(bootstrap_servers=script.bootstrap()) as admin:
@@ -88,21 +88,21 @@ def committed(group: str, topic: str) -> int:
 
 
 def flat(topic: str, partitions: int) -> list[bytes]:
-    """All values, those of each partition in order."""
+    """Returns all values, each partition in offset order."""
     return [value for values in read(topic, partitions).values() for value in values]
 
 
 def require_once(values: Iterable[bytes], count: int) -> None:
-    """The numbers below `count`, each once. Raises AssertionError with how many are lost, or there twice."""
+    """Checks that each number below `count` appears once. Raises AssertionError with the lost and duplicated ones."""
     found = [int(value) for value in values]
     lost, twice = count - len(set(found) & set(range(count))), len(found) - len(set(found))
     strange = len(set(found) - set(range(count)))
-    told = f"of {count} records {lost} are lost, {twice} are there twice, {strange} are strange"
-    assert (lost, twice, strange) == (0, 0, 0), told
+    message = f"of {count} records {lost} are lost, {twice} are duplicated, {strange} are unexpected"
+    assert (lost, twice, strange) == (0, 0, 0), message
 
 
 def require_ascending(values: Values) -> None:
-    """Numbers in each partition in their order. Raises AssertionError."""
+    """Checks that the numbers of each partition ascend. Raises AssertionError."""
     for partition, found in values.items():
         numbers = [int(value) for value in found]
         assert numbers == sorted(numbers), f"partition {partition} is out of order"

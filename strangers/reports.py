@@ -1,4 +1,4 @@
-"""What test runners of several languages write, as results: `go test -json`, JUnit's XML, Jest's JSON *(pure)*."""
+"""Parses the reports of test runners: `go test -json`, JUnit's XML, Jest's JSON *(pure)*."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from strangers.judge import Outcome, Result
 GO: dict[str, Outcome] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
 JEST: dict[str, Outcome] = {"passed": "passed", "failed": "failed"}
 LINES_MAX = 6
-"""How many of the last lines of a failed test its message keeps."""
+"""The number of last lines of a failed test that its message keeps."""
 
 
 def of_go(lines: Iterable[str]) -> list[Result]:
-    """Of `go test -json`: "package.Test/subtest", with the last part of the package's path.
+    """Parses `go test -json`; names are "package.Test/subtest", with the last part of the package's path.
 
-    A test without a verdict failed: its package was ended, by a panic or the time limit. So did a package that failed
-    without a failed test: it was not built, or ended outside a test.
+    A test without an outcome failed: a panic or the time limit ended its package. A package that failed without a
+    failed test also counts as a failure: it was not built, or ended outside a test.
     """
     outcomes: dict[str, Outcome] = {}
     said: dict[str, list[str]] = {}
@@ -45,7 +45,7 @@ def of_go(lines: Iterable[str]) -> list[Result]:
 
 
 def _event(line: str) -> dict[str, Any]:
-    """A line of `go test -json`; programs that are tested write other lines between them."""
+    """Parses a line of `go test -json`; tested programs write other lines between them."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -54,7 +54,7 @@ def _event(line: str) -> dict[str, Any]:
 
 
 def _last(said: list[str], outcome: Outcome) -> str:
-    """The last lines that tell something."""
+    """Returns the last informative lines."""
     if outcome == "passed":
         return ""
     telling = [words for words in said if words and not words.startswith(("=== ", "--- "))]
@@ -62,7 +62,7 @@ def _last(said: list[str], outcome: Outcome) -> str:
 
 
 def of_junit(xml: str, without: str = "") -> list[Result]:
-    """Of JUnit's XML, as pytest writes it: "class::name". `without`: a beginning that all classes share."""
+    """Parses JUnit's XML as written by pytest; names are "class::name". `without`: a prefix that all classes share."""
     results = []
     for case in ElementTree.fromstring(xml).iter("testcase"):
         outcome: Outcome = "passed"
@@ -78,7 +78,9 @@ def of_junit(xml: str, without: str = "") -> list[Result]:
 
 
 def of_jest(report: str, root: str) -> list[Result]:
-    """Of `jest --json`: "path: describe > test"; a file that did not run is a failure itself. `root`: its folder."""
+    """Parses `jest --json`; names are "path: describe > test". A file that did not run is a failure. `root`: its
+    folder.
+    """
     results = []
     for file in json.loads(report)["testResults"]:
         path = str(file["name"]).removeprefix(root).lstrip("/")

@@ -1,4 +1,4 @@
-"""EDGE: runs one suite: fresh brokers, its script, the verdict, and the file that is kept of it."""
+"""EDGE: runs one suite: starts fresh brokers, runs its script, judges the results, and stores the record."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def work_folder() -> Path:
 
 
 def suites() -> list[Suite]:
-    """All suites, by name. Raises SuiteError."""
+    """Returns all suites by name. Raises SuiteError."""
     return [parse(path.parent.name, path.read_text()) for path in sorted(SUITES.glob("*/suite.toml"))]
 
 
 def missing_tools(suite: Suite, against: Against) -> list[str]:
-    """Programs that the suite, or the broker to compare with, needs and that are not on the path."""
+    """Returns the programs that the suite or the comparison broker needs and that are not on the path."""
     needs = dict.fromkeys([*suite.needs, *(KAFKA_NEEDS if against == "kafka" else ())])
     return [name for name in needs if shutil.which(name) is None]
 
 
 class Run:
-    """One suite against one kind of brokers. `log`: what its script wrote. `keep`: the brokers' data stays."""
+    """One run of a suite against one kind of broker. `log`: its script's output. `keep`: keeps the brokers' data."""
 
     def __init__(self, suite: Suite, against: Against, count: int, *, keep: bool = False) -> None:
         self.suite, self.against, self.count, self.keep = suite, against, count, keep
@@ -53,7 +53,7 @@ class Run:
         self._results = self.folder / "results.jsonl"
 
     async def run(self) -> Verdict:
-        """Runs and judges; writes a file into strangers/results unless there was nothing to run."""
+        """Runs and judges the suite; writes a file into strangers/results unless nothing ran."""
         if reason := self.suite.lacks(self.against, self.count):
             return Verdict(not_run=reason)
         if lacking := missing_tools(self.suite, self.against):
@@ -68,10 +68,10 @@ class Run:
             await served.open()
             ending = await self._script(served)
         except maven.NoNetworkError as error:
-            return Verdict(not_run=f"Maven's registry is not reached: {error}")
+            return Verdict(not_run=f"Maven's registry is not reachable: {error}")
         finally:
             await served.close()
-        ending = msgspec.structs.replace(ending, complaints=served.complaints())
+        ending = msgspec.structs.replace(ending, problems=served.problems())
         with self._results.open() as lines:
             verdict = judge(self.suite, self.against, self.count, lines, ending)
         if not verdict.not_run:
@@ -82,7 +82,7 @@ class Run:
         return verdict
 
     async def _script(self, served: Brokers) -> Ending:
-        """Runs run.py in a process group of its own, which is ended as a whole."""
+        """Runs run.py in a process group of its own, which is killed as a whole."""
         control = Control(served)
         environment = {
             **os.environ,
@@ -125,12 +125,12 @@ class Run:
 
 
 async def end_group(process: asyncio.subprocess.Process) -> None:
-    """Ends what the script left behind, and the script itself where it still runs."""
+    """Kills the script if it still runs, and the processes that it left."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
         except ProcessLookupError:
-            break  # nothing is left
+            break  # no process is left
         try:
             await asyncio.wait_for(process.wait(), GRACE_S)
         except TimeoutError:
@@ -144,5 +144,5 @@ def last_line(log: Path) -> str:
 
 
 def records() -> list[Record]:
-    """All runs of which a file is kept."""
+    """Returns all runs with a stored file."""
     return [decoded(path.read_bytes()) for path in sorted(RESULTS.glob("*.json"))]

@@ -1,10 +1,10 @@
-"""EDGE: what the run.py of a suite needs: where the brokers are, how to report, how to fetch, how to kill.
+"""EDGE: the functions for the run.py of a suite: broker addresses, reports, downloads, and kills.
 
 from strangers import script
 
 def main() -> None:
     with script.test("every record once, in order"):
-        ...                       # an exception is a failure, and the run goes on
+        ...                       # an exception is a failure, and the run continues
 
 script.run(main)
 """
@@ -27,11 +27,11 @@ from strangers.suite import Suite, listed, parse
 
 MESSAGE_MAX = 400
 TIER = Path(__file__).parent / "java" / "Tier.java"
-"""What every Java program of ours uses."""
+"""The Java source that every Java program of the suites uses."""
 
 
 class NothingToRunError(Exception):
-    """A tool, the network or a checkout is missing; the message says which."""
+    """A tool, the network or a checkout is missing; the message names it."""
 
 
 def bootstrap() -> str:
@@ -47,17 +47,17 @@ def against() -> str:
 
 
 def replicas() -> int:
-    """How many replicas a topic of the suite has."""
+    """The replication factor of the suite's topics."""
     return brokers()
 
 
 def work() -> Path:
-    """The suite's scratch folder, kept between runs."""
+    """The suite's work folder, kept between runs."""
     return Path(os.environ["STRANGERS_WORK"])
 
 
 def scratch() -> Path:
-    """A folder for this run alone."""
+    """A scratch folder for this run."""
     return Path(os.environ["STRANGERS_RESULTS"]).parent
 
 
@@ -71,7 +71,7 @@ def suite() -> Suite:
 
 
 def pin(name: str) -> str:
-    """The one version of a package that suite.toml names."""
+    """The single version of a package in suite.toml."""
     (only,) = pins(name)
     return only
 
@@ -81,9 +81,10 @@ def pins(name: str) -> list[str]:
 
 
 def checkout(name: str = "", tag: str = "") -> Path:
-    """A folder of STRANGERS_SRC: the suite's `checkout`, or another by name. `tag`: what has to be checked out there.
+    """Returns a folder of STRANGERS_SRC: the suite's `checkout`, or another by name. `tag`: the expected tag of the
+    checkout.
 
-    Raises NothingToRunError where there is none, or where it stands at another commit.
+    Raises NothingToRunError if the folder is missing or at another commit.
     """
     name = name or suite().checkout
     source = os.environ.get("STRANGERS_SRC", "")
@@ -98,7 +99,7 @@ def checkout(name: str = "", tag: str = "") -> Path:
 
 
 def report(test: str, outcome: Outcome, message: str = "") -> None:
-    """Tells the runner how a test ended."""
+    """Reports the outcome of a test to the runner."""
     line = json.dumps({"test": test, "outcome": outcome, "message": " ".join(message.split())[:MESSAGE_MAX]})
     with open(os.environ["STRANGERS_RESULTS"], "a") as results:
         results.write(line + "\n")
@@ -106,14 +107,14 @@ def report(test: str, outcome: Outcome, message: str = "") -> None:
 
 
 def report_all(results: Iterable[Result]) -> None:
-    """Tells the runner what came of a suite of the stranger's own."""
+    """Reports the results of a third-party test suite to the runner."""
     for each in results:
         report(each.test, each.outcome, each.message)
 
 
 @contextmanager
 def test(name: str) -> Iterator[None]:
-    """A block that is one test: passed, or failed with the exception's words."""
+    """Runs a block as one test: passed, or failed with the exception's message."""
     try:
         yield
     except NothingToRunError as missing:
@@ -126,33 +127,35 @@ def test(name: str) -> Iterator[None]:
 
 
 def kill_and_start(index: int, down_s: float = 1.0) -> None:
-    """SIGKILL for a broker, which starts again on its data after `down_s`."""
+    """Kills a broker with SIGKILL, and restarts it on its data after `down_s`."""
     control.ask("kill", index)
-    threading.Event().wait(down_s)  # how long it stays down
+    threading.Event().wait(down_s)  # the downtime
     control.ask("start", index)
 
 
 def jars(pom: Path, into: str, **properties: str) -> Path:
-    """The jars of a pom.xml in a folder below `work`. Raises NothingToRunError where the registry is not reached."""
+    """Returns a folder below `work` with the jars of a pom.xml. Raises NothingToRunError if the registry is not
+    reachable.
+    """
     try:
         return maven.jars(pom, work() / into, {key.replace("_", "."): value for key, value in properties.items()})
     except maven.NoNetworkError as error:
-        raise NothingToRunError(f"Maven's registry is not reached: {error}") from error
+        raise NothingToRunError(f"Maven's registry is not reachable: {error}") from error
 
 
 def classes(lib: Path, into: str, sources: list[Path] | None = None) -> str:
-    """The suite's Java programs and Tier.java, compiled for this run; the class path."""
+    """Compiles the suite's Java programs and Tier.java for this run; returns the class path."""
     return maven.classes([TIER, *(sources or sorted(folder().glob("*.java")))], lib, scratch() / into)
 
 
 def java(class_path: str, main: str, *arguments: str, timeout_s: float, options: list[str] | None = None) -> str:
-    """Runs a Java program to its end; what it wrote. Raises AssertionError with its last lines where it fails."""
+    """Runs a Java program; returns its output. Raises AssertionError with its last lines if it fails."""
     command = ["java", "-Xmx512m", *(options or []), "-cp", class_path, main, *arguments]
     return output(command, timeout_s)
 
 
 def output(command: list[str], timeout_s: float, status: int | None = 0, stdin: str = "") -> str:
-    """Runs a command to its end; what it wrote. Raises AssertionError for another exit status (None: any is right)."""
+    """Runs a command; returns its output. Raises AssertionError for another exit status (None: any is accepted)."""
     ended = subprocess.run(
         command,
         input=stdin,
@@ -169,7 +172,7 @@ def output(command: list[str], timeout_s: float, status: int | None = 0, stdin: 
 
 
 def run(main: Callable[[], None]) -> None:
-    """Runs a suite's main function with the exit status that the runner expects."""
+    """Runs a suite's main function and exits with the status that the runner expects."""
     try:
         main()
     except (
@@ -180,5 +183,5 @@ def run(main: Callable[[], None]) -> None:
         npm.NoNetworkError,
     ) as missing:
         words = " ".join(str(missing).split())
-        print(words if isinstance(missing, NothingToRunError) else f"a registry is not reached: {words}", flush=True)
+        print(words if isinstance(missing, NothingToRunError) else f"a registry is not reachable: {words}", flush=True)
         sys.exit(NOTHING_TO_RUN)

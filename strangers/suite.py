@@ -1,4 +1,4 @@
-"""What a suite's `suite.toml` says: what is run, in which versions, what it needs, which failures are expected."""
+"""The content of a suite's `suite.toml`: program, versions, needed tools, and expected failures."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Setting = str | int | bool
 
 
 class SuiteError(ValueError):
-    """A suite.toml that cannot be used; the message names the suite and the mistake."""
+    """An invalid suite.toml; the message names the suite and the mistake."""
 
 
 class ExpectedFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Tests that are known to fail, and why.
+    """Tests that are expected to fail, and the reason.
 
-    `test`: the name of a test, where `*` stands for any text. `sometimes`: the outcome depends on timing, so that a run
-    in which the test passes is no news; without it a pass fails the tier.
+    `test`: the name of a test, where `*` stands for any text. `sometimes`: the outcome depends on timing, so a pass is
+    accepted too; otherwise a pass fails the tier.
     """
 
     test: str
@@ -29,7 +29,7 @@ class ExpectedFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     sometimes: bool = False
 
     def names(self, test: str) -> bool:
-        """Whether this is about that test. Brackets are letters here, for pytest writes them into names."""
+        """Whether the pattern matches that test. Brackets are literal, because pytest writes them into names."""
         first, *others = self.test.split("*")
         if not others:
             return test == first
@@ -45,11 +45,11 @@ class ExpectedFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One stranger. `name` is its folder's.
+    """One third-party suite. `name`: the name of its folder.
 
-    `pins`: package -> version or versions; `needs`: programs that have to be on the path; `checkout`: the folder under
-    STRANGERS_SRC, where `source` is "checkout"; `set`: settings of the brokers, `set_semel` and `set_kafka` those of
-    one kind of broker; `timeout_s`: for the whole run, on a slow machine.
+    `pins`: package -> version or versions; `needs`: programs on the path; `checkout`: the folder below STRANGERS_SRC if
+    `source` is "checkout"; `set`: settings of the brokers, `set_semel` and `set_kafka` those of one kind of broker;
+    `timeout_s`: for the whole run, on a slow machine.
     """
 
     title: str
@@ -69,20 +69,20 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def versions(self) -> str:
-        """What is pinned, in one line."""
+        """The pinned versions, in one line."""
         return ", ".join(f"{name} {', '.join(listed(found))}" for name, found in self.pins.items())
 
     def settings(self, against: Against) -> dict[str, str]:
-        """The settings of the brokers, as text."""
+        """Returns the settings of the brokers, as text."""
         of_kind = self.set_semel if against == "semel" else self.set_kafka
         return {key: text(value) for key, value in {**self.set, **of_kind}.items()}
 
     def expected(self, against: Against, brokers: int) -> list[ExpectedFailure]:
-        """The failures that are expected in such a run."""
+        """Returns the expected failures of such a run."""
         return [each for each in self.expected_failure if against in each.on and brokers in each.brokers]
 
     def lacks(self, against: Against, brokers: int) -> str:
-        """Why the suite is not for such a run; empty where it is."""
+        """Returns the reason if the suite does not support such a run, otherwise ""."""
         if against not in self.against:
             return f"it is not for {against}"
         return "" if brokers in self.brokers else f"it is not for {brokers} brokers"
@@ -93,12 +93,12 @@ def listed(value: str | list[str]) -> list[str]:
 
 
 def text(value: Setting) -> str:
-    """A setting as a broker's command line takes it."""
+    """Formats a setting for a broker's command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def parse(name: str, toml: str) -> Suite:
-    """A suite of the folder `name`. Raises SuiteError."""
+    """Parses the suite of the folder `name`. Raises SuiteError."""
     try:
         suite = msgspec.toml.decode(toml, type=Suite)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
@@ -112,7 +112,7 @@ def parse(name: str, toml: str) -> Suite:
 
 
 def chosen(suites: Iterable[Suite], names: list[str]) -> list[Suite]:
-    """Those of these names, in the order of the names; all without a name. Raises SuiteError for a name nobody has."""
+    """Returns the suites with these names, in this order, or all. Raises SuiteError for an unknown name."""
     by_name = {each.name: each for each in suites}
     if unknown := [name for name in names if name not in by_name]:
         raise SuiteError(f"there is no suite {', '.join(unknown)}; there are {', '.join(by_name)}")

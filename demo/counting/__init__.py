@@ -1,1 +1,1 @@
-"""The plain main job: a consumer group counts a year of flights while the broker is killed; no transactions."""
+"""The counting demo: a consumer group counts a year of flights, without transactions, while the broker is killed."""

@@ -1,4 +1,6 @@
-"""Start a broker or three, stream the flights, kill a broker twice, count in a group of two, compare with the file."""
+"""Stream flights to one or three brokers, kill a broker twice, count in a consumer group of two, and compare with the
+file.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,22 @@ from rich.console import Console
 from semel import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPartition
 
 from demo.bars import Bars
-from demo.brokers import Brokers, Watched, brokers
-from demo.command import end_with, options
+from demo.brokers import Brokers, KillTargets
+from demo.command import options, run_command
 from demo.counting.processes import Counter
 from demo.counting.report import show
 from demo.counting.totals import Total, parse, truth
+from demo.deployment import deploy
 from demo.flights import PARTITIONS, SOURCE, flights
 from demo.report import Audit
 
 COUNTERS = 2
 GROUP = "delays"
-PATIENCE_S = 120
+TIMEOUT_S = 120
 
 
 async def send_all(brokers: Brokers, limit: int | None, kill_at: list[int], rng: random.Random, bars: Bars) -> int:
-    """Streams every flight; a broker dies at the rows in `kill_at`. Returns how many were sent and acknowledged."""
+    """Sends every flight; a broker is killed at the rows in `kill_at`. Returns how many were sent and acknowledged."""
     acknowledged = 0
 
     def done(future: asyncio.Future[RecordMetadata]) -> None:
@@ -42,7 +45,7 @@ async def send_all(brokers: Brokers, limit: int | None, kill_at: list[int], rng:
         for flight in flights(limit):
             if kill_at and flight.row == kill_at[0]:
                 kill_at.pop(0)
-                restarts.append(asyncio.create_task(strike(brokers, rng, bars, flight.row)))
+                restarts.append(asyncio.create_task(kill_one(brokers, rng, bars, flight.row)))
             future = await producer.send(SOURCE, flight.value, flight.key)
             future.add_done_callback(done)
             sent += 1
@@ -59,25 +62,27 @@ async def send_all(brokers: Brokers, limit: int | None, kill_at: list[int], rng:
     return sent
 
 
-async def strike(brokers: Brokers, rng: random.Random, bars: Bars, row: int) -> None:
-    def tell(who: str) -> None:
-        bars.say(f"[red]SIGKILL[/] of {'the ' * (who == 'broker')}{who}, after row {row:,} was handed to the producer")
+async def kill_one(brokers: Brokers, rng: random.Random, bars: Bars, row: int) -> None:
+    def announce(name: str) -> None:
+        bars.say(
+            f"[red]SIGKILL[/] of {'the ' * (name == 'broker')}{name}, after row {row:,} was passed to the producer"
+        )
 
-    await brokers.strike(rng, tell, bars.say)
-    await brokers.settled()
+    await brokers.kill_one(rng, announce, bars.say)
+    await brokers.wait_until_recovered()
 
 
 async def wait_until_counted(counters: list[Counter], end_offsets: dict[int, int], bars: Bars) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         reached = {partition: offset for counter in counters for partition, offset in counter.reached.items()}
         bars.at("counted", sum(reached.values()))
         if reached == end_offsets:
             return
         if any(counter.failed for counter in counters):
-            raise RuntimeError("a counter died")
+            raise RuntimeError("a counter ended; see counter.log")
         if time.monotonic() > deadline:
-            raise RuntimeError(f"counted up to {reached}, expected {end_offsets}, after {PATIENCE_S} s")
+            raise RuntimeError(f"counted up to {reached}, expected {end_offsets}, after {TIMEOUT_S} s")
         await asyncio.sleep(0.05)
 
 
@@ -94,7 +99,7 @@ async def read_back(brokers: Brokers, sent: int, bars: Bars) -> Audit:
         while audit.stored < expected:
             for records in (await consumer.getmany(timeout_ms=1000)).values():
                 for record in records:
-                    audit.saw(parse(record.value)[0])
+                    audit.add(parse(record.value)[0])
             bars.at("read back", audit.stored)
     return audit
 
@@ -117,7 +122,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     tallies = directory / "tallies"
     tallies.mkdir(parents=True)
     logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
-    served = brokers(arguments.brokers, directory, Watched([SOURCE], (GROUP,)))
+    served = deploy(arguments.brokers, directory, KillTargets([SOURCE], (GROUP,)))
     counters: list[Counter] = []
     bars = Bars(console, total, "sent", "acknowledged", "counted", "read back")
     with bars.show:
@@ -141,7 +146,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
 
 
 def main() -> None:
-    end_with(run, options("python -m demo.counting", __doc__, kills=2, of="brokers"))
+    run_command(run, options("python -m demo.counting", __doc__, kills=2, of="brokers"))
 
 
 if __name__ == "__main__":

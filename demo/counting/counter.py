@@ -1,7 +1,8 @@
-"""One process of the consumer group: counts flights and sums delays per carrier.
+"""One process of the consumer group: it counts flights and sums delays per carrier.
 
-Exactly once on the reading side: the totals of a partition are stored together with the offset they reach, in one file
-replaced atomically. Whoever gets the partition next goes on from there, so a record delivered twice is counted once.
+The reading side is exactly once. A process stores the totals of a partition together with their offset, in one file
+that it replaces atomically. The next owner of the partition continues from there, so a record that is delivered twice
+is counted once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SAVE_EVERY = 20_000
 
 
 class Tally:
-    """Totals of one partition up to, not including, `offset`."""
+    """The totals of one partition up to, not including, `offset`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,7 +50,7 @@ class Tally:
 
 
 class Tallies(ConsumerRebalanceListener):
-    """The tallies of the partitions that this process owns now."""
+    """The tallies of the partitions that this process owns."""
 
     def __init__(self, consumer: Consumer, directory: Path) -> None:
         self.consumer = consumer
@@ -62,7 +63,7 @@ class Tallies(ConsumerRebalanceListener):
                 tally.save()
 
     async def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
-        for tp in sorted(lost):  # another process may own them: what was not saved is counted there
+        for tp in sorted(lost):  # another process may own them now and counts the unsaved records again
             self.owned.pop(tp, None)
 
     async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
@@ -100,7 +101,7 @@ async def count(bootstrap: str, group: str, directory: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="one member of the group that counts flights")
+    parser = argparse.ArgumentParser(description="One member of the consumer group that counts flights.")
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument("--directory", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""The counters: processes that report how far they are."""
+"""The counter processes of the demo, which report their offsets on standard output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from demo.processes import end
 
 
 class Counter:
-    """One `demo.counting.counter` process; `reached` says the offset that each of its partitions is counted up to."""
+    """One `demo.counting.counter` process; `reached` has the counted offset of each of its partitions."""
 
     def __init__(self, bootstrap: str, group: str, directory: Path) -> None:
         self._command = ["--bootstrap", bootstrap, "--group", group, "--directory", str(directory)]

@@ -1,4 +1,4 @@
-"""What the counting found, as tables, and whether every figure is exact."""
+"""Prints the result of the counting demo as tables, and whether every figure is exact."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from demo.report import Audit
 
 
 def show(console: Console, audit: Audit, counted: dict[str, Total], right: dict[str, Total], kills: int) -> bool:
-    """Prints both tables; True when every figure is exact."""
+    """Prints both tables; returns True if every figure is exact."""
     table = Table(title=f"The log, after {kills} × SIGKILL of the broker", box=box.SIMPLE_HEAVY)
     for column in ("records sent", "stored", "duplicated", "lost"):
         table.add_column(column, justify="right")

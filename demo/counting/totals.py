@@ -1,4 +1,4 @@
-"""What is counted: flights of each carrier, and the minutes that they left late."""
+"""The totals of the counting demo: flights of each carrier, and the minutes of their departure delays."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 from demo.flights import source
 
 DEP_DELAY = 6
-"""The column of the departure delay in a stored value, behind the row number."""
+"""The column of the departure delay in a stored value; column 0 is the row number."""
 
 
 class Total(NamedTuple):
-    """Flights of a carrier, and the minutes they left late (leaving early counts below zero)."""
+    """The flights of a carrier, and the sum of their departure delays (negative for early departures)."""
 
     flights: int = 0
     delay_min: int = 0
@@ -24,7 +24,7 @@ class Total(NamedTuple):
 
 
 def truth(limit: int | None = None) -> dict[str, Total]:
-    """The right answer, computed from the file alone, with the csv module instead of our own splitting."""
+    """Computes the expected totals from the file alone, with the csv module instead of the demo's own parser."""
     totals: dict[str, Total] = {}
     with zipfile.ZipFile(source() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         for row, record in enumerate(csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline=""))):
@@ -36,7 +36,7 @@ def truth(limit: int | None = None) -> dict[str, Total]:
 
 
 def parse(value: bytes) -> tuple[int, int | None]:
-    """Row number and departure delay of a stored record; a cancelled flight has no delay."""
+    """Returns the row number and the departure delay of a stored record; a cancelled flight has no delay."""
     fields = value.split(b",")
     return int(fields[0]), minutes(fields[DEP_DELAY].decode())
 

@@ -1,1 +1,1 @@
-"""The flights on Spark: enriched and summed up, exactly once, while driver, workers and brokers are killed."""
+"""The Spark demo: flights are enriched and summed exactly once while driver, workers and brokers are killed."""

@@ -1,7 +1,7 @@
-"""make demo: a year of flights through two queries of Spark, whose driver, workers and brokers are killed meanwhile.
+"""Stream a year of flights through two Spark queries, and kill the driver, workers and brokers meanwhile.
 
-`enriched` adds names to each flight, `delays` sums up by airport and day in windows of event time. In the end every
-flight and every window has to be there once, and the sums have to be those of the file.
+`enriched` adds names to each flight. `delays` sums delays by airport and day in event-time windows. At the end every
+flight and every window must exist exactly once, and the sums must equal those of the file.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from pathlib import Path
 from rich.console import Console
 from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
 
-from demo.__main__ import read_back
 from demo.bars import Bars
-from demo.brokers import Brokers, Watched, brokers
-from demo.command import end_with, options
-from demo.flights import SOURCE
-from demo.flights import row_of as row_of_line
+from demo.brokers import Brokers, KillTargets
+from demo.command import options, run_command
+from demo.deployment import deploy
+from demo.flights import SOURCE, row_of
 from demo.processes import end
 from demo.report import Audit
-from demo.spark.arrivals import PARTITIONS, arrivals, clocks, truth
+from demo.spark.arrivals import PARTITIONS, arrivals, clock_values, truth
 from demo.spark.driver import JAVA_OPTIONS, Driver
-from demo.spark.report import row_of, show_delays, show_topics, summed
+from demo.spark.report import row_of_json, show_delays, show_topics, summed
+from demo.stream import read_back
 
 ENRICHED, DELAYS = "flights-enriched", "delays"
 SINKS = ("flights-enriched", "flights-delays")
-"""Their transaction groups, as `pipeline/flights.toml` names them."""
+"""The transaction groups of the sinks, as in `pipeline/flights.toml`."""
 STREAM_S = 60.0
-PATIENCE_S = 300.0
-"""Whoever waits for something gives up when nothing has moved for so long."""
+TIMEOUT_S = 300.0
+"""The longest wait without progress."""
 PAUSE_S = (0.3, 3.0)
-AMID_WRITES = 0.7
-"""So many of the kills wait for a batch that is being written."""
+DURING_WRITES = 0.7
+"""The share of the kills that wait until a batch is being written."""
 WRITE_S = 15.0
 TARGETS = ("driver", "worker", "broker")
 
 
 class Flow:
-    """The flights on their way: the process that they come from, and a reader that counts what comes out."""
+    """The producer process of the flights, and a reader that counts the results."""
 
     def __init__(self, served: Brokers, directory: Path, bars: Bars) -> None:
         self._served, self._directory, self._bars = served, directory, bars
@@ -55,7 +55,7 @@ class Flow:
         self.counts = {ENRICHED: 0, DELAYS: 0}
 
     async def send(self, rows: int | None, stream_s: float, shares: int) -> None:
-        """Starts the process, and stays until it has ended. Raises RuntimeError if it did not send all."""
+        """Starts the producer process and waits until it ends. Raises RuntimeError if it did not send all flights."""
         command = ["--bootstrap", self._served.address, "--stream-s", str(stream_s), "--shares", str(shares)]
         command += ["--log", str(self._directory / "producer.log")] + (["--rows", str(rows)] if rows else [])
         self._process = await asyncio.create_subprocess_exec(
@@ -72,8 +72,8 @@ class Flow:
         if await self._process.wait():
             raise RuntimeError(f"the producer failed; see {self._directory / 'producer.log'}")
 
-    async def amid_a_write(self) -> None:
-        """Returns when records of a batch that is not committed have come, or none have for a while."""
+    async def wait_for_write(self) -> None:
+        """Returns when records of an uncommitted batch have arrived, or after WRITE_S."""
         async with Consumer(bootstrap_servers=self._served.address) as reader:
             places = [TopicPartition(ENRICHED, n) for n in range(PARTITIONS)]
             before = sum((await reader.end_offsets(places)).values())
@@ -83,13 +83,13 @@ class Flow:
                     return
                 await asyncio.sleep(0.02)
 
-    def go_on(self) -> None:
-        """The next share of the flights may come."""
+    def allow_next_share(self) -> None:
+        """Allows the producer to send the next share of the flights."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.write(b"\n")
 
     async def watch(self) -> None:
-        """Counts what a reader of committed records sees of both results, for as long as it is let."""
+        """Counts the committed records of both results until it is cancelled."""
         async with Consumer(
             ENRICHED,
             DELAYS,
@@ -108,8 +108,8 @@ class Flow:
             await end(self._process)
 
 
-def targets(rng: random.Random, kills: int) -> Iterator[str]:
-    """Who is killed, one after the other: in each round of three everybody once, in an order that is drawn."""
+def kill_order(rng: random.Random, kills: int) -> Iterator[str]:
+    """Yields the targets of the kills: each round of three has every target once, in random order."""
     drawn: list[str] = []
     for _ in range(kills):
         drawn = drawn or rng.sample(TARGETS, len(TARGETS))
@@ -117,44 +117,44 @@ def targets(rng: random.Random, kills: int) -> Iterator[str]:
 
 
 async def kill_all(rng: random.Random, kills: int, served: Brokers, driver: Driver, flow: Flow, bars: Bars) -> None:
-    """One after the other, each amid the work of a driver that works again."""
+    """Kills the targets one after the other, each while the driver is working."""
     numbers = count(1)
 
-    def tell(who: str) -> None:
-        bars.say(f"[red]SIGKILL[/] {next(numbers)}: {who}")
+    def announce(name: str) -> None:
+        bars.say(f"[red]SIGKILL[/] {next(numbers)}: {name}")
 
-    for target in targets(rng, kills):
-        await asyncio.wait_for(driver.working.wait(), PATIENCE_S)
-        await asyncio.sleep(rng.uniform(*PAUSE_S))  # the moment is what the seed draws
-        if rng.random() < AMID_WRITES:
-            await flow.amid_a_write()
+    for target in kill_order(rng, kills):
+        await asyncio.wait_for(driver.working.wait(), TIMEOUT_S)
+        await asyncio.sleep(rng.uniform(*PAUSE_S))  # the seed determines the moment
+        if rng.random() < DURING_WRITES:
+            await flow.wait_for_write()
         if target == "broker":
-            await served.strike(rng, tell, bars.say)
+            await served.kill_one(rng, announce, bars.say)
         elif target == "worker":
-            tell(driver.kill_worker(rng) or "no Python worker was there")
+            announce(driver.kill_worker(rng) or "no Python worker was running")
         else:
-            tell(f"Spark's driver, after {driver.batches} batches")
+            announce(f"Spark's driver, after {driver.batches} batches")
             await driver.kill()
-        flow.go_on()
-    await served.settled()
-    await asyncio.wait_for(driver.working.wait(), PATIENCE_S)
+        flow.allow_next_share()
+    await served.wait_until_recovered()
+    await asyncio.wait_for(driver.working.wait(), TIMEOUT_S)
 
 
 async def until(what: str, total: int, progress: dict[str, int], name: str, driver: Driver) -> None:
-    """Waits until that progress has come to its total. Raises RuntimeError when there is none for too long."""
+    """Waits until the progress reaches its total. Raises RuntimeError after TIMEOUT_S without progress."""
     seen, deadline = -1, 0.0
     while progress[name] < total:
         if driver.failed.done():
             driver.failed.result()
         if progress[name] != seen:
-            seen, deadline = progress[name], time.monotonic() + PATIENCE_S
+            seen, deadline = progress[name], time.monotonic() + TIMEOUT_S
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{seen:,} of {total:,} {what}, and no more within {PATIENCE_S:g} s")
+            raise RuntimeError(f"{seen:,} of {total:,} {what}, no progress for {TIMEOUT_S:g} s")
         await asyncio.sleep(0.1)
 
 
 async def set_clock(served: Brokers, values: list[bytes]) -> None:
-    """The time goes on where no flight comes any more: a watermark only moves with what arrives."""
+    """Sends the clock values: only new records advance a watermark."""
     async with Producer(bootstrap_servers=served.address) as producer:
         for partition, value in enumerate(values):
             await producer.send(SOURCE, value, partition=partition)
@@ -162,7 +162,7 @@ async def set_clock(served: Brokers, values: list[bytes]) -> None:
 
 
 async def job(arguments: argparse.Namespace, served: Brokers, directory: Path, bars: Bars, windows: int) -> Driver:
-    """All of it until the last window is written and the driver has come to a good end."""
+    """Runs the driver and the kills until the last window is written and the driver has stopped with status 0."""
     flights = arrivals(arguments.rows)
     driver = Driver(served.address, directory, bars.say)
     flow = Flow(served, directory, bars)
@@ -172,16 +172,16 @@ async def job(arguments: argparse.Namespace, served: Brokers, directory: Path, b
         await driver.start()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(flow.send(arguments.rows, arguments.stream_s, arguments.kills + 1))
-            await asyncio.wait_for(driver.working.wait(), PATIENCE_S)
-            bars.say(f"Spark's first batches are done {time.monotonic() - started:.1f} s after its start")
+            await asyncio.wait_for(driver.working.wait(), TIMEOUT_S)
+            bars.say(f"Spark's first batches are finished {time.monotonic() - started:.1f} s after its start")
             await kill_all(random.Random(arguments.seed), arguments.kills, served, driver, flow, bars)
         total = len(flights)
         await until("flights enriched", total, flow.counts, ENRICHED, driver)
         await until("flights summed up", total, driver.positions, "delays", driver)
-        await set_clock(served, clocks(max(flight.at for flight in flights)))
+        await set_clock(served, clock_values(max(flight.at for flight in flights)))
         await until("windows", windows, flow.counts, DELAYS, driver)
         status = await driver.stop()
-        bars.say(f"SIGTERM to the driver: it ended its batches, status {status}")
+        bars.say(f"SIGTERM to the driver: it finished its batches, status {status}")
         if status:
             raise RuntimeError(f"the driver should have ended with status 0, see {directory / 'spark.log'}")
     finally:
@@ -193,15 +193,15 @@ async def job(arguments: argparse.Namespace, served: Brokers, directory: Path, b
 
 
 async def audited(data_dir: Path, console: Console) -> bool:
-    """`semel pipeline audit` over the files that the broker leaves behind."""
+    """Runs `semel pipeline audit` over the files of the stopped broker."""
     command = [sys.executable, "-m", "pyspark_semel.pipeline", "audit", str(data_dir), "--json"]
     environment = {**os.environ, "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
     with console.status("semel pipeline audit: every batch in the broker's files"):
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, env=environment
         )
-        said = json.loads((await process.communicate())[0])
-    partitions = said["partitions"]
+        report = json.loads((await process.communicate())[0])
+    partitions = report["partitions"]
     sums = [sum(each[name] for each in partitions) for name in ("batches", "commits", "aborts")]
     unended = sum(len(each["open"]) for each in partitions)
     breaches = sum(sum(each["breaches"][0].values()) for each in partitions)
@@ -210,7 +210,7 @@ async def audited(data_dir: Path, console: Console) -> bool:
         + f"{unended} transactions left open, {breaches} breaches.",
         highlight=False,
     )
-    return bool(said["is_sound"]) and not unended
+    return bool(report["is_sound"]) and not unended
 
 
 async def uncommitted(served: Brokers, topic: str) -> int:
@@ -221,8 +221,8 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     right = truth(arguments.rows)
     total = sum(each.flights for each in right.values())
     logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
-    watched = Watched([SOURCE, DELAYS, ENRICHED], transaction_groups=SINKS)
-    served = brokers(arguments.brokers, directory, watched)
+    targets = KillTargets([SOURCE, DELAYS, ENRICHED], transaction_groups=SINKS)
+    served = deploy(arguments.brokers, directory, targets)
     bars = Bars(console, total, "stored", "enriched")
     bars.add("windows", len(right))
     with bars.show:
@@ -237,9 +237,9 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
             source, enriched = Audit(total), Audit(total)
             for value in await read_back(served, SOURCE, "read_committed", None, PARTITIONS):
                 if not value.startswith(b"-"):
-                    source.saw(row_of_line(value))
+                    source.add(row_of(value))
             for value in await read_back(served, ENRICHED, "read_committed", None, PARTITIONS):
-                enriched.saw(row_of(value))
+                enriched.add(row_of_json(value))
             delays = await read_back(served, DELAYS, "read_committed", None, PARTITIONS)
             leftovers = {
                 ENRICHED: await uncommitted(served, ENRICHED) - enriched.stored,
@@ -252,7 +252,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     is_right = show_delays(console, found, right)
     console.print(
         f"SIGKILLs: {driver.kills} of the driver, {driver.worker_kills} of Python workers, {served.kills} of brokers. "
-        f"{driver.batches:,} batches told; {driver.late_rows:,} rows too late for their window; "
+        f"{driver.batches:,} batches reported; {driver.late_rows:,} rows too late for their window; "
         f"{leftovers[DELAYS]:,} aborted leftovers in {DELAYS}.",
         highlight=False,
     )
@@ -265,9 +265,9 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
 def main() -> None:
     parser = options("make demo", __doc__, kills=6, of="driver, workers, brokers")
     parser.add_argument(
-        "--stream-s", type=float, default=STREAM_S, help="seconds in which the year passes (default: 60)"
+        "--stream-s", type=float, default=STREAM_S, help="duration of the stream in seconds (default: 60)"
     )
-    end_with(run, parser)
+    run_command(run, parser)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The flights in the order in which they arrive: when they took off, or were to, if they never did."""
+"""Sorts the flights by their arrival in the stream: the take-off time, or the scheduled time of a cancelled flight."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import NamedTuple
 from demo.flights import source
 
 PARTITIONS = 4
-"""Each is a task of each batch, and there may be no more than two cores."""
+"""Each partition is a task of each batch, and the machine may have only two cores."""
 SETTLED_DAYS = 60
-"""How far behind the last flight the clock is set at the end: beyond the watermark's delay, window and all."""
+"""The distance of the final clock from the last flight: more than the watermark's delay and a window."""
 
 
 class Arrival(NamedTuple):
@@ -31,7 +31,7 @@ class Arrival(NamedTuple):
 
 
 def arrivals(limit: int | None = None) -> list[Arrival]:
-    """The first `limit` flights of the file, or all; the file itself goes by months in the order of their digits."""
+    """Returns the first `limit` flights of the file, or all, in arrival order. The file's months are sorted as text."""
     found = []
     with zipfile.ZipFile(source() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         lines = io.TextIOWrapper(raw, "utf-8", newline="")
@@ -48,15 +48,17 @@ def arrivals(limit: int | None = None) -> list[Arrival]:
     return sorted(found)
 
 
-def clocks(last: datetime) -> list[bytes]:
-    """A value for each partition that is no flight: it only says how late it is, so that every window closes."""
+def clock_values(last: datetime) -> list[bytes]:
+    """Returns a value per partition that is no flight: it only advances the watermark, so that all windows close."""
     late = last + timedelta(days=SETTLED_DAYS)
     before, after = f"{late.year},{late.month},{late.day}", f"{late.hour},{late.minute}"
     return [f"{-1 - n},{before},,,,,,,,,,,,,,{after},".encode() for n in range(PARTITIONS)]
 
 
 class Late(NamedTuple):
-    """Of an airport, or of an airport and a day: flights that were to go there, those that arrived, and how late."""
+    """The flights to an airport, in total or on one day: scheduled flights, arrived flights, and the sum of their
+    delays.
+    """
 
     flights: int = 0
     arrived: int = 0
@@ -67,7 +69,7 @@ class Late(NamedTuple):
 
 
 def truth(limit: int | None = None) -> dict[tuple[str, str], Late]:
-    """(airport's code, day) -> delays, from the file alone, with the csv module."""
+    """Computes (airport code, day) -> delays from the file alone, with the csv module."""
     found: dict[tuple[str, str], Late] = {}
     with zipfile.ZipFile(source() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         for row, record in enumerate(csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline=""))):

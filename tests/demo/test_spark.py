@@ -1,4 +1,4 @@
-"""The demo on Spark, small: exact although everything is killed, and not exact when something is wrong."""
+"""The demo on Spark, with few rows: exact when processes are killed, not exact when a record is wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.console import Console
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from demo.spark.__main__ import targets  # noqa: E402
+from demo.spark.__main__ import kill_order  # noqa: E402
 from demo.spark.arrivals import Late, truth  # noqa: E402
 from demo.spark.report import show_delays, summed  # noqa: E402
 
@@ -25,20 +25,20 @@ from demo.spark.report import show_delays, summed  # noqa: E402
 @pytest.mark.slow
 @pytest.mark.crash
 @pytest.mark.timeout(600)
-def test_the_demo_is_exact_although_everything_is_killed() -> None:
+def test_every_figure_is_exact_when_brokers_and_workers_are_killed() -> None:
     command = [sys.executable, "-m", "demo.spark", "--rows", "5000", "--kills", "3", "--seed", "7", "--stream-s", "20"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=580, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     for who in ("broker", "Spark's driver", "a Python worker of Spark"):
         assert f": {who}" in done.stdout
-    assert "it ended its batches, status 0" in done.stdout
+    assert "it finished its batches, status 0" in done.stdout
     assert "Every figure is exact." in done.stdout
 
 
-def test_a_seed_draws_the_same_kills_and_everybody_is_killed_in_turn() -> None:
-    assert list(targets(random.Random(7), 6)) == list(targets(random.Random(7), 6))
+def test_a_seed_determines_the_kills_and_each_round_has_every_target() -> None:
+    assert list(kill_order(random.Random(7), 6)) == list(kill_order(random.Random(7), 6))
     for seed in range(20):
-        drawn = list(targets(random.Random(seed), 6))
+        drawn = list(kill_order(random.Random(seed), 6))
         assert set(drawn[:3]) == set(drawn[3:]) == {"driver", "worker", "broker"}
 
 
@@ -53,7 +53,7 @@ def is_right(values: list[bytes]) -> bool:
     return show_delays(Console(file=io.StringIO()), summed(values), truth(2000))
 
 
-def test_a_window_that_is_missing_repeated_strange_or_wrong_is_not_exact() -> None:
+def test_a_missing_repeated_unexpected_or_wrong_window_is_not_exact() -> None:
     right = truth(2000)
     first, late = next(iter(right.items()))
     assert is_right(values_of(right))

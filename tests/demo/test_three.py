@@ -1,4 +1,4 @@
-"""The main job on three brokers, small: exact although leaders and coordinators are killed."""
+"""The demo on three brokers, with few rows: exact when leaders and coordinators are killed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ sys.path.insert(0, str(ROOT))
 
 from semel import TopicPartition  # noqa: E402
 
-from demo.duties import Duties  # noqa: E402
+from demo.roles import BrokerRoles  # noqa: E402
 
 SEED = "4"
-"""Draws two kills of brokers."""
+"""With this seed both kills hit brokers."""
 
 
 @pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(etcd.binary() is None, reason=etcd.WHY_NOT)
-def test_the_demo_is_exact_although_leaders_and_coordinators_are_killed() -> None:
+def test_every_figure_is_exact_when_leaders_and_coordinators_are_killed() -> None:
     command = [sys.executable, "-m", "demo", "--brokers", "3", "--rows", "20000", "--kills", "2", "--seed", SEED]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -33,11 +33,11 @@ def test_the_demo_is_exact_although_leaders_and_coordinators_are_killed() -> Non
     assert "Every figure is exact." in done.stdout
 
 
-def test_what_a_broker_had_to_do_is_told_in_a_line() -> None:
+def test_roles_of_a_broker_are_described_in_one_line() -> None:
     leads = {
         TopicPartition("flights", 0): 1,
         TopicPartition("flights", 3): 2,
         TopicPartition("__consumer_offsets", 1): 0,
     }
-    assert str(Duties(leads, ("enrich-1",), is_controller=True)) == "led 2 of flights; enrich-1, controller"
-    assert str(Duties({}, (), is_controller=False)) == "led nothing"
+    assert str(BrokerRoles(leads, ("enrich-1",), is_controller=True)) == "led 2 of flights; enrich-1, controller"
+    assert str(BrokerRoles({}, (), is_controller=False)) == "led nothing"

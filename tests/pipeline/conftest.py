@@ -1,4 +1,4 @@
-"""Spark in this process, one for the whole run of tests; the Python data sources run in its workers."""
+"""The Spark session of the tests: one in this process for the whole run; Python data sources run in its workers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pipeline.struck import path_for_workers
+from pipeline.fault_points import path_for_workers
 from pyspark.sql import SparkSession
 from pyspark_semel import java
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the tests on Spark `make test` runs those marked `smoke`."""
+    """`make test` runs only the Spark tests that are marked `smoke`."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("smoke"):
             item.add_marker(pytest.mark.thorough)
@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two cores, no web pages, few shuffle partitions."""
+    """A session with two cores, no web pages, few shuffle partitions."""
     java.prepare()
     path_for_workers()
     folder: Path = tmp_path_factory.mktemp("spark")

@@ -1,4 +1,4 @@
-"""Drivers in processes of their own, for tests that kill them; each runs a query for every point it is struck at."""
+"""Drivers in processes of their own, for tests that kill them; each runs one query per fault point."""
 
 from __future__ import annotations
 
@@ -10,53 +10,53 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from pipeline.fault_points import arm, arrived, wait_for
 from pipeline.queries import Case
-from pipeline.struck import arm, arrived, wait_for
 
 FILES = 2
 
 
 def environment() -> dict[str, str]:
-    """For a process whose Python finds what this one finds."""
+    """Returns the environment for a process with the import path of this one."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-class Strike(NamedTuple):
-    """What happens to one query, and where."""
+class Fault(NamedTuple):
+    """A fault of one query: its point, batch and action."""
 
     point: str
     batch: int
-    deed: str
+    action: str
 
 
-class Struck(NamedTuple):
-    """A query, and what happens to it."""
+class FaultyQuery(NamedTuple):
+    """A query and its fault."""
 
     case: Case
-    strike: Strike
+    fault: Fault
 
     @property
     def arrived(self) -> int | None:
-        """The process that took the blow."""
-        return arrived(self.case.points, *self.strike)
+        """The id of the process that has executed the fault."""
+        return arrived(self.case.points, *self.fault)
 
 
-def struck_queries(folder: Path, address: str, strikes: list[Strike]) -> list[Struck]:
-    """A query for each, with files to write, armed."""
+def faulty_queries(folder: Path, address: str, faults: list[Fault]) -> list[FaultyQuery]:
+    """Creates a query with input files for each fault, and arms the faults."""
     queries = []
-    for strike in strikes:
-        case = Case(folder / "-".join(map(str, strike)), address)
+    for fault in faults:
+        case = Case(folder / "-".join(map(str, fault)), address)
         for number in range(FILES):
             case.add_file(number)
-        arm(case.points, *strike)
-        queries.append(Struck(case, strike))
+        arm(case.points, *fault)
+        queries.append(FaultyQuery(case, fault))
     return queries
 
 
 class Driver:
-    """One driver, and all that it starts. `with` ends it at the latest."""
+    """One driver and its child processes. `with` kills it at the end."""
 
-    def __init__(self, address: str, queries: list[Struck], master: str = "local[6,4]") -> None:
+    def __init__(self, address: str, queries: list[FaultyQuery], master: str = "local[6,4]") -> None:
         self.queries = queries
         for each in queries:
             (each.case.folder / "ended").unlink(missing_ok=True)
@@ -80,7 +80,7 @@ class Driver:
         self.kill()
 
     def signal(self, number: signal.Signals) -> None:
-        """To the driver, its Java and what else is in their group. Python's workers are in groups of their own."""
+        """Sends a signal to the driver and its process group with Java. Python workers have groups of their own."""
         os.killpg(self.process.pid, number)
 
     def kill(self) -> None:
@@ -90,27 +90,27 @@ class Driver:
 
     def until_all_arrived(self) -> None:
         for each in self.queries:
-            wait_for(lambda each=each: each.arrived or self._is_dead(), f"{each.case.name}\n{self._last_words()}", 400)
-        assert not self._is_dead(), self._last_words()
+            wait_for(lambda each=each: each.arrived or self._is_dead(), f"{each.case.name}\n{self._log_tail()}", 400)
+        assert not self._is_dead(), self._log_tail()
 
     def release(self) -> None:
-        """Those that are held go on."""
+        """Releases the held processes."""
         for each in self.queries:
             (each.case.points / "go").touch()
 
-    def until_ended(self, query: Struck) -> str:
-        """What the query has ended with: nothing, or an error's words."""
+    def until_ended(self, query: FaultyQuery) -> str:
+        """Returns the error text of the query, "" without an error."""
         path = query.case.folder / "ended"
         wait_for(lambda: path.exists() or self._is_dead(), f"the end of {query.case.name}", 400)
-        assert path.exists(), self._last_words()
+        assert path.exists(), self._log_tail()
         return path.read_text()
 
     def until_all_ended(self) -> dict[str, str]:
-        """The same of each, by its point."""
-        return {each.strike.point: self.until_ended(each) for each in self.queries}
+        """Returns the error texts of all queries, by fault point."""
+        return {each.fault.point: self.until_ended(each) for each in self.queries}
 
     def _is_dead(self) -> bool:
         return self.process.poll() is not None
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         return self.log.read_text()[-3000:]

@@ -1,6 +1,6 @@
-"""Small streaming queries for tests of the sink: files of rows in, a topic out, every row counted.
+"""Small streaming queries for tests of the sink: files of rows as input, a topic as output, every row counted.
 
-Each lives in a folder of its own: `in` its files, `checkpoint`, and `points` for tests that strike it.
+Each query has a folder of its own: `in` for its files, `checkpoint`, and `points` for armed fault points.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pipeline.struck import FOLDER, FORMAT, path_for_workers
+from pipeline.fault_points import FOLDER, FORMAT, path_for_workers
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from semel import Consumer, TopicPartition
@@ -21,11 +21,11 @@ from semel.structs import ConsumerRecord
 
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 ROWS = 40
-"""Of a file."""
+"""The rows of a file."""
 
 
 class Case:
-    """One query and what it is to write. Its name is the topic's and the sink's."""
+    """One query and its expected output. Its name is also that of the topic and the sink."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self.folder, self.address, self.name = folder, address, folder.name
@@ -34,33 +34,35 @@ class Case:
             each.mkdir(parents=True, exist_ok=True)
 
     def add_file(self, number: int, rows: int = ROWS) -> None:
-        """One more file of rows; each makes a batch."""
+        """Adds a file of rows; each file is a batch."""
         lines = (json.dumps({"k": f"k{row % 7}", "v": f"{number}:{row}"}) + "\n" for row in range(rows))
         made = self.folder / f"{number:04}.json"
         made.write_text("".join(lines))
         made.rename(self.folder / "in" / made.name)
 
     def rows(self, spark: SparkSession, partitions: int | None = 2) -> DataFrame:
-        """The files as a stream, one a batch; the rows in several tasks, as many as Spark likes for None."""
+        """Returns the files as a stream, one per batch, with the rows in several tasks; None: Spark chooses their
+        number.
+        """
         files = spark.readStream.schema("k string, v string").option("maxFilesPerTrigger", 1)
         rows = files.json(str(self.folder / "in")).selectExpr("k as key", "v as value")
         return rows.repartition("key") if partitions is None else rows.repartition(partitions)
 
-    def start(self, rows: DataFrame, struck: bool = False, **options: str) -> StreamingQuery:
-        """Writes all files that are there, exactly once, and ends."""
-        writer = rows.writeStream.format(FORMAT if struck else "semel").trigger(availableNow=True)
+    def start(self, rows: DataFrame, with_faults: bool = False, **options: str) -> StreamingQuery:
+        """Writes all existing files exactly once, then ends."""
+        writer = rows.writeStream.format(FORMAT if with_faults else "semel").trigger(availableNow=True)
         given = {
             "checkpointLocation": str(self.folder / "checkpoint"),
             "kafka.bootstrap.servers": self.address,
             "semel.sink.id": self.name,
             "topic": self.name,
-            **({FOLDER: str(self.points)} if struck else {}),
+            **({FOLDER: str(self.points)} if with_faults else {}),
             **options,
         }
         return writer.outputMode("append").options(**given).start()
 
     def check(self, files: int, rows: int = ROWS) -> None:
-        """Every row of the files is there, once, and no other."""
+        """Checks that every row of the files is in the topic once, and no other."""
         expected = Counter(f"{number}:{row}" for number in range(files) for row in range(rows))
         found = Counter((record.value or b"").decode() for record in committed(self.address, self.name))
         assert found == expected, (
@@ -70,7 +72,7 @@ class Case:
 
 
 def committed(address: str, topic: str, isolation_level: str = "read_committed") -> list[ConsumerRecord]:
-    """All records of a topic that a reader sees now."""
+    """Returns all records of a topic at this isolation level."""
     return asyncio.run(_committed(address, topic, isolation_level))
 
 
@@ -88,7 +90,7 @@ async def _committed(address: str, topic: str, isolation_level: Any) -> list[Con
 
 
 def session(master: str, **settings: str) -> SparkSession:
-    """Spark for a process of its own."""
+    """Returns a Spark session for a separate process."""
     from pyspark_semel import java
 
     java.prepare()
@@ -108,14 +110,14 @@ def session(master: str, **settings: str) -> SparkSession:
 
 
 def main(arguments: list[str]) -> None:
-    """A driver in a process of its own: runs the queries of these folders, all at once; says how each has ended."""
-    from pipeline.struck import StruckSource
+    """Runs the queries of these folders at once, in a process of its own; writes how each has ended."""
+    from pipeline.fault_points import FaultPointSource
 
     master, address, *folders = arguments
     spark = session(master, **dict(each.split("=", 1) for each in os.environ.get("SPARK_SETTINGS", "").split()))
-    spark.dataSource.register(StruckSource)
+    spark.dataSource.register(FaultPointSource)
     cases = [Case(Path(folder), address) for folder in folders]
-    queries = [(case, case.start(case.rows(spark), struck=True)) for case in cases]
+    queries = [(case, case.start(case.rows(spark), with_faults=True)) for case in cases]
     for case, query in queries:
         try:
             query.awaitTermination()

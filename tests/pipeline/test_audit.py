@@ -1,4 +1,4 @@
-"""The audit: a sound log has no breach; each damage is told by the one check it belongs to, wherever the log is cut."""
+"""The audit: a sound log has no breach; each damage breaks exactly one check, for every split of the log."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark_semel.audit import data_dir, stretch_facts
+from pyspark_semel.audit import data_dir, range_facts
 from pyspark_semel.audit.checks import Check
-from pyspark_semel.audit.data_dir import NoDataError, Stretch, aborted_in_index, read, stretches
-from pyspark_semel.audit.partition_story import Partition, tell
-from pyspark_semel.audit.stretch_facts import look
+from pyspark_semel.audit.data_dir import NoDataError, SegmentRange, aborted_in_index, read, segment_ranges
+from pyspark_semel.audit.partition_result import Partition, combine
+from pyspark_semel.audit.range_facts import examine
 from semel_protocol.batch import CHECKED_AT, EPOCH, EPOCH_AT, HEADER_BYTES, read_header, seal, stamp
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.records import Record, build_batch
@@ -20,14 +20,14 @@ Batch = bytes
 
 
 class Log:
-    """Batches one behind the other, and the segments they are written to."""
+    """Consecutive batches, and their segments."""
 
     def __init__(self) -> None:
         self.batches: list[bytearray] = []
         self.next_offset = 0
 
     def add(self, batch: bytes, skip: int = 0, leader_epoch: int = 0) -> int:
-        """Appends a batch behind `skip` missing offsets; its own offset."""
+        """Appends a batch after `skip` missing offsets; returns its base offset."""
         made = bytearray(batch)
         offset = self.next_offset + skip
         stamp(made, offset, leader_epoch)
@@ -55,32 +55,32 @@ class Log:
 
 
 def sound() -> Log:
-    """Plain batches, idempotent ones, transactions of both versions, an aborted one, an epoch that is bumped."""
+    """Plain and idempotent batches, transactions of both versions, an aborted one, a bumped epoch."""
     log = Log()
     log.data(-1, -1, -1)
     for n in range(6):
         log.data(7, 0, 2 * n)
-    for epoch in range(5):  # transaction version 2: an epoch each
+    for epoch in range(5):  # transaction version 2: an epoch per transaction
         log.data(8, epoch, 0, txn=True)
         log.data(9, 3, 4 * epoch, txn=True)
         log.data(8, epoch, 2, txn=True)
         log.data(9, 3, 4 * epoch + 2, txn=True)
         log.marker(8, epoch + 1)
-        log.marker(9, 3)  # version 1: one epoch for all
+        log.marker(9, 3)  # version 1: one epoch for all transactions
     log.data(7, 1, 0, leader_epoch=2)
     return log
 
 
 def audited(directory: Path, aborted: bool = False, **settings: tuple[str, ...]) -> Partition:
-    parts = stretches(directory, **settings)
-    pieces = [facts for part in parts for facts in look(part, read)]
+    parts = segment_ranges(directory, **settings)
+    pieces = [facts for part in parts for facts in examine(part, read)]
     index = aborted_in_index(directory / "t-0") if aborted else None
-    return tell("t", 0, pieces, parts[0].is_compacted, index)
+    return combine("t", 0, pieces, parts[0].is_compacted, index)
 
 
 @pytest.fixture(params=[1 << 25, 1, 700], ids=["one piece", "a batch a piece", "small pieces"])
 def _cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretch_facts, "STRETCH_BYTES", request.param)
+    monkeypatch.setattr(range_facts, "RANGE_BYTES", request.param)
 
 
 @pytest.mark.usefixtures("_cut")
@@ -111,7 +111,7 @@ class TestWhereverItIsCut:
             (Check.TRANSACTIONS, lambda log: (log.data(8, 5, 0, txn=True), log.data(8, 5, 2))),
         ],
     )
-    def test_each_damage_is_told_once_by_its_own_check(
+    def test_each_damage_is_reported_once_by_its_own_check(
         self, tmp_path: Path, segment_batches: int, check: Check, damage: Callable[[Log], object]
     ) -> None:
         log = sound()
@@ -123,7 +123,7 @@ class TestWhereverItIsCut:
         assert found.breaches.counts == {check: 1}
         assert [each.check for each in found.breaches.noted] == [check]
 
-    def test_open_transactions_are_told_from_their_first_batch(self, tmp_path: Path, segment_batches: int) -> None:
+    def test_open_transactions_are_reported_with_their_first_offset(self, tmp_path: Path, segment_batches: int) -> None:
         log = sound()
         first = log.data(8, 5, 0, txn=True, leader_epoch=2)
         log.data(7, 1, 2, leader_epoch=2)
@@ -150,21 +150,21 @@ class TestWhereverItIsCut:
         index.write_bytes(ABORTED.pack(0, 8, first, marker, marker))
         assert audited(tmp_path, aborted=True).breaches.counts == {}
 
-    def test_a_flipped_bit_is_told_by_the_crc(self, tmp_path: Path, segment_batches: int) -> None:
+    def test_a_flipped_bit_breaks_the_crc(self, tmp_path: Path, segment_batches: int) -> None:
         log = sound()
         log.batches[3][HEADER_BYTES + 5] ^= 1
         found = audited(log.write(tmp_path, segment_batches))
         assert found.breaches.counts == {Check.CRC: 1}
         assert found.breaches.noted[0].offset == 6
 
-    def test_a_log_whose_head_was_retained_away_is_sound(self, tmp_path: Path, segment_batches: int) -> None:
+    def test_a_log_without_its_retained_head_is_sound(self, tmp_path: Path, segment_batches: int) -> None:
         log = sound()
         for gone in range(len(log.batches) - 1):
             log.batches = sound().batches[gone:]
             found = audited(log.write(tmp_path / str(gone), segment_batches))
             assert found.breaches.counts == {}, gone
 
-    def test_compaction_may_leave_gaps_but_nothing_twice(self, tmp_path: Path, segment_batches: int) -> None:
+    def test_compaction_may_leave_gaps_but_no_duplicates(self, tmp_path: Path, segment_batches: int) -> None:
         log = sound()
         del log.batches[2], log.batches[7:9]
         log.write(tmp_path, segment_batches)
@@ -185,7 +185,7 @@ def test_a_sequence_may_wrap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 40, 61, 100, 150])
-def test_a_torn_tail_of_the_newest_segment_is_no_breach_and_of_another_one_is(tmp_path: Path, lost: int) -> None:
+def test_a_torn_tail_is_a_breach_except_in_the_newest_segment(tmp_path: Path, lost: int) -> None:
     log = sound()
     log.write(tmp_path, 10)
     older, newest = sorted((tmp_path / "t-0").glob("*.log"))[-2:]
@@ -197,7 +197,7 @@ def test_a_torn_tail_of_the_newest_segment_is_no_breach_and_of_another_one_is(tm
     assert audited(tmp_path).breaches.counts[Check.BATCH] == 1
 
 
-def test_what_was_surely_on_the_disk_must_not_be_torn(tmp_path: Path) -> None:
+def test_a_torn_batch_below_the_recovery_point_is_a_breach(tmp_path: Path) -> None:
     log = sound()
     log.write(tmp_path)
     (tmp_path / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {log.next_offset}\n")
@@ -213,7 +213,7 @@ def test_what_was_surely_on_the_disk_must_not_be_torn(tmp_path: Path) -> None:
     assert found.torn_bytes == len(log.batches[-1])
 
 
-def test_a_header_that_lies_about_its_records_or_times_is_told(tmp_path: Path) -> None:
+def test_a_wrong_record_count_or_timestamp_is_a_breach(tmp_path: Path) -> None:
     log = sound()
     log.batches[1][HEADER_BYTES - 1] += 1
     log.batches[4][CHECKED_AT + 6] = 0x7F  # the first timestamp, far beyond the latest
@@ -222,38 +222,38 @@ def test_a_header_that_lies_about_its_records_or_times_is_told(tmp_path: Path) -
     assert audited(log.write(tmp_path)).breaches.counts == {Check.COUNTS: 1, Check.TIMESTAMPS: 1}
 
 
-def test_a_segment_is_parted_where_its_index_tells_and_a_lying_index_is_told(
+def test_a_segment_is_split_by_its_index_and_a_wrong_index_is_a_breach(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_dir, "STRETCH_BYTES", 600)
+    monkeypatch.setattr(data_dir, "RANGE_BYTES", 600)
     log = sound()
     log.write(tmp_path, 20)
     first = sorted((tmp_path / "t-0").glob("*.log"))[0]
     at = len(b"".join(log.batches[:8]))
     first.with_suffix(".index").write_bytes(b"".join(n.to_bytes(4, "big") for n in (15, at)))
-    assert [part.start for part in stretches(tmp_path)][:2] == [0, at]
+    assert [part.start for part in segment_ranges(tmp_path)][:2] == [0, at]
     assert audited(tmp_path).breaches.counts == {}
     first.with_suffix(".index").write_bytes(b"".join(n.to_bytes(4, "big") for n in (15, at + 1)))
     assert audited(tmp_path).breaches.counts[Check.BATCH] >= 1
 
 
-def test_a_segment_that_retention_takes_meanwhile_is_no_breach(tmp_path: Path) -> None:
+def test_a_segment_removed_by_retention_is_no_breach(tmp_path: Path) -> None:
     sound().write(tmp_path, 5)
     gone = sorted((tmp_path / "t-0").glob("*.log"))[1]
 
-    def losing(stretch: Stretch, at: int, size: int) -> memoryview:
+    def losing(segment_range: SegmentRange, at: int, size: int) -> memoryview:
         gone.unlink(missing_ok=True)
-        return read(stretch, at, size)
+        return read(segment_range, at, size)
 
-    parts = stretches(tmp_path)
-    found = tell("t", 0, [facts for part in parts for facts in look(part, losing)], False, None)
+    parts = segment_ranges(tmp_path)
+    found = combine("t", 0, [facts for part in parts for facts in examine(part, losing)], False, None)
     assert found.breaches.counts == {}
     assert found.gone == 1
 
 
-def test_a_folder_without_logs_is_refused_with_words(tmp_path: Path) -> None:
+def test_a_folder_without_logs_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NoDataError, match=r"name the log\.dir of a broker"):
-        stretches(tmp_path)
+        segment_ranges(tmp_path)
     sound().write(tmp_path)
     with pytest.raises(NoDataError, match="none of flights"):
-        stretches(tmp_path, topics=("flights",))
+        segment_ranges(tmp_path, topics=("flights",))

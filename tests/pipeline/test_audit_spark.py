@@ -42,7 +42,7 @@ async def fill(address: str) -> None:
             await (producer.abort_transaction() if n % 4 == 0 else producer.commit_transaction())
 
 
-async def test_a_running_broker_is_sound_and_an_open_transaction_is_told(
+async def test_a_running_broker_is_sound_and_an_open_transaction_is_listed(
     spark: SparkSession, broker: BrokerProcess
 ) -> None:
     async with Producer(bootstrap_servers=broker.address, transactional_id="b") as producer:
@@ -78,7 +78,7 @@ def test_a_killed_broker_is_sound_until_a_bit_flips(spark: SparkSession, broker:
 @pytest.mark.parametrize(
     ("words", "status", "told"), [((), 1, "1 breaches."), (("--topic", "u"), 1, "holds none of u")]
 )
-def test_the_command_says_what_it_found(
+def test_the_command_prints_its_result_and_sets_the_status(
     spark: SparkSession,
     broker: BrokerProcess,
     monkeypatch: pytest.MonkeyPatch,

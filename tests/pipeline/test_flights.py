@@ -1,4 +1,4 @@
-"""The flights' transformations on tables that stand still: names, odd airports, cancelled flights, and sums by day."""
+"""The transformations of the flights on static tables: names, unknown airports, cancelled flights, sums by day."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def flights(spark: SparkSession) -> DataFrame:
     return parsed(spark, spark.createDataFrame(values, "value BINARY")).cache()
 
 
-def test_each_flight_is_enriched_once_and_a_clock_is_none(spark: SparkSession, flights: DataFrame) -> None:
+def test_each_flight_is_enriched_once_and_clock_lines_are_skipped(spark: SparkSession, flights: DataFrame) -> None:
     found = enriched(spark, flights, airlines(spark), airports(spark)).collect()
     values = {row_of(bytes(row["value"])): json.loads(row["value"]) for row in found}
     assert len(found) == len(values) == ROWS
@@ -69,7 +69,7 @@ def test_delays_are_those_of_the_file_by_airport_and_day(spark: SparkSession, fl
     assert len([row for row in rows if row["key"] is None]) == 1  # the clocks' own window, which never closes
 
 
-def test_flights_arrive_in_order_and_what_is_late_is_late_by_less_than_the_watermark_allows() -> None:
+def test_flights_arrive_in_order_and_late_ones_are_within_the_watermark() -> None:
     found = arrivals()
     assert len(found) == 336_776
     assert all(a.at <= b.at for a, b in pairwise(found))
@@ -77,13 +77,13 @@ def test_flights_arrive_in_order_and_what_is_late_is_late_by_less_than_the_water
     assert {each.partition for each in found} == set(range(PARTITIONS))
 
 
-def test_a_repeated_window_is_noticed() -> None:
+def test_a_repeated_window_is_detected() -> None:
     value = b'{"dest":"IAH","airport":"x","day":"2013-01-01","flights":2,"arrived":1,"late_min":-3}'
     assert summed([value]).windows == {("IAH", "2013-01-01"): Late(2, 1, -3)}
     assert summed([value, value]).repeated == 1
 
 
-def test_the_file_of_the_pipeline_is_right(spark: SparkSession) -> None:
+def test_the_pipeline_file_is_valid(spark: SparkSession) -> None:
     found = load(ROOT / "pipeline" / "flights.toml", {})
     assert list(found.queries) == ["enriched", "delays"]
     assert len({query.options["semel.sink.id"] for query in found.queries.values()}) == 2

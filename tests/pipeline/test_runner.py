@@ -1,4 +1,4 @@
-"""`semel pipeline run` with Spark's own formats: files in, files out, a stop after the batch, and failures told."""
+"""`semel pipeline run` with Spark's own formats: files in, files out, a stop after the batch, and failures."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def written(directory: Path) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_what_a_file_defines_is_run_and_goes_on_where_it_stopped(folder: Path) -> None:
+def test_a_pipeline_runs_and_continues_from_its_checkpoint(folder: Path) -> None:
     done = CliRunner().invoke(pipeline, ["run", str(folder / "files.toml"), "--progress", "json"])
     assert done.exit_code == 0, done.output
     lines = [json.loads(line) for line in done.output.splitlines() if line.startswith("{")]
@@ -96,11 +96,11 @@ def test_what_a_file_defines_is_run_and_goes_on_where_it_stopped(folder: Path) -
         ("functions_of_test:loud", "functions_of_test:lod", "queries.loud.python: module 'functions_of_test' has no"),
         ('format = "csv"', 'format = "cvs"', "sources.names: [DATA_SOURCE_NOT_FOUND]"),
         ("SELECT name AS value FROM lines JOIN names ON code = value", "SELECT name AS value FROM names",
-         "queries.named: reads no streaming source"),
+         "queries.named: no input is a streaming source"),
     ],
 )  # fmt: skip
 @pytest.mark.thorough
-def test_check_tells_what_only_spark_knows(folder: Path, was: str, now: str, told: str) -> None:
+def test_check_reports_errors_that_only_spark_finds(folder: Path, was: str, now: str, told: str) -> None:
     file = folder / "files.toml"
     file.write_text(file.read_text().replace(was, now))
     done = CliRunner().invoke(pipeline, ["check", str(file)])
@@ -111,14 +111,14 @@ def test_check_tells_what_only_spark_knows(folder: Path, was: str, now: str, tol
 
 
 @pytest.mark.thorough
-def test_check_says_so_when_nothing_is_wrong(folder: Path) -> None:
+def test_check_reports_a_valid_file(folder: Path) -> None:
     done = CliRunner().invoke(pipeline, ["check", str(folder / "files.toml")])
     assert done.exit_code == 0, done.output
-    assert "nothing wrong; queries: named, loud" in done.output
+    assert "no errors; queries: named, loud" in done.output
 
 
 @pytest.mark.thorough
-def test_a_query_that_fails_is_told_in_a_line_and_ends_with_1(folder: Path) -> None:
+def test_a_failed_query_is_reported_in_one_line_with_status_1(folder: Path) -> None:
     file = folder / "files.toml"
     file.write_text(
         file.read_text().replace("SELECT name AS value", "SELECT CAST(raise_error('no such day') AS STRING) AS value")
@@ -145,7 +145,7 @@ path = "{at}/out"
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("as_ctrl_c", [False, True], ids=["SIGTERM", "SIGINT to all of the terminal"])
-def test_asked_to_stop_it_ends_after_the_batch_under_way(tmp_path: Path, as_ctrl_c: bool) -> None:
+def test_a_stop_request_ends_the_run_after_the_current_batch(tmp_path: Path, as_ctrl_c: bool) -> None:
     (tmp_path / "rate.toml").write_text(RATE.format(at=tmp_path))
     command = [sys.executable, "-c", "from pyspark_semel.pipeline.command import pipeline; pipeline()"]
     command += ["run", str(tmp_path / "rate.toml"), "--progress", "lines"]
@@ -200,9 +200,7 @@ options = { "kafka.bootstrap.servers" = "127.0.0.1:1", topic = "out", "semel.sin
         ('"127.0.0.1:1", topic', '"127.0.0.1:1", topick', "queries.out.options: the sink has no option 'topick'"),
     ],
 )
-def test_check_tells_wrong_options_of_our_own_format_without_spark(
-    tmp_path: Path, was: str, now: str, told: str
-) -> None:
+def test_check_reports_invalid_semel_options_without_spark(tmp_path: Path, was: str, now: str, told: str) -> None:
     file = tmp_path / "semel.toml"
     file.write_text(SEMEL)
     assert CliRunner().invoke(pipeline, ["check", "--no-plan", str(file)]).exit_code == 0
@@ -213,7 +211,7 @@ def test_check_tells_wrong_options_of_our_own_format_without_spark(
 
 
 @pytest.mark.thorough
-def test_check_tells_columns_that_a_topic_cannot_take(tmp_path: Path) -> None:
+def test_check_reports_columns_that_a_topic_cannot_store(tmp_path: Path) -> None:
     file = tmp_path / "semel.toml"
     file.write_text(SEMEL.replace("SELECT value", "SELECT offset AS value"))
     done = CliRunner().invoke(pipeline, ["check", str(file)])

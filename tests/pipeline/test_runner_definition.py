@@ -1,4 +1,4 @@
-"""What a pipeline's file says, and that every mistake in it is told with its key and with what to write."""
+"""The definition of a pipeline: every problem is reported with its key and the value to write."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def problems(text: str) -> list[str]:
     return caught.value.problems
 
 
-def test_a_whole_file_is_read_and_its_variables_are_filled_in() -> None:
+def test_a_file_is_parsed_and_its_variables_are_replaced() -> None:
     found = parse(tomllib.loads(WHOLE), {"PLACE": "/p"})
     assert found.checkpoint == "/p/checkpoints"
     assert found.sources["numbers"].watermark == Watermark("timestamp", "1 minute")
@@ -57,8 +57,8 @@ def test_a_whole_file_is_read_and_its_variables_are_filled_in() -> None:
         ("checkpoint =", "checkpiont =", "checkpiont: unknown; did you mean checkpoint?"),
         ('"${PLACE}/checkpoints"', '"${HOME_OF_IT}/c"', "checkpoint: the variable HOME_OF_IT is not set"),
         ("[views.even]", "[view.even]", "view: unknown; did you mean views?"),
-        ("[views.even]", '[views."e-ven"]', "views.e-ven: write letters, digits and _ only"),
-        ("[views.even]", "[views.numbers]", "numbers: there are several sources, views or queries of this name"),
+        ("[views.even]", '[views."e-ven"]', "views.e-ven: write only letters, digits and _"),
+        ("[views.even]", "[views.numbers]", "numbers: several sources, views or queries have this name"),
         ('trigger = "10 seconds"', 'trigger = "often"', "queries.squares.trigger: 'often': write \"10 seconds\""),
         ("trigger =", "tigger =", "queries.squares.tigger: unknown; did you mean trigger?"),
         ('trigger = "10 seconds"', "trigger = 10", "queries.squares.trigger: Expected `str`, got `int`"),
@@ -72,22 +72,22 @@ def test_a_whole_file_is_read_and_its_variables_are_filled_in() -> None:
         ("rowsPerSecond = 10", "rowsPerSecond = [1]", "sources.numbers.options: [...]: Expected"),
     ],
 )
-def test_a_mistake_is_told_with_its_key_and_what_to_write(was: str, now: str, told: str) -> None:
+def test_a_problem_is_reported_with_its_key_and_the_value_to_write(was: str, now: str, told: str) -> None:
     assert was in WHOLE
     assert any(problem.startswith(told) for problem in problems(WHOLE.replace(was, now))), problems(
         WHOLE.replace(was, now)
     )
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     text = WHOLE.replace("rowsPerSecond", "x").replace("tigger", "t").replace('name = "numbers"', "naem = 1")
     assert len(problems(text)) == 2
     assert problems('name = "n"\ncheckpoint = "c"') == [
-        "queries: nothing is written; add a table such as [queries.some_name] with sql and format"
+        "queries: the pipeline writes nothing; add a table such as [queries.some_name] with sql and format"
     ]
 
 
-def test_a_python_file_defines_the_same(tmp_path: Path) -> None:
+def test_a_python_file_gives_the_same_definition(tmp_path: Path) -> None:
     file = tmp_path / "squares.py"
     file.write_text(
         "from pyspark_semel.pipeline import Definition, Query\n"
@@ -106,7 +106,7 @@ def test_a_python_file_defines_the_same(tmp_path: Path) -> None:
         load(file)
 
 
-def test_the_command_tells_the_file_and_every_problem_and_ends_with_2(tmp_path: Path) -> None:
+def test_the_command_prints_every_problem_with_the_file_and_exits_with_2(tmp_path: Path) -> None:
     file = tmp_path / "wrong.toml"
     file.write_text('name = "n"\n')
     for command in ("check", "run"):
@@ -115,10 +115,10 @@ def test_the_command_tells_the_file_and_every_problem_and_ends_with_2(tmp_path: 
         assert f"{file}: checkpoint: missing; write a folder that outlives restarts" in done.output
         assert f"{file}: queries: " in done.output
     file.write_text("name = ")
-    assert "no TOML" in CliRunner().invoke(pipeline, ["check", str(file)]).output
+    assert "invalid TOML" in CliRunner().invoke(pipeline, ["check", str(file)]).output
 
 
-def test_figures_of_a_batch_are_what_spark_tells() -> None:
+def test_the_figures_of_a_batch_are_those_of_sparks_report() -> None:
     told = {
         "batchId": 3,
         "numInputRows": 10,
@@ -136,7 +136,7 @@ def test_figures_of_a_batch_are_what_spark_tells() -> None:
     bare = reading("q", {"batchId": 4, "sources": [{"endOffset": None, "latestOffset": None}], "sink": None})
     assert (bare.rows_out, bare.lag, bare.watermark, bare.did_run) == (-1, -1, "", False)
     totals = Totals()
-    assert [totals.take(each) for each in (found, found, bare, reading("q", {**told, "batchId": 4}))] == [
+    assert [totals.add(each) for each in (found, found, bare, reading("q", {**told, "batchId": 4}))] == [
         True,
         False,
         False,

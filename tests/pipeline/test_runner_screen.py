@@ -1,4 +1,4 @@
-"""Progress as a person sees it: a line a batch, a table that is redrawn, or JSON."""
+"""The progress display: one line per batch, a table that is redrawn, or JSON."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ BARE = Reading(
 def totals() -> dict[str, Totals]:
     found = {"delays": Totals(), "bare": Totals(), "silent": Totals()}
     for reading in (FIRST, BARE):
-        assert found[reading.query].take(reading)
+        assert found[reading.query].add(reading)
     return found
 
 
-def test_where_there_is_no_terminal_each_batch_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_each_batch_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     shown = screen("auto", Console(file=io.StringIO()))
     assert isinstance(shown, Lines)
     with shown:
-        shown.took(FIRST, totals())
-        shown.took(BARE, totals())
-        shown.says("stopped")
+        shown.show_batch(FIRST, totals())
+        shown.show_batch(BARE, totals())
+        shown.show_message("stopped")
     assert capsys.readouterr().out.splitlines() == [
         (
             "delays batch 4: 1,200 rows in, 30 out, 800/s, 1.5 s, 5,000 behind, watermark 2013-01-02T00:00:00.000Z, "
@@ -60,22 +60,22 @@ def test_where_there_is_no_terminal_each_batch_is_a_line(capsys: pytest.CaptureF
     ]
 
 
-def test_json_lines_hold_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lines_have_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
     shown = screen("json", Console(file=io.StringIO()))
-    shown.took(FIRST, totals())
-    shown.says("stopped")
+    shown.show_batch(FIRST, totals())
+    shown.show_message("stopped")
     batch, words = map(json.loads, capsys.readouterr().out.splitlines())
     assert (batch["query"], batch["batch"], batch["position"], batch["late_rows"]) == ("delays", 4, 7_000, 2)
     assert words == {"says": "stopped"}
 
 
-def test_on_a_terminal_it_is_a_table_with_all_queries() -> None:
+def test_a_terminal_shows_a_table_with_all_queries() -> None:
     file = io.StringIO()
     shown = screen("auto", Console(file=file, force_terminal=True, width=140))
     assert isinstance(shown, TableScreen)
     with shown:
-        shown.took(FIRST, totals())
-        shown.says("asked to stop")
+        shown.show_batch(FIRST, totals())
+        shown.show_message("asked to stop")
     text = file.getvalue()
     for cell in ("asked to stop", "delays", "1,200", "5,000", "2013-01-02", "bare", "silent", "starting"):
         assert cell in text

@@ -1,4 +1,4 @@
-"""The commands around Spark's own processes: what they become, and whether somebody listens."""
+"""The commands for Spark's own processes: their command lines, and the check for a listener."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def listener() -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_check_tells_by_its_status_whether_somebody_listens(listener: str) -> None:
+def test_the_status_of_check_shows_whether_a_process_listens(listener: str) -> None:
     assert run("check", listener).exit_code == 0
     assert run("check", f"spark://{listener}").exit_code == 0
 
 
-def test_check_says_where_nobody_listens() -> None:
+def test_check_names_an_address_without_a_listener() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     result = run("check", address)
@@ -59,13 +59,13 @@ def test_check_says_where_nobody_listens() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "localhost", "localhost:", ":7077", "localhost:spark", "spark://localhost"])
-def test_check_says_how_an_address_is_written(address: str) -> None:
+def test_check_explains_the_form_of_an_address(address: str) -> None:
     result = run("check", address)
     assert result.exit_code == 2
     assert "write host:port" in result.output
 
 
-def test_a_master_listens_where_it_is_told_and_opens_no_other_port(
+def test_a_master_listens_on_its_ports_only(
     became: list[tuple[list[str], dict[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_MASTER_OPTS", "-Dspark.deploy.maxDrivers=7")
@@ -80,7 +80,7 @@ def test_a_master_listens_where_it_is_told_and_opens_no_other_port(
     assert environ["SPARK_MASTER_OPTS"] == "-Dspark.master.rest.enabled=false -Dspark.deploy.maxDrivers=7"
 
 
-def test_a_worker_knows_its_master_its_size_and_its_folder(
+def test_a_worker_gets_its_master_size_and_folder(
     became: list[tuple[list[str], dict[str, str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -102,7 +102,7 @@ def test_a_worker_knows_its_master_its_size_and_its_folder(
     assert (Path(environ["SPARK_HOME"]) / "bin" / "spark-class").exists()
 
 
-def test_without_a_java_it_says_what_to_install(
+def test_without_a_java_the_error_names_the_package(
     became: list[tuple[list[str], dict[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def prepare() -> None:

@@ -1,4 +1,4 @@
-"""A suite kills and starts brokers by a line of text, and is told when that was not possible."""
+"""A suite kills and starts brokers by a line of text; an impossible command is answered with an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Recorder:
 
     async def close(self) -> None: ...
 
-    def complaints(self) -> list[str]:
+    def problems(self) -> list[str]:
         return []
 
     async def start(self, index: int) -> None:
@@ -37,7 +37,7 @@ class Recorder:
         self.done.append(("kill", index))
 
 
-async def test_lines_over_tcp_are_done_in_order_and_answered() -> None:
+async def test_lines_over_tcp_are_executed_in_order_and_answered() -> None:
     brokers = Recorder()
     control = Control(brokers)
     host, _, port = (await control.open()).rpartition(":")
@@ -53,12 +53,12 @@ async def test_lines_over_tcp_are_done_in_order_and_answered() -> None:
     ("line", "words"),
     [
         ("kill 7\n", "there is no broker 7; there are 3"),
-        ("burn 0\n", "'burn' is none of"),
+        ("burn 0\n", "unknown action 'burn'"),
         ("kill\n", "send:"),
         ("kill -1\n", "send:"),
     ],
 )
-async def test_what_cannot_be_done_is_an_error_in_words(line: str, words: str) -> None:
+async def test_an_impossible_command_is_answered_with_the_error(line: str, words: str) -> None:
     answer = await Control(Recorder()).answer(line)
     assert answer.startswith("error: ")
     assert words in answer

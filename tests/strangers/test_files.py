@@ -1,4 +1,4 @@
-"""The suites that are there: each can be read, has its script, and holds nothing of the strangers'."""
+"""The suites of the repository: each is valid, has its script, and holds no third-party code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strangers.runner import RESULTS, SUITES, records, suites
 from strangers.suite import Suite
 
 FILE_BYTES_MAX = 60_000
-"""Larger files are a sign that something was copied."""
+"""A larger file suggests copied third-party code."""
 
 
 @pytest.mark.parametrize("suite", suites(), ids=lambda suite: suite.name)
@@ -25,7 +25,7 @@ def test_every_folder_is_a_suite() -> None:
     assert sorted(folders) == sorted(suite.name for suite in suites())
 
 
-def test_kept_results_are_of_suites_that_are_there() -> None:
+def test_stored_results_belong_to_existing_suites() -> None:
     names = [suite.name for suite in suites()]
     assert [each.file_name for each in records() if each.suite not in names] == []
     for path in Path(RESULTS).glob("*.json"):

@@ -35,13 +35,13 @@ def test_a_run_whose_tests_pass_is_clean() -> None:
     assert [(each.test, each.message) for each in verdict.skipped] == [("b", "no docker")]
 
 
-def test_a_failure_that_is_not_listed_fails_the_tier() -> None:
+def test_an_unlisted_failure_fails_the_tier() -> None:
     verdict = judged(line("a", "passed"), line("b", "failed", "lost 3 records"))
     assert not verdict.is_clean
     assert [(each.test, each.message) for each in verdict.new_failures] == [("b", "lost 3 records")]
 
 
-def test_a_failure_that_is_listed_is_no_news_and_keeps_its_reason() -> None:
+def test_a_listed_failure_is_expected_and_keeps_its_reason() -> None:
     verdict = judged(line("b", "failed", "no"), expected=(expect("b"),))
     assert verdict.is_clean
     assert [(each.test, reason) for each, reason in verdict.expected] == [("b", "b is known")]
@@ -72,13 +72,13 @@ def test_an_expectation_that_names_no_test_fails_the_tier() -> None:
     assert verdict.unknown == ["c"]
 
 
-def test_what_is_expected_of_another_broker_does_not_count() -> None:
+def test_expected_failures_of_another_broker_do_not_apply() -> None:
     of_kafka = ExpectedFailure(test="b", reason="Kafka's own", on=("kafka",))
     assert not judge(suite(of_kafka), "semel", 1, [line("b", "failed")], ENDED_WELL).is_clean
     assert judge(suite(of_kafka), "kafka", 1, [line("b", "failed")], ENDED_WELL).is_clean
 
 
-def test_of_two_results_for_one_test_the_graver_counts() -> None:
+def test_of_two_results_for_one_test_the_worse_counts() -> None:
     assert not judged(line("a", "failed"), line("a", "passed")).is_clean
     assert judged(line("a", "skipped"), line("a", "passed")).passed == ["a"]
 
@@ -88,7 +88,7 @@ def test_of_two_results_for_one_test_the_graver_counts() -> None:
     [
         (Ending(status=1, last_line="KeyError: 'x'"), "ended with status 1: KeyError: 'x'"),
         (Ending(status=None, timeout_s=60), "did not end within 60 s"),
-        (Ending(status=0, complaints=["the broker ended by itself"]), "the broker ended by itself"),
+        (Ending(status=0, problems=["the broker ended by itself"]), "the broker ended by itself"),
         (Ending(status=NOTHING_TO_RUN, last_line="no network"), "ended with status 77: no network"),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_line_that_is_no_result_fails_the_tier() -> None:
     assert verdict.broken == ['not a result: {"test": "b", "outcome": "perhaps"}', "not a result: not JSON"]
 
 
-def test_a_missing_tool_is_said_and_is_no_failure() -> None:
+def test_a_missing_tool_is_reported_and_is_no_failure() -> None:
     verdict = judged(
         ending=Ending(status=NOTHING_TO_RUN, last_line="go is not on this machine"), expected=(expect("b"),)
     )
@@ -116,5 +116,5 @@ def test_a_missing_tool_is_said_and_is_no_failure() -> None:
     assert verdict.not_run == "go is not on this machine"
 
 
-def test_a_broker_that_died_fails_the_tier_also_where_nothing_was_run() -> None:
-    assert not judged(ending=Ending(status=NOTHING_TO_RUN, complaints=["the broker ended by itself"])).is_clean
+def test_a_dead_broker_fails_the_tier_also_without_a_test() -> None:
+    assert not judged(ending=Ending(status=NOTHING_TO_RUN, problems=["the broker ended by itself"])).is_clean

@@ -1,4 +1,4 @@
-"""What is kept of a run, and the page made of it."""
+"""The record of a run, and the page made of records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kept(verdict: Verdict, against: str = "semel", brokers: int = 1) -> Record:
     )
 
 
-def test_a_run_comes_back_from_its_file_as_it_was() -> None:
+def test_a_record_survives_its_file() -> None:
     written = kept(
         Verdict(
             passed=["a", "b"],
@@ -57,7 +57,7 @@ def test_the_table_has_a_row_for_each_run_and_semel_comes_first() -> None:
     ]
 
 
-def test_the_table_says_why_tests_fail_or_are_skipped() -> None:
+def test_the_table_gives_the_reasons_of_failures_and_skips() -> None:
     text = table(
         [
             kept(
@@ -73,21 +73,21 @@ def test_the_table_says_why_tests_fail_or_are_skipped() -> None:
     assert "`s`: skipped: no docker" in text
 
 
-def test_what_two_runs_have_in_common_is_said_once() -> None:
+def test_a_note_shared_by_two_runs_appears_once() -> None:
     verdict = Verdict(expected=[(Result("t", "failed"), "no ACLs")])
     lines = table([kept(verdict), kept(verdict, brokers=3)]).splitlines()
     assert lines[-1] == "- franz-go, semel 0.1.0, one broker and semel 0.1.0, 3 brokers: `t`: no ACLs"
     assert sum(line.startswith("- ") for line in lines) == 1
 
 
-def test_a_run_that_is_not_clean_is_told_as_such() -> None:
+def test_the_table_marks_a_run_that_is_not_clean() -> None:
     text = table([kept(Verdict(new_failures=[Result("n", "failed", "lost")], broken=["it ran no test"]))])
     assert "| 0, **and 1 not expected**; **see below** |" in text
     assert "`n`: not expected" in text
     assert "it ran no test" in text
 
 
-def test_the_table_goes_between_its_marks_and_nothing_else_changes() -> None:
+def test_the_table_replaces_only_the_text_between_its_marks() -> None:
     page = f"# Page\n\n{BEGIN}\nold\n{END}\n\nEnd.\n"
     written = with_table(page, [kept(Verdict(passed=["a"]))])
     assert written.startswith(f"# Page\n\n{BEGIN}\n\n| suite |")

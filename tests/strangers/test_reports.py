@@ -1,4 +1,4 @@
-"""Reports of test runners, read as results."""
+"""Reports of test runners are parsed to results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_go_package_that_is_not_built_is_a_failure_of_its_own() -> None:
     assert of_go([json.dumps(built), *go({"Action": "fail"})]) == [Result("kgo", "failed", "kgo.go:1: syntax error")]
 
 
-def test_lines_that_a_go_test_itself_prints_are_passed_over() -> None:
+def test_lines_that_a_go_test_prints_are_ignored() -> None:
     lines = ["[DEBUG] connected", "7", *go({"Action": "run", "Test": "TestA"}, {"Action": "pass", "Test": "TestA"})]
     assert of_go(lines) == [Result("kgo.TestA", "passed")]
 
@@ -55,7 +55,7 @@ JUNIT = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def test_junit_errors_are_failures_and_names_are_without_the_common_beginning() -> None:
+def test_junit_errors_are_failures_and_names_lose_the_common_prefix() -> None:
     assert of_junit(JUNIT, without="tests.") == [
         Result("test_a.TestA::test_one[x]", "passed"),
         Result("test_a.TestA::test_two", "failed", "1 != 2"),

@@ -1,4 +1,4 @@
-"""A suite without its tools is not run and says so; the runner's servers and maven's marks do what suites rely on."""
+"""The runner: suites without their tools do not run; servers and Maven's marks behave as suites expect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strangers import maven
-from strangers.brokers import alarms, brokers
+from strangers.brokers import brokers, bug_lines
 from strangers.process import Server, ServerError
 from strangers.runner import Run, last_line
 from strangers.suite import Suite
@@ -26,7 +26,7 @@ async def test_a_suite_without_its_tools_is_not_run_and_names_them() -> None:
     assert verdict.is_clean
 
 
-async def test_a_suite_that_is_not_for_these_brokers_is_not_run() -> None:
+async def test_a_suite_for_other_brokers_is_not_run() -> None:
     assert (await Run(suite(brokers=(1,)), "semel", 3).run()).not_run == "it is not for 3 brokers"
     assert (await Run(suite(against=("semel",)), "kafka", 1).run()).not_run == "it is not for kafka"
 
@@ -36,7 +36,7 @@ def test_three_brokers_of_kafka_are_refused(tmp_path: Path) -> None:
         brokers("kafka", 3, tmp_path, {}, tmp_path)
 
 
-async def test_a_server_that_is_killed_did_not_die_and_one_that_ends_did(tmp_path: Path) -> None:
+async def test_only_an_unexpected_end_counts_as_a_death_of_a_server(tmp_path: Path) -> None:
     server = Server(lambda: [sys.executable, "-c", READY], tmp_path / "log", lambda line: "ready" in line)
     await server.start()
     await server.kill()
@@ -50,20 +50,20 @@ async def test_a_server_that_is_killed_did_not_die_and_one_that_ends_did(tmp_pat
     assert (tmp_path / "log").read_text() == "ready\n" * 3
 
 
-async def test_a_server_that_does_not_get_ready_is_an_error_that_names_its_log(tmp_path: Path) -> None:
+async def test_an_error_names_the_log_of_a_server_that_is_not_ready(tmp_path: Path) -> None:
     server = Server(lambda: [sys.executable, "-c", "print('no')"], tmp_path / "log", lambda line: "ready" in line)
     with pytest.raises(ServerError, match="log"):
         await server.start()
 
 
-def test_a_log_that_tells_of_a_bug_is_a_complaint(tmp_path: Path) -> None:
+def test_a_log_line_of_a_bug_is_a_problem(tmp_path: Path) -> None:
     clean, bad = tmp_path / "clean.log", tmp_path / "bad.log"
     clean.write_text('{"event":"ready"}\n')
     bad.write_text('{"event":"ready"}\n{"event":"internal_error","api":"Fetch"}\nTraceback (most recent call last)\n')
-    assert alarms([clean, bad, tmp_path / "none.log"]) == ['bad.log: {"event":"internal_error","api":"Fetch"}']
+    assert bug_lines([clean, bad, tmp_path / "none.log"]) == ['bad.log: {"event":"internal_error","api":"Fetch"}']
 
 
-def test_the_last_line_of_an_output_is_the_last_that_says_anything(tmp_path: Path) -> None:
+def test_the_last_line_of_an_output_is_its_last_nonempty_line(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("one\nno network\n\n  \n")
     assert last_line(tmp_path / "log") == "no network"
 
@@ -90,7 +90,7 @@ def test_jars_are_fetched_once_for_a_pom_and_its_properties(tmp_path: Path, monk
         ("[ERROR] Non-parseable POM", maven.MavenError),
     ],
 )
-def test_a_registry_that_is_not_reached_is_told_from_a_mistake(
+def test_an_unreachable_registry_is_distinguished_from_an_error(
     words: str, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = tmp_path / "mvn"

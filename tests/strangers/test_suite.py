@@ -1,4 +1,4 @@
-"""A suite.toml says what is run; a mistake in it is refused with the suite's name."""
+"""A suite.toml defines a suite; a mistake is an error with the name of the suite."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def expectation(test: str) -> ExpectedFailure:
     return ExpectedFailure(test=test, reason="known")
 
 
-def test_a_small_suite_has_defaults_for_all_else() -> None:
+def test_a_minimal_suite_has_defaults() -> None:
     suite = parse("franz-go", SMALL)
     assert suite.name == "franz-go"
     assert suite.brokers == (1, 3)
@@ -42,7 +42,7 @@ def test_a_mistake_is_refused_with_the_name_of_the_suite(toml: str, words: str) 
     assert words in str(refused.value)
 
 
-def test_settings_of_one_kind_of_broker_go_before_those_of_both() -> None:
+def test_settings_of_one_kind_of_broker_override_common_ones() -> None:
     suite = parse(
         "franz-go",
         SMALL + "set = { a = 1, b = true }\nset_semel = { b = false, c = 'x' }\nset_kafka = { d = 5 }\n",
@@ -51,7 +51,7 @@ def test_settings_of_one_kind_of_broker_go_before_those_of_both() -> None:
     assert suite.settings("kafka") == {"a": "1", "b": "true", "d": "5"}
 
 
-def test_a_suite_says_for_which_runs_it_is_not() -> None:
+def test_a_suite_gives_the_reason_for_unsupported_runs() -> None:
     suite = parse("franz-go", SMALL + "brokers = [3]\nagainst = ['semel']\n")
     assert suite.lacks("semel", 3) == ""
     assert suite.lacks("semel", 1) == "it is not for 1 brokers"
@@ -74,7 +74,7 @@ def test_a_suite_says_for_which_runs_it_is_not() -> None:
         ("test_x[gzip]", "test_xg", False),
     ],
 )
-def test_a_star_stands_for_any_text_and_a_bracket_for_itself(pattern: str, test: str, is_named: bool) -> None:
+def test_a_star_matches_any_text_and_a_bracket_itself(pattern: str, test: str, is_named: bool) -> None:
     assert expectation(pattern).names(test) is is_named
 
 

@@ -1,1 +1,1 @@
-"""The audit: the raw segment files of a data directory as a distributed data set, and the invariants of the log."""
+"""Checks the segment files of a data directory against the invariants of the log, as a Spark job."""

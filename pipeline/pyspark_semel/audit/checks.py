@@ -1,4 +1,4 @@
-"""PURE: what the audit checks, by name, and how a breach is told."""
+"""PURE: the names of the audit's checks, and the breaches that the audit finds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from enum import StrEnum
 import msgspec
 
 NOTED_MAX = 50
-"""Breaches of one check told one by one, of one stretch; all are counted."""
+"""The most breaches of one check that one segment range describes; all breaches are counted."""
 
 
 class Check(StrEnum):
-    """Each value is the row of the result; the order is that of the table."""
+    """Each value is a row of the result table; the members are in the order of the rows."""
 
-    BATCH = "whole batches, one behind the other"
+    BATCH = "whole batches, one after the other"
     CRC = "CRC-32C"
     OFFSETS = "offsets without a gap"
     COUNTS = "record counts"
@@ -25,11 +25,11 @@ class Check(StrEnum):
     TRANSACTIONS = "a marker ends each transaction"
     MARKERS = "one marker a transaction"
     COORDINATOR_EPOCHS = "coordinator epochs ascend"
-    ABORTED_INDEX = "aborted ones in the index"
+    ABORTED_INDEX = "aborted transactions in the index"
 
 
 class Breach(msgspec.Struct, frozen=True, array_like=True):
-    """One place where the log is not what it should be."""
+    """One place where the log breaks an invariant."""
 
     check: Check
     offset: int
@@ -37,7 +37,7 @@ class Breach(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Breaches(msgspec.Struct, array_like=True):
-    """All are counted, some are told."""
+    """The breaches of one segment range or partition: all are counted, the first ones of each check are described."""
 
     counts: dict[Check, int] = {}
     noted: list[Breach] = []
@@ -47,8 +47,8 @@ class Breaches(msgspec.Struct, array_like=True):
         if self.counts[check] <= NOTED_MAX:
             self.noted.append(Breach(check, offset, what))
 
-    def take(self, other: Breaches) -> None:
-        """Those of a later stretch."""
+    def merge(self, other: Breaches) -> None:
+        """Adds the breaches of a later segment range."""
         for check, count in other.counts.items():
             self.counts[check] = self.counts.get(check, 0) + count
         self.noted += other.noted

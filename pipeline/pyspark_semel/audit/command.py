@@ -1,4 +1,4 @@
-"""EDGE: `semel pipeline audit`."""
+"""EDGE: the command `semel pipeline audit`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @click.command()
 @click.argument("data_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic; may be given several times.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Check only this topic (repeatable).")
 @click.option(
     "--compacted",
     multiple=True,
     metavar="NAME",
-    help="A topic that is compacted elsewhere: its gaps are no breaches. Where a cleaner has been here, that is seen.",
+    help="A compacted topic: gaps in its offsets are no breaches. Topics with a cleaner's checkpoint are known.",
 )
 @click.option(
-    "--master", default="local[*]", show_default=True, help="Where Spark runs; all of it has to see DATA_DIR."
+    "--master", default="local[*]", show_default=True, help="The Spark master; every worker needs access to DATA_DIR."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def audit(data_dir: Path, topics: tuple[str, ...], compacted: tuple[str, ...], master: str, as_json: bool) -> None:
-    """Check every batch in the segment files of DATA_DIR against what a log promises.
+    """Check every batch in the segment files of DATA_DIR against the invariants of a log.
 
-    The broker may run: what it appends meanwhile is not looked at, and a batch that is half written is no breach.
-    Ends with status 1 if there is any breach.
+    The broker may run: batches that it appends during the audit are not checked, and a batch that is half written is no
+    breach. The exit status is 1 if there is a breach.
     """
     from pyspark_semel.audit import job, report
     from pyspark_semel.audit.data_dir import NoDataError
@@ -40,7 +40,7 @@ def audit(data_dir: Path, topics: tuple[str, ...], compacted: tuple[str, ...], m
             with session("semel audit", master) as spark:
 
                 def progress(done: int, total: int) -> None:
-                    bar.update(task, description="stretches of segments", completed=done, total=total)
+                    bar.update(task, description="segment ranges", completed=done, total=total)
 
                 found = job.audit(spark, data_dir, topics, compacted, progress)
     except (NoDataError, NoSparkError) as e:

@@ -1,7 +1,7 @@
-"""PURE: the batch headers in a stretch of a segment file, as columns.
+"""PURE: reads the batch headers of a range of a segment file into columns.
 
-One loop follows the lengths from batch to batch and sums up each CRC; everything else is one gather of numpy.
-Layout: KIP-98, "message format", as `semel_protocol.batch` has it.
+One loop follows the lengths from batch to batch and computes each CRC. One numpy gather reads all other fields. Layout:
+KIP-98, "message format", as in `semel_protocol.batch`.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ assert FIELDS.itemsize == HEADER.size == HEADER_BYTES
 
 
 class Headers(NamedTuple):
-    """Whole batches in the order of the file. `positions`: where each starts, from the start of the bytes walked."""
+    """The whole batches in file order. `positions`: the start of each batch, relative to the bytes that were read."""
 
     positions: Ints
     columns: NDArray[Any]
     """Of dtype `FIELDS`."""
     crc_holds: Flags
     end: int
-    """Behind the last whole batch."""
+    """The position after the last whole batch."""
     fault: str
-    """Why the walk ended before the bytes did; "" when it did not, or when the rest is less than a batch."""
+    """The reason if an invalid header ended the walk early; "" otherwise, also if the rest is a partial batch."""
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def ints(self, name: str) -> Ints:
-        """One column as native 64-bit integers."""
+        """Returns one column as native 64-bit integers."""
         return self.columns[name].astype(np.int64)
 
 
 def walk(data: memoryview) -> Headers:
-    """Every whole batch of `data`, which starts with one.
+    """Reads every whole batch of `data`, which starts with a batch.
 
-    Ends early at bytes that cannot open a batch (`fault` says why); a part of a batch at the end is left out.
+    Stops at bytes that are no batch header (`fault` gives the reason). A partial batch at the end is left out.
     """
     positions, sums = [], []
     at, size, fault = 0, len(data), ""

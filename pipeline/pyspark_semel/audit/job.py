@@ -1,4 +1,4 @@
-"""EDGE: the audit as a job of Spark: stretches of segments go out to the workers, their facts come back."""
+"""EDGE: runs the audit as a Spark job: workers examine segment ranges and return facts, the driver combines them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from pyspark_semel.audit.data_dir import Stretch, aborted_in_index, read, stretches
-from pyspark_semel.audit.partition_story import Partition, tell
-from pyspark_semel.audit.stretch_facts import Facts, look
+from pyspark_semel.audit.data_dir import SegmentRange, aborted_in_index, read, segment_ranges
+from pyspark_semel.audit.partition_result import Partition, combine
+from pyspark_semel.audit.range_facts import Facts, examine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ Progress = Callable[[int, int], None]
 
 
 class Audit(NamedTuple):
-    """`seconds`: of the job, without the start of Spark."""
+    """The result of an audit. `seconds`: duration of the job, without the start of Spark."""
 
     partitions: list[Partition]
     seconds: float
@@ -42,24 +42,26 @@ def audit(
     compacted: tuple[str, ...] = (),
     progress: Progress = lambda done, total: None,
 ) -> Audit:
-    """Look at every batch of a data directory. Raises NoDataError."""
+    """Checks every batch of a data directory. Raises NoDataError."""
     started = time.monotonic()
-    parts = stretches(data_dir, topics, compacted)
-    tasks = shared_out(parts, spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
-    rows = spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_look_at)
+    parts = segment_ranges(data_dir, topics, compacted)
+    tasks = balanced_tasks(parts, spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
+    rows = spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_examine_task)
     found: dict[int, list[Facts]] = dict(_run(spark, rows.collect, len(tasks), progress))
     partitions = []
     for (topic, number), each in groupby(range(len(parts)), key=lambda i: (parts[i].topic, parts[i].partition)):
         mine = list(each)
         pieces = [facts for i in mine for facts in found[i]]
         index = aborted_in_index(Path(parts[mine[0]].path).parent)
-        partitions.append(tell(topic, number, pieces, parts[mine[0]].is_compacted, index))
+        partitions.append(combine(topic, number, pieces, parts[mine[0]].is_compacted, index))
     return Audit(partitions, time.monotonic() - started)
 
 
-def shared_out(parts: list[Stretch], count: int) -> list[list[tuple[int, Stretch]]]:
-    """Tasks of about equal bytes, the longest stretches first; each stretch with its place in the log."""
-    tasks: list[list[tuple[int, Stretch]]] = [[] for _ in range(min(count, len(parts)))]
+def balanced_tasks(parts: list[SegmentRange], count: int) -> list[list[tuple[int, SegmentRange]]]:
+    """Returns at most `count` tasks of about equal bytes, the longest ranges first; each range with its index in
+    `parts`.
+    """
+    tasks: list[list[tuple[int, SegmentRange]]] = [[] for _ in range(min(count, len(parts)))]
     sizes = [0] * len(tasks)
     for i in sorted(range(len(parts)), key=lambda i: parts[i].start - parts[i].end):
         least = sizes.index(min(sizes))
@@ -68,17 +70,17 @@ def shared_out(parts: list[Stretch], count: int) -> list[list[tuple[int, Stretch
     return tasks
 
 
-def _look_at(tasks: Iterable[list[tuple[int, Stretch]]]) -> Iterator[tuple[int, bytes]]:
-    """In a worker. What comes back is packed: Spark would pickle each number by itself."""
+def _examine_task(tasks: Iterable[list[tuple[int, SegmentRange]]]) -> Iterator[tuple[int, bytes]]:
+    """Runs in a worker. The facts are packed with msgpack, because Spark would pickle each number by itself."""
     for task in tasks:
-        for i, stretch in task:
-            yield i, msgspec.msgpack.encode(look(stretch, read))
+        for i, segment_range in task:
+            yield i, msgspec.msgpack.encode(examine(segment_range, read))
 
 
 def _run(
     spark: SparkSession, collect: Callable[[], list[tuple[int, bytes]]], total: int, progress: Progress
 ) -> Iterator[tuple[int, list[Facts]]]:
-    """Carry the job out, and tell meanwhile how far it is."""
+    """Runs the job and reports its progress."""
     tracker = spark.sparkContext.statusTracker()
     decoder = msgspec.msgpack.Decoder(list[Facts])
     with ThreadPoolExecutor(1) as thread:
@@ -86,6 +88,6 @@ def _run(
         while not future.done():
             active = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             progress(sum(info.numCompletedTasks for info in active if info is not None), total)
-            time.sleep(POLL_S)  # a picture of progress, not a wait for something
+            time.sleep(POLL_S)  # only the interval of the progress display
         progress(total, total)
         return iter([(i, decoder.decode(packed)) for i, packed in future.result()])

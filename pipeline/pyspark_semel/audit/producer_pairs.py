@@ -1,7 +1,7 @@
-"""PURE: the batches of each producer in the order of the log, two by two: what may follow what.
+"""PURE: checks each pair of consecutive batches of a producer: epochs, sequences, transactions and markers.
 
-The same rules judge neighbours within one stretch and across the border of two: a stretch hands on the first and the
-last of each producer's events (`edges`). Sources: KIP-98 (sequences, markers), KIP-360 and KIP-890 (bumped epochs).
+The same rules check neighbours within one range and across the boundary of two ranges: a range passes on the first and
+the last events of each producer (`edges`). Sources: KIP-98 (sequences, markers), KIP-360 and KIP-890 (bumped epochs).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pyspark_semel.audit.checks import Breaches, Check
 from pyspark_semel.audit.header_walk import Flags, Headers, Ints
 
 PLAIN, DATA, MARKER = 0, 1, 2
-"""Kinds of events: a batch outside of transactions, one of a transaction, and what ends one."""
+"""Kinds of events: a batch outside a transaction, a batch of a transaction, a marker."""
 SEQUENCE_MASK = 0x7FFFFFFF
 HALF = 1 << 30
-"""Half of the sequence space: below this distance, earlier and later can be told apart across the wrap."""
+"""Half of the sequence space. Below this distance the order of two sequences is known across the wrap."""
 NO_COORDINATOR = -1
 
 EVENT = np.dtype(
@@ -33,16 +33,16 @@ EVENT = np.dtype(
         ("last_sequence", "i8"),
         ("is_commit", "i4"),
         ("coordinator_epoch", "i8"),
-        ("since", "i8"),  # of DATA: where its transaction opened, as far as the stretch tells
-        ("from_border", "i4"),  # of DATA: nothing of the producer stands before `since` in the stretch
-        ("piece", "i8"),  # which stretch it stands in; borders are between different ones
+        ("since", "i8"),  # of DATA: first offset of its transaction, as far as the range shows
+        ("from_boundary", "i4"),  # of DATA: the range holds nothing of the producer before `since`
+        ("piece", "i8"),  # index of the range; a boundary is between two different ones
     ]
 )
 Events = NDArray[Any]
 
 
 def events(headers: Headers, data: memoryview, breaches: Breaches) -> Events:
-    """The batches that carry a producer id, by producer and within that by offset. Unreadable markers are breaches."""
+    """Returns the batches with a producer id, sorted by producer and offset. Unreadable markers are breaches."""
     idx = np.flatnonzero(headers.columns["producer_id"] >= 0)
     idx = idx[np.argsort(headers.columns["producer_id"][idx].astype(np.int64), kind="stable")]
     columns = headers.columns[idx]
@@ -71,7 +71,9 @@ def events(headers: Headers, data: memoryview, breaches: Breaches) -> Events:
 
 
 def _open_runs(found: Events) -> None:
-    """Fill in where the transaction of each DATA event opened, and whether that may have been in an earlier stretch."""
+    """Sets for each DATA event the first offset of its transaction, and whether it may have started in an earlier
+    range.
+    """
     if not len(found):
         return
     is_first = np.ones(len(found), np.bool_)
@@ -81,11 +83,11 @@ def _open_runs(found: Events) -> None:
     goes_on[1:] = ~is_first[1:] & is_data[:-1] & (found["epoch"][1:] == found["epoch"][:-1])
     starts = np.maximum.accumulate(np.where(is_data & ~goes_on, np.arange(len(found)), 0))
     found["since"] = np.where(is_data, found["offset"][starts], -1)
-    found["from_border"] = is_data & is_first[starts]
+    found["from_boundary"] = is_data & is_first[starts]
 
 
 def edges(found: Events) -> Events:
-    """What the rules need of a stretch to judge its borders: of each producer the first and last event of each kind."""
+    """Returns the events that boundary checks need: for each producer the first and the last event of each kind."""
     keep = np.zeros(len(found), np.bool_)
     for mask in (np.ones(len(found), np.bool_), found["kind"] != MARKER, found["kind"] == MARKER):
         rows = np.flatnonzero(mask)
@@ -97,47 +99,47 @@ def edges(found: Events) -> Events:
     return found[keep]
 
 
-def judge(found: Events, is_compacted: bool, breaches: Breaches, *, borders_only: bool = False) -> None:
-    """Note whatever does not fit its predecessor. `found`: by producer, and in order of offsets."""
-    every = _pairs(found, np.ones(len(found), np.bool_), borders_only)
-    _judge_epochs(*every, breaches)
-    _judge_transactions(*every, is_compacted, breaches)
-    _judge_sequences(*_pairs(found, found["kind"] != MARKER, borders_only), is_compacted, breaches)
-    _judge_coordinators(*_pairs(found, found["kind"] == MARKER, borders_only), breaches)
+def check_pairs(found: Events, is_compacted: bool, breaches: Breaches, *, boundaries_only: bool = False) -> None:
+    """Adds a breach for each event that contradicts its predecessor. `found`: sorted by producer and offset."""
+    every = _pairs(found, np.ones(len(found), np.bool_), boundaries_only)
+    _check_epochs(*every, breaches)
+    _check_transactions(*every, is_compacted, breaches)
+    _check_sequences(*_pairs(found, found["kind"] != MARKER, boundaries_only), is_compacted, breaches)
+    _check_coordinators(*_pairs(found, found["kind"] == MARKER, boundaries_only), breaches)
 
 
-def _pairs(found: Events, mask: Flags, borders_only: bool) -> tuple[Events, Events]:
+def _pairs(found: Events, mask: Flags, boundaries_only: bool) -> tuple[Events, Events]:
     chain = found[mask]
     before, after = chain[:-1], chain[1:]
     fits = before["producer_id"] == after["producer_id"]
-    if borders_only:
+    if boundaries_only:
         fits &= before["piece"] != after["piece"]
     return before[fits], after[fits]
 
 
-def _judge_epochs(before: Events, after: Events, breaches: Breaches) -> None:
+def _check_epochs(before: Events, after: Events, breaches: Breaches) -> None:
     for a, b in _rows(before, after, after["epoch"] < before["epoch"]):
         what = f"producer {b['producer_id']}: epoch {b['epoch']} after {a['epoch']} at offset {a['offset']}"
         breaches.add(Check.PRODUCER_EPOCHS, int(b["offset"]), what)
 
 
-def _judge_transactions(before: Events, after: Events, is_compacted: bool, breaches: Breaches) -> None:
+def _check_transactions(before: Events, after: Events, is_compacted: bool, breaches: Breaches) -> None:
     is_open = (before["kind"] == DATA) & (after["epoch"] >= before["epoch"])
     is_left = is_open & ((after["kind"] == PLAIN) | ((after["kind"] == DATA) & (after["epoch"] != before["epoch"])))
     for a, b in _rows(before, after, is_left):
         what = f"producer {b['producer_id']}: the transaction at offset {a['since']} has no marker before this batch"
         breaches.add(Check.TRANSACTIONS, int(b["offset"]), what)
     if is_compacted:
-        return  # what stood between two markers may be gone
+        return  # compaction may have removed the data between two markers
     is_twice = (before["kind"] == MARKER) & (after["kind"] == MARKER) & (before["is_commit"] >= 0)
     for name in ("epoch", "is_commit", "coordinator_epoch"):
         is_twice &= before[name] == after[name]
     for a, b in _rows(before, after, is_twice):
-        what = f"producer {b['producer_id']} epoch {b['epoch']}: the marker at offset {a['offset']} again"
+        what = f"producer {b['producer_id']} epoch {b['epoch']}: the marker at offset {a['offset']} is repeated"
         breaches.add(Check.MARKERS, int(b["offset"]), what)
 
 
-def _judge_sequences(before: Events, after: Events, is_compacted: bool, breaches: Breaches) -> None:
+def _check_sequences(before: Events, after: Events, is_compacted: bool, breaches: Breaches) -> None:
     same_epoch = after["epoch"] == before["epoch"]
     expected: Ints = np.where(same_epoch, (before["last_sequence"] + 1) & SEQUENCE_MASK, 0)
     distance = (after["first_sequence"] - expected) & SEQUENCE_MASK
@@ -147,11 +149,11 @@ def _judge_sequences(before: Events, after: Events, is_compacted: bool, breaches
         if is_compacted and check is Check.SEQUENCES:
             continue
         for (_, b), due in zip(_rows(before, after, mask), expected[mask].tolist(), strict=True):
-            what = f"producer {b['producer_id']} epoch {b['epoch']}: sequence {b['first_sequence']} where {due} was due"
+            what = f"producer {b['producer_id']} epoch {b['epoch']}: sequence {b['first_sequence']} instead of {due}"
             breaches.add(check, int(b["offset"]), what)
 
 
-def _judge_coordinators(before: Events, after: Events, breaches: Breaches) -> None:
+def _check_coordinators(before: Events, after: Events, breaches: Breaches) -> None:
     is_known = (before["coordinator_epoch"] >= 0) & (after["coordinator_epoch"] >= 0)
     for a, b in _rows(before, after, is_known & (after["coordinator_epoch"] < before["coordinator_epoch"])):
         what = (

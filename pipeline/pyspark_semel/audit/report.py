@@ -1,4 +1,4 @@
-"""What the audit found, for eyes or as JSON."""
+"""Prints the result of the audit as tables, or returns it as JSON."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from semel_protocol.visible import visible, visible_json
 
 from pyspark_semel.audit.checks import Check
 from pyspark_semel.audit.job import Audit
-from pyspark_semel.audit.partition_story import Partition
+from pyspark_semel.audit.partition_result import Partition
 
 TOLD_MAX = 40
 
 
 def show(console: Console, audit: Audit) -> None:
-    """The topics, what is open, every check with its breaches, the breaches, and a last line that says it all."""
+    """Prints the topics, the open transactions, the checks with their breaches, the breaches, and a summary line."""
     console.print(_topics(audit.partitions))
     if any(each.open for each in audit.partitions):
         console.print(_open_ones(audit.partitions))
@@ -43,13 +43,13 @@ def show(console: Console, audit: Audit) -> None:
 
 
 def as_json(audit: Audit) -> str:
-    """One object: is_sound, seconds, and every partition as `Partition` has it."""
+    """Returns one object: is_sound, seconds, and every partition with the fields of `Partition`."""
     found = {"is_sound": audit.is_sound, "seconds": audit.seconds, "partitions": audit.partitions}
     return visible_json(msgspec.json.encode(found).decode())
 
 
 def _topics(partitions: list[Partition]) -> Table:
-    table = Table(title="What is there", box=box.SIMPLE_HEAVY, title_justify="left")
+    table = Table(title="Partitions and records by topic", box=box.SIMPLE_HEAVY, title_justify="left")
     table.add_column("topic")
     for column in ("partitions", "segments", "MB", "batches", "records", "committed", "aborted", "torn", "breaches"):
         table.add_column(column, justify="right")
@@ -72,7 +72,7 @@ def _topics(partitions: list[Partition]) -> Table:
 
 def _open_ones(partitions: list[Partition]) -> Table:
     table = Table(
-        title="Open transactions, which hold last stable offsets back", box=box.SIMPLE_HEAVY, title_justify="left"
+        title="Open transactions, which hold the last stable offset back", box=box.SIMPLE_HEAVY, title_justify="left"
     )
     table.add_column("partition")
     for column in ("producer id", "epoch", "since offset", "last stable offset", "end offset"):
@@ -85,7 +85,7 @@ def _open_ones(partitions: list[Partition]) -> Table:
 
 
 def _checks(partitions: list[Partition]) -> Table:
-    table = Table(title="Checked of every batch", box=box.SIMPLE_HEAVY, title_justify="left")
+    table = Table(title="Checks of every batch", box=box.SIMPLE_HEAVY, title_justify="left")
     table.add_column("check")
     table.add_column("breaches", justify="right")
     for check in Check:

@@ -1,1 +1,1 @@
-"""Record batches of Kafka to Arrow's columns and back, whole batches in one pass *(pure)*."""
+"""Converts Kafka record batches to Arrow columns and back, whole batches in one pass *(pure)*."""

@@ -1,8 +1,8 @@
-"""PURE. Record batches to Arrow: many batches in one pass, column by column.
+"""PURE: decodes record batches to Arrow: many batches in one pass, column by column.
 
-Only where records begin is found one after the other (`record_starts`); from there on each step is one operation over
-all of them. Keys and values are cut out of the bytes as they came: an Arrow array whose elements are, in turn, a value
-and what lies between it and the next, of which every second one is taken.
+Only the starts of records are found one after the other (`record_starts`). Each later step is one operation over all
+records. Keys and values are not copied one by one: an Arrow array has a value and the bytes up to the next value as
+alternating elements, and every second element is taken.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ COLUMNS = pa.schema(
         ("timestampType", pa.int32()),
     ]
 )
-"""What Spark's own Kafka source gives."""
+"""The columns of Spark's own Kafka source."""
 COLUMNS_AND_HEADERS = COLUMNS.append(pa.field("headers", HEADERS))
 
 TABLE_BYTES = 16 << 20
-"""Unpacked batches make one Arrow batch up to this size; a single one may be larger."""
+"""Decompressed batches are joined to Arrow batches up to this size; one batch alone may be larger."""
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 
 Placed = tuple[BatchHeader, int]
-"""The header of a batch, and where in its data the batch begins."""
+"""The header of a batch, and the position of the batch in its data."""
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """What is wanted of a partition: records from `start` up to, and not including, `end`."""
+    """A range of a partition: records from offset `start` up to, not including, `end`."""
 
     topic: str
     partition: int
@@ -59,9 +59,9 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 def arrow_batches(data: bytes, batches: Sequence[Placed], wanted: Slice) -> Iterator[pa.RecordBatch]:
-    """The wanted records of these batches, which ascend in `data`, in the columns of `wanted.columns`.
+    """Yields the wanted records of these batches, in the columns of `wanted.columns`. The batches ascend in `data`.
 
-    Raises CorruptBatch for a batch that contradicts itself, with its offset; KafkaError for an unknown codec.
+    Raises CorruptBatch with the offset for a batch that contradicts itself, KafkaError for an unknown codec.
     """
     for piece in _unpacked(data, batches):
         try:
@@ -73,14 +73,14 @@ def arrow_batches(data: bytes, batches: Sequence[Placed], wanted: Slice) -> Iter
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Batches whose records lie, uncompressed, in `data`: each with its header and from where to where."""
+    """Batches whose records are uncompressed in `data`: each header with the start and end of its records."""
 
     data: bytes
     places: list[tuple[BatchHeader, int, int]]
 
 
 def _unpacked(data: bytes, batches: Sequence[Placed]) -> Iterator[Piece]:
-    """Uncompressed batches stay where they are; once one is compressed, all are laid end to end."""
+    """Uncompressed batches stay in place. If one is compressed, all are copied into one buffer."""
     if not any(header.codec for header, _ in batches):
         yield Piece(data, [(header, at + HEADER_BYTES, at + header.size) for header, at in batches])
         return
@@ -102,12 +102,12 @@ def _unpacked(data: bytes, batches: Sequence[Placed]) -> Iterator[Piece]:
 
 
 class Found(msgspec.Struct, frozen=True):
-    """Where the parts of all records lie, record by record; a length of -1 is a null."""
+    """The positions of the fields of all records, one row per record; a length of -1 is a null."""
 
     offsets: Ints
     timestamps: Ints
     stamped: Ints
-    """1 where the broker stamped the time."""
+    """1 if the timestamp type is LogAppendTime."""
     key_at: Ints
     key_length: Ints
     value_at: Ints
@@ -117,7 +117,7 @@ class Found(msgspec.Struct, frozen=True):
     end: Ints
 
     def between(self, start: int, end: int) -> Found:
-        """The records with offsets from `start` up to, and not including, `end`."""
+        """Returns the records with offsets from `start` up to, not including, `end`."""
         if not len(self.offsets) or (self.offsets[0] >= start and self.offsets[-1] < end):
             return self
         first, last = np.searchsorted(self.offsets, (start, end))
@@ -125,7 +125,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def _records(piece: Piece) -> Found:
-    """Raises CorruptBatch, or IndexError where a record runs past the end of the data."""
+    """Finds the fields of all records. Raises CorruptBatch, or IndexError if a record runs past the end of the data."""
     view: Bytes8 = np.frombuffer(piece.data, dtype=np.uint8)
     headers = [header for header, _, _ in piece.places]
     starts = [
@@ -159,14 +159,14 @@ def _records(piece: Piece) -> Found:
 
 
 def _past(at: Ints, length: Ints, end: Ints) -> Ints:
-    """Where a field ends that begins at `at`; one of length -1 is a null and takes no room."""
+    """Returns the end of a field that starts at `at`; a field of length -1 is a null and takes no bytes."""
     if len(length) and (int(length.min()) < -1 or (length > end - at).any()):
         raise CorruptBatch("a key or value is longer than its record")
     return at + np.maximum(length, 0)
 
 
 def _each(headers: Iterable[BatchHeader], name: str, counts: Ints) -> Ints:
-    """A field of the headers, for each record."""
+    """Repeats a field of the batch headers for each record."""
     return np.repeat(np.array([getattr(header, name) for header in headers], dtype=np.int64), counts)
 
 
@@ -180,7 +180,7 @@ def _fit(offsets: Ints, headers: list[BatchHeader], counts: Ints) -> bool:
 
 
 def _complaint(data: bytes, batches: Sequence[Placed]) -> str:
-    """What is wrong with which batch, in the words of the reader that looks at one after the other."""
+    """Describes the first invalid batch, in the words of the reader that reads batches one by one."""
     for header, at in batches:
         try:
             decode_columns(memoryview(data)[at : at + header.size], header)
@@ -207,7 +207,7 @@ def _arrow(piece: Piece, found: Found, wanted: Slice) -> pa.RecordBatch:
 
 
 def _binary(data: pa.Buffer, at: Ints, length: Ints) -> pa.Array:
-    """The byte strings of these places, which ascend; null where the length is -1."""
+    """Returns the byte strings at these ascending positions; null where the length is -1."""
     nulls = length < 0
     if nulls.all():
         return pa.nulls(len(at), pa.binary())
@@ -227,19 +227,21 @@ def _constant(text: str, count: int) -> pa.Array:
 
 
 def _timestamps(found: Found, wanted: Slice) -> pa.Array:
-    """Milliseconds as Spark's microseconds; what these cannot hold is refused, as by Spark's own Kafka source."""
+    """Converts milliseconds to Spark's microseconds. Raises OverflowError for a value out of range, as Spark's Kafka
+    source does.
+    """
     out_of_range = np.abs(found.timestamps) > TIMESTAMP_MS_MAX
     if out_of_range.any():
         row = int(out_of_range.argmax())
         raise OverflowError(
             f"the record at offset {found.offsets[row]} of {wanted.topic}-{wanted.partition} has the timestamp "
-            f"{found.timestamps[row]} ms, which Spark cannot hold: was it written in nanoseconds?"
+            f"{found.timestamps[row]} ms, which Spark cannot represent: was it written in nanoseconds?"
         )
     return pa.array(found.timestamps * 1000).cast(COLUMNS.field("timestamp").type)
 
 
 def _headers(piece: Piece, found: Found) -> pa.Array:
-    """A list for each record; null where there are none, as Spark's own Kafka source has it."""
+    """Returns a list of headers for each record, null for a record without headers, as in Spark's Kafka source."""
     view: Bytes8 = np.frombuffer(piece.data, dtype=np.uint8)
     count, at = read_varints(view, found.headers_at)
     rows = np.flatnonzero(count > 0)
@@ -271,7 +273,7 @@ def _headers(piece: Piece, found: Found) -> pa.Array:
 
 
 def _text(column: pa.Array) -> pa.Array:
-    """Binary as text; what is not UTF-8 becomes the replacement character, as in Java."""
+    """Converts binary to text. Bytes that are not UTF-8 become the replacement character, as in Java."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:

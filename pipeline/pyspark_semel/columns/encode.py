@@ -1,9 +1,9 @@
-"""PURE: columns -> the records of batches: a whole table in one pass, no Python per record.
+"""PURE: encodes Arrow columns as the records of batches: a whole table in one pass, no Python per record.
 
-Layout: KIP-98, "record": length, attributes, timestamp delta, offset delta, key, value, headers; every integer a zigzag
-varint. All records of a table get one timestamp, as from a producer that is handed them at one moment. The integers of
-all rows are written side by side by numpy; Arrow joins them with keys, values and headers, and the buffer of the joined
-column *is* the records, batch after batch.
+Layout: KIP-98, "record": length, attributes, timestamp delta, offset delta, key, value, headers; every integer is a
+zigzag varint. All records of a table get one timestamp, because the producer gets them at one moment. numpy writes the
+integers of all rows side by side. Arrow joins them with keys, values and headers. The buffer of the joined column holds
+the records, batch after batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 RECORD_OVERHEAD_BYTES_MAX = 5 + 1 + 1 + 5 + 5 + 5 + 5
-"""Length, attributes, timestamp delta (0), offset delta, key length, value length, header count: at their longest."""
+"""The longest size of length, attributes, timestamp delta (0), offset delta, key length, value length, header count."""
 VARINT_BYTES_MAX = 5
 ATTRIBUTES_AND_DELTA = np.zeros((1, 2), np.uint8)
 NO_HEADERS = pa.scalar(b"\x00", pa.binary())
@@ -26,7 +26,7 @@ EMPTY = pa.scalar(b"", pa.binary())
 
 
 def size_bounds(keys: pa.Array | None, values: pa.Array, tails: pa.Array | None) -> Ints:
-    """For each row an upper bound of what its record takes, in bytes. `tails`: what `header_tails` gives."""
+    """Returns for each row an upper bound of the size of its record, in bytes. `tails`: from `header_tails`."""
     bounds = lengths(values) + RECORD_OVERHEAD_BYTES_MAX
     for column in (keys, tails):
         if column is not None:
@@ -35,9 +35,9 @@ def size_bounds(keys: pa.Array | None, values: pa.Array, tails: pa.Array | None)
 
 
 def batch_starts(bounds: Ints, groups: Ints, bytes_max: int) -> Ints:
-    """The rows at which batches begin: at each of `groups` (ascending, from 0 on), and wherever `bytes_max` is full.
+    """Returns the rows at which batches start: at each of `groups` (ascending, from 0), and when `bytes_max` is full.
 
-    A row that is larger than that gets a batch of its own.
+    A larger row gets a batch of its own.
     """
     ends = np.cumsum(bounds)
     starts: list[int] = []
@@ -50,10 +50,10 @@ def batch_starts(bounds: Ints, groups: Ints, bytes_max: int) -> Ints:
 
 
 def encode(keys: pa.Array | None, values: pa.Array, tails: pa.Array | None, starts: Ints) -> list[memoryview]:
-    """The records of each batch; batches begin at the rows `starts`, and offset deltas at 0 in each.
+    """Returns the records of each batch. Batches start at the rows `starts`; offset deltas start at 0 in each.
 
-    keys, values: binary, nulls allowed; no keys: all null. tails: what `header_tails` gives, None for no headers.
-    All of it has to fit into 2 GiB. The views share one buffer, and keep it.
+    keys, values: binary, nulls allowed; keys None: all null. tails: from `header_tails`, None for no headers. All
+    records together must be below 2 GiB. The views share one buffer and keep it alive.
     """
     count = len(values)
     key_lengths, value_lengths = _written_lengths(keys, count), _written_lengths(values, count)
@@ -78,9 +78,11 @@ def encode(keys: pa.Array | None, values: pa.Array, tails: pa.Array | None, star
 
 
 def header_tails(headers: pa.Array) -> pa.Array:
-    """What follows the value of each record: how many headers, and those. Rows without any: a zero.
+    """Returns the bytes after the value of each record: the header count and the headers; a zero for a row without
+    headers.
 
-    headers: list<struct<key: string, value: binary>>, nulls allowed but in the keys. Raises ValueError for those.
+    headers: list<struct<key: string, value: binary>>, nulls allowed except in the keys. Raises ValueError for a null
+    key.
     """
     counts = np.diff(np.asarray(headers.offsets))
     flat = headers.flatten()  # of rows that are not null
@@ -103,19 +105,19 @@ def header_tails(headers: pa.Array) -> pa.Array:
 
 
 def as_binary(column: pa.Array) -> pa.Array:
-    """Strings, binaries and their large kin as plain binary; without a copy where that is possible."""
+    """Casts strings, binaries and their large variants to plain binary, without a copy if possible."""
     return column if column.type == pa.binary() else column.cast(pa.binary())
 
 
 def offsets(column: pa.Array) -> NDArray[np.int32]:
-    """Where the rows of a binary column begin in its data, and where the last one ends."""
+    """Returns the start of each row of a binary column in its data, and the end of the last row."""
     if not len(column):
         return np.zeros(1, np.int32)
     return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
 
 
 def lengths(column: pa.Array) -> Ints:
-    """The bytes of each row of a binary column; 0 for null."""
+    """Returns the size of each row of a binary column in bytes; 0 for null."""
     taken = np.diff(offsets(column)).astype(np.int64)
     if column.null_count:
         taken[np.asarray(column.is_null())] = 0
@@ -123,7 +125,7 @@ def lengths(column: pa.Array) -> Ints:
 
 
 def _written_lengths(column: pa.Array | None, count: int) -> Ints:
-    """As the wire has them: -1 for null."""
+    """Returns the lengths of the wire format: -1 for null."""
     if column is None:
         return np.full(count, -1, np.int64)
     written = lengths(column)
@@ -133,12 +135,12 @@ def _written_lengths(column: pa.Array | None, count: int) -> Ints:
 
 
 def _present(column: pa.Array) -> pa.Array:
-    """Nulls as nothing."""
+    """Replaces nulls by empty values."""
     return column.fill_null(b"") if column.null_count else column
 
 
 Bytes = tuple[NDArray[np.uint8], NDArray[np.int64] | None]
-"""A row of bytes for each record, and how many of them are meant (None: all)."""
+"""A row of bytes for each record, and how many of these bytes are used (None: all)."""
 
 
 def _varints(numbers: Ints) -> Bytes:
@@ -163,7 +165,7 @@ def _widths(column: Bytes) -> Ints | int:
 
 
 def _side_by_side(columns: list[Bytes]) -> pa.Array:
-    """Row by row what the columns hold, as one binary column."""
+    """Joins the columns row by row into one binary column."""
     count = len(columns[0][0])
     cells = np.ascontiguousarray(np.concatenate([cells for cells, _ in columns], axis=1))  # row by row in memory
     if all(widths is None for _, widths in columns):

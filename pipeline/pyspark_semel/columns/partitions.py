@@ -1,4 +1,6 @@
-"""PURE: which partition each key of a column goes to: murmur2, as Java's default partitioner, for all at once."""
+"""PURE: computes the partition of each key of a column: murmur2, as in Java's default partitioner, for all keys at
+once.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,17 @@ from pyspark_semel.columns.encode import Ints, lengths, offsets
 SEED = np.uint32(0x9747B28C)
 M = np.uint32(0x5BD1E995)
 LONG_KEY_BYTES = 256
-"""Keys from here on are rare and hashed one by one: a round costs the same for one key as for thousands."""
+"""Longer keys are rare and are hashed one by one: a round costs the same for one key as for thousands."""
 
 
 def for_keys(keys: pa.Array, partition_count: int) -> Ints:
-    """The partition of each key. keys: binary; rows that are null get a number without meaning."""
+    """Returns the partition of each key. keys: binary; the result for a null key is undefined."""
     hashes = murmur2_column(keys).astype(np.int64)
     return (hashes & 0x7FFFFFFF) % partition_count
 
 
 def murmur2_column(keys: pa.Array) -> NDArray[np.uint32]:
-    """The hash of each key, unsigned."""
+    """Returns the hash of each key, unsigned."""
     sizes = lengths(keys)
     data = keys.buffers()[2]
     if not len(keys) or data is None or not data.size:
@@ -50,7 +52,7 @@ def murmur2_column(keys: pa.Array) -> NDArray[np.uint32]:
 
 
 def _words(cells: NDArray[np.uint8], at: Ints) -> NDArray[np.uint32]:
-    """The four bytes at each place as a little-endian number."""
+    """Reads the four bytes at each position as a little-endian number."""
     word = cells[at].astype(np.uint32)
     for byte in (1, 2, 3):
         word |= cells[at + byte].astype(np.uint32) << np.uint32(8 * byte)

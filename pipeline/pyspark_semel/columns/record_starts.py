@@ -1,7 +1,7 @@
-"""PURE. Where the records of a batch begin. Each states its length, so they are walked from one to the next.
+"""PURE: finds the starts of the records of a batch, walking from one record to the next by their lengths.
 
-Records of one size follow each other at a fixed stride, and one comparison sees how many do: nothing is guessed, for
-the length that every one of them states is looked at. The others cost a turn of a loop each.
+Consecutive records of one size have a fixed stride, and one comparison finds how many there are. The stated length of
+each of them is compared, so the result is exact. All other records cost one loop iteration each.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from semel_protocol.varint import read_varint
 from pyspark_semel.columns.varints import MORE, Bytes8, Ints
 
 RUN_ROWS_MIN = 32
-"""A shorter run is walked as fast."""
+"""A shorter run is not faster than the walk."""
 STRETCH_ROWS_MIN = 32
 STRETCH_ROWS_MAX = 4096
-"""Rows walked before a run is looked for again; doubled each time that there was none."""
+"""Rows that are walked before the next search for a run; doubled after each search without a run."""
 
 
 def record_starts(data: bytes, view: Bytes8, at: int, end: int, count: int) -> list[Ints]:
-    """The places of the length prefixes of `count` records that fill `data` from `at` to `end`, in pieces.
+    """Returns the positions of the length prefixes of `count` records that fill `data` from `at` to `end`, in pieces.
 
-    view: the same bytes. Raises CorruptBatch when they do not fill it, IndexError when the data ends before.
+    view: the same bytes. Raises CorruptBatch if the records do not end at `end`, IndexError if the data ends before.
     """
     pieces: list[Ints] = []
     stretch = STRETCH_ROWS_MIN
@@ -48,7 +48,9 @@ def record_starts(data: bytes, view: Bytes8, at: int, end: int, count: int) -> l
 
 
 def _run(data: bytes, view: Bytes8, at: int, end: int, count: int) -> tuple[int, int]:
-    """The size of the record at `at`, length prefix included, and how many from there on state the same length."""
+    """Returns the size of the record at `at`, with its length prefix, and how many records from there have the same
+    length.
+    """
     length, body = read_varint(data, at)
     stride = body - at + length
     rows = min(count, (end - at) // stride) if length > 0 else 0
@@ -60,7 +62,7 @@ def _run(data: bytes, view: Bytes8, at: int, end: int, count: int) -> tuple[int,
 
 
 def _walk(data: bytes, at: int, rows: int) -> tuple[Ints, int]:
-    """The starts of the next so many records, and where the last of them ends."""
+    """Returns the starts of the next `rows` records, and the end of the last one."""
     starts = array("q")
     add = starts.append
     for _ in range(rows):

@@ -1,4 +1,4 @@
-"""PURE. Zigzag varints read at many places at once."""
+"""PURE: reads zigzag varints at many positions at once."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Bytes8 = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
 MORE = 0x80
-"""Set in every byte of a varint but the last."""
+"""The bit that is set in every byte of a varint except the last."""
 
 
 def read_varints(data: Bytes8, at: Ints) -> tuple[Ints, Ints]:
-    """The integers that begin at `at`, and where each of them ends.
+    """Returns the integers that start at `at`, and the end of each.
 
-    Raises IndexError when one runs past the end of `data`, CorruptBatch when one does not end within 10 bytes.
+    Raises IndexError if one runs past the end of `data`, CorruptBatch if one does not end within 10 bytes.
     """
     byte = data[at]
     after = at + 1
@@ -30,7 +30,7 @@ def read_varints(data: Bytes8, at: Ints) -> tuple[Ints, Ints]:
 
 def _read_on(data: Bytes8, byte: Bytes8, raw: NDArray[np.uint64], after: Ints) -> None:
     """Adds the second and later bytes to `raw`, and moves `after` past them."""
-    if int(byte.min()) >= MORE:  # all of them go on, as lengths of records mostly do: no picking among them
+    if int(byte.min()) >= MORE:  # all continue, as record lengths mostly do: no selection is needed
         byte = data[after]
         after += 1
         raw |= (byte & np.uint8(MORE - 1)).astype(np.uint64) << np.uint64(7)

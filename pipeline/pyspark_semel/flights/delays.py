@@ -1,4 +1,4 @@
-"""How late flights arrive, by airport and day: a window of event time that closes when the watermark has passed it."""
+"""Sums arrival delays by airport and day, in event-time windows that close when the watermark has passed them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ WINDOW = "1 day"
 
 
 def delays(spark: SparkSession, flights: DataFrame, airports: DataFrame) -> DataFrame:
-    """key (the airport's code) and value (JSON): of each airport and day how many flights were to go there, how many
-    arrived, and by how many minutes late all of those together.
+    """Returns key (the airport's code) and value (JSON) for each airport and day: scheduled flights, arrived flights,
+    and the sum of their delays in minutes.
 
-    In append mode each window comes once, closed: a topic in which a window stands twice, or with two values, is wrong.
+    In append mode each window appears once, when it is closed. A topic with two values for one window is wrong.
     """
     by_day = flights.groupBy(F.window("time", WINDOW).alias("window"), "dest").agg(
         F.count("carrier").alias("flights"),

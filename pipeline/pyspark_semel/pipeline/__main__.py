@@ -1,4 +1,4 @@
-"""`python -m pyspark_semel.pipeline`: `semel pipeline` without the installed command."""
+"""Runs `semel pipeline` as `python -m pyspark_semel.pipeline`, without the installed command."""
 
 from pyspark_semel.pipeline.command import pipeline
 

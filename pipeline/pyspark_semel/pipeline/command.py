@@ -1,4 +1,4 @@
-"""`semel pipeline`: the command and its subcommands, each loaded when it runs."""
+"""The command `semel pipeline` and its subcommands, each of which is imported when it runs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ SUBCOMMANDS = {
     "audit": ("pyspark_semel.audit.command:audit", "Check every batch in the segment files of a data directory."),
     "check": (
         "pyspark_semel.pipeline.run_command:check",
-        "Say what is wrong with a pipeline's file, without starting it.",
+        "Report the errors of a pipeline file without starting the pipeline.",
     ),
-    "run": ("pyspark_semel.pipeline.run_command:run", "Run the queries that a file defines, exactly once."),
+    "run": ("pyspark_semel.pipeline.run_command:run", "Run the streaming queries that a file defines."),
 }
 
 
 class Subcommands(click.Group):
-    """By name; the list is printed without importing Spark."""
+    """Subcommands by name; the help text is printed without importing Spark."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(SUBCOMMANDS)
@@ -37,4 +37,4 @@ class Subcommands(click.Group):
 
 @click.group(cls=Subcommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 def pipeline() -> None:
-    """Spark from and to semel: pipelines, and the audit."""
+    """Run streaming pipelines of Spark over semel, and audit segment files."""

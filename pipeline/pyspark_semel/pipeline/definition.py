@@ -1,4 +1,4 @@
-"""PURE: what a pipeline's file says: sources, views, queries, and where their checkpoints are.
+"""PURE: the definition of a pipeline: its sources, views and queries, and the folder of their checkpoints.
 
     name = "flights"
     checkpoint = "/var/lib/flights"
@@ -12,7 +12,7 @@
     format = "semel"
     options = { "kafka.bootstrap.servers" = "${BOOTSTRAP}", topic = "flights-enriched" }
 
-Every mistake is told with its key and with what to write there. docs/pipelines.md has all keys.
+Each problem is reported with its key and the value to write there. docs/pipelines.md lists all keys.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 
 class DefinitionError(ValueError):
-    """What is wrong, one line each: the key, and what to write there."""
+    """The problems of a definition, one line each: the key, and the value to write there."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -42,14 +42,14 @@ class DefinitionError(ValueError):
 
 
 class Watermark(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Rows more than `delay` behind the latest `column` seen so far are too late: windows may close without them."""
+    """Rows that are more than `delay` behind the latest `column` are too late: their windows may already be closed."""
 
     column: Text
     delay: Text
 
 
 class Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Where rows come from: `spark.readStream`, or `spark.read` when it is not streaming."""
+    """A source of rows: `spark.readStream`, or `spark.read` if it is not streaming."""
 
     format: Text
     streaming: bool = True
@@ -60,7 +60,9 @@ class Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 
 
 class View(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A table made of others, by SQL or by a function `module:name` called with (spark, *inputs, **arguments)."""
+    """A table derived from others, by SQL or by a function `module:name` that is called with (spark, *inputs,
+    **arguments).
+    """
 
     sql: str | None = None
     python: str | None = None
@@ -70,22 +72,24 @@ class View(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
 
 
 class Query(View, frozen=True, kw_only=True):
-    """A view that is written somewhere, batch by batch, by a streaming query of this name."""
+    """A view that a streaming query of this name writes, batch by batch."""
 
     format: Text
     options: dict[str, Scalar] = {}
     path: str | None = None
     mode: Literal["append", "update", "complete"] = "append"
     trigger: str = "0 seconds"
-    """"0 seconds": a batch after the other; "10 seconds"; "available now": what is there, then the end."""
+    """"0 seconds": one batch after the other; "10 seconds": an interval; "available now": all available rows, then the
+    end.
+    """
 
 
 class Definition(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A whole pipeline. `functions`: those of a Python file, by the name that `python` gives them."""
+    """A whole pipeline. `functions`: functions of a Python file, by the name that `python` refers to."""
 
     name: Text
     checkpoint: Text
-    """A folder; each query has one of its own in it, named after the query."""
+    """A folder; each query has a folder of its own in it, with the name of the query."""
     queries: dict[str, Query]
     sources: dict[str, Source] = {}
     views: dict[str, View] = {}
@@ -94,14 +98,14 @@ class Definition(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_onl
     functions: dict[str, Callable[..., Any]] = {}
 
 
-NO_QUERIES = "queries: nothing is written; add a table such as [queries.some_name] with sql and format"
+NO_QUERIES = "queries: the pipeline writes nothing; add a table such as [queries.some_name] with sql and format"
 SECTIONS: dict[str, type[Any]] = {"sources": Source, "views": View, "queries": Query}
 
 
 def parse(given: Mapping[str, Any], environment: Mapping[str, str]) -> Definition:
-    """What a file says, as a definition. `${NAME}` and `${NAME:-otherwise}` in texts are variables.
+    """Converts the content of a file to a definition. `${NAME}` and `${NAME:-otherwise}` in texts are variables.
 
-    Raises DefinitionError with all that is wrong.
+    Raises DefinitionError with all problems.
     """
     problems: list[str] = []
     filled = _filled(given, "", environment, problems)
@@ -123,7 +127,7 @@ def parse(given: Mapping[str, Any], environment: Mapping[str, str]) -> Definitio
 
 
 def check(definition: Definition) -> None:
-    """Everything that can be wrong although each value has its type. Raises DefinitionError."""
+    """Checks the rules that the types do not express. Raises DefinitionError."""
     problems = list(_problems(definition))
     if problems:
         raise DefinitionError(problems)
@@ -135,10 +139,10 @@ def _problems(definition: Definition) -> Iterator[str]:
     for section in SECTIONS:
         for name in getattr(definition, section):
             if not NAME.fullmatch(name):
-                yield f"{section}.{name}: write letters, digits and _ only; SQL has to name it"
+                yield f"{section}.{name}: write only letters, digits and _, so that SQL can name it"
     names = [*definition.sources, *definition.views, *definition.queries]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"{name}: there are several sources, views or queries of this name; give one of them another"
+        yield f"{name}: several sources, views or queries have this name; rename all but one of them"
     for at, view in [
         *((f"views.{name}", each) for name, each in definition.views.items()),
         *((f"queries.{name}", each) for name, each in definition.queries.items()),
@@ -150,7 +154,7 @@ def _problems_of(at: str, view: View, definition: Definition) -> Iterator[str]:
     if (view.sql is None) == (view.python is None):
         yield f'{at}: write either sql = "SELECT …" or python = "module:function"'
     if view.sql is not None and (view.inputs or view.arguments):
-        yield f"{at}.inputs: SQL names its tables itself; inputs and arguments are for python"
+        yield f"{at}.inputs: SQL names its tables itself; remove inputs and arguments, which are for python"
     if view.python is not None and ":" not in view.python and view.python not in definition.functions:
         yield f'{at}.python: {view.python!r}: write "module:function"'
     for name in view.inputs:
@@ -162,7 +166,7 @@ def _problems_of(at: str, view: View, definition: Definition) -> Iterator[str]:
 
 
 def _filled(value: Any, at: str, environment: Mapping[str, str], problems: list[str]) -> Any:
-    """The value with its variables filled in, however deep they stand."""
+    """Replaces the variables in a value, at any depth."""
     if isinstance(value, Mapping):
         return {key: _filled(each, f"{at}.{key}".strip("."), environment, problems) for key, each in value.items()}
     if isinstance(value, list):
@@ -180,7 +184,7 @@ def _filled(value: Any, at: str, environment: Mapping[str, str], problems: list[
 
 
 def _converted(given: Mapping[str, Any], kind: type[Kind], at: str, problems: list[str]) -> Kind | None:
-    """The value of that type; None when something is wrong with it, which is told with the whole key."""
+    """Converts to that type. Returns None after adding the problems, each with its whole key."""
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     before = len(problems)
     for key in given:
@@ -208,12 +212,12 @@ WRITE = {
 
 
 def _plain(message: str) -> str:
-    """What msgspec says, with the path within the value in front."""
+    """Returns msgspec's message with the path inside the value in front."""
     what, _, path = message.partition(" - at `$")
     return f"{path.rstrip('`').lstrip('.')}: {what}" if path else what
 
 
 def instead(name: str, known: Collection[str]) -> str:
-    """What to write instead: the name that is near, else the list."""
+    """Suggests the nearest known name, or lists all of them."""
     near = get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(known)) or 'none'}"

@@ -1,4 +1,4 @@
-"""EDGE: a pipeline's file on the disk: TOML, or Python that defines `pipeline`."""
+"""EDGE: loads the file of a pipeline: TOML, or Python that defines `pipeline`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pyspark_semel.pipeline.definition import Definition, DefinitionError, check
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> Definition:
-    """The definition in a .toml file, or the `pipeline` of a .py file. Raises DefinitionError.
+    """Loads the definition of a .toml file, or the `pipeline` of a .py file. Raises DefinitionError.
 
-    Python functions may be in modules beside the file, for Spark's workers on this machine too.
+    Python functions may be in modules beside the file; Spark's workers on this machine find them too.
     """
     environment = os.environ if environment is None else environment
     beside = str(path.resolve().parent)
@@ -31,11 +31,11 @@ def load(path: Path, environment: Mapping[str, str] | None = None) -> Definition
     try:
         return parse(tomllib.loads(path.read_text()), environment)
     except tomllib.TOMLDecodeError as e:
-        raise DefinitionError([f"{path}: no TOML: {e}"]) from e
+        raise DefinitionError([f"{path}: invalid TOML: {e}"]) from e
 
 
 def _of_python(path: Path) -> Definition:
-    name = f"semel_pipeline_{path.stem}"  # not the bare one: that may be somebody else's
+    name = f"semel_pipeline_{path.stem}"  # the bare stem could be the name of another module
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

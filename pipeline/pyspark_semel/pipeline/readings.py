@@ -1,4 +1,4 @@
-"""PURE: what Spark tells of a streaming query after each batch, in the figures that a person wants."""
+"""PURE: the figures of one batch of a streaming query, from Spark's progress report, and their totals."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import msgspec
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch.
+    """The figures of one batch.
 
-    `rows_out`: -1 where the sink does not say. `lag`: rows that were there and are not read yet, -1 where the source
-    does not say. `position`: of all partitions together, how far it has read. `watermark`: ISO 8601, ""
-    without event times.
+    `rows_out`: -1 if the sink does not report it. `lag`: available rows that are not read yet, -1 if the source does
+    not report it. `position`: the sum of the offsets of all partitions. `watermark`: ISO 8601, "" without event times.
     """
 
     query: str
@@ -26,13 +25,13 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     batch_ms: int
     watermark: str
     late_rows: int
-    """Dropped for being behind the watermark."""
+    """Rows that were dropped because they are behind the watermark."""
     did_run: bool = True
-    """False: Spark looked and found nothing to do; such a reading has the number of the batch to come."""
+    """False: the trigger found no new rows. The reading then has the number of the next batch."""
 
 
 class Totals(msgspec.Struct):
-    """Of one query since its start. Readings may come twice; each batch counts once."""
+    """The totals of one query since its start. Spark may report a batch twice; each batch counts once."""
 
     batches: int = 0
     rows_in: int = 0
@@ -40,8 +39,8 @@ class Totals(msgspec.Struct):
     late_rows: int = 0
     last: Reading | None = None
 
-    def take(self, reading: Reading) -> bool:
-        """False for one that was taken already, and for a trigger that found nothing to do."""
+    def add(self, reading: Reading) -> bool:
+        """Returns False for a batch that is already counted, and for a trigger without new rows."""
         if not reading.did_run or (self.last is not None and reading.batch <= self.last.batch):
             return False
         self.batches += 1
@@ -53,7 +52,7 @@ class Totals(msgspec.Struct):
 
 
 def reading(name: str, progress: Mapping[str, Any]) -> Reading:
-    """What `StreamingQueryProgress.json` says."""
+    """Converts `StreamingQueryProgress.json` to a reading."""
     sources = progress.get("sources") or []
     lags = [_behind(each.get("latestOffset"), each.get("endOffset")) for each in sources]
     return Reading(
@@ -72,7 +71,7 @@ def reading(name: str, progress: Mapping[str, Any]) -> Reading:
 
 
 def _behind(latest: object, end: object) -> int:
-    """How much all the numbers of one offset are ahead of those of the other; -1 when there is nothing to compare."""
+    """Sums how far the numbers of `latest` are ahead of those of `end`; -1 if they cannot be compared."""
     there, read = dict(_numbers(latest)), dict(_numbers(end))
     return sum(max(0, there[at] - read.get(at, 0)) for at in there) if there and read else -1
 

@@ -1,4 +1,4 @@
-"""EDGE: `semel pipeline run` and `semel pipeline check`."""
+"""EDGE: the commands `semel pipeline run` and `semel pipeline check`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_
 
 
 class WrongDefinition(click.ClickException):
-    """Each problem in a line of its own; exit status 2."""
+    """The problems of a definition, one line each; exit status 2."""
 
     exit_code = 2
 
@@ -26,10 +26,10 @@ class WrongDefinition(click.ClickException):
 @click.command()
 @FILE
 @click.option(
-    "--plan/--no-plan", default=True, help="Also have Spark resolve formats, tables and columns (takes seconds)."
+    "--plan/--no-plan", default=True, help="Also let Spark resolve formats, tables and columns (takes seconds)."
 )
 def check(file: Path, plan: bool) -> None:
-    """Say what is wrong with FILE, without starting anything that reads or writes. Status 2 if anything is."""
+    """Report the errors of FILE without reading or writing data. The exit status is 2 if there are errors."""
     from pyspark_semel.pipeline.session import NoSparkError, session
     from pyspark_semel.pipeline.tables import check_options, writers
 
@@ -47,7 +47,7 @@ def check(file: Path, plan: bool) -> None:
         except NoSparkError as e:
             raise click.ClickException(str(e)) from e
     names = ", ".join(definition.queries)
-    click.echo(visible(f"{file}: nothing wrong; queries: {names}; checkpoints in {definition.checkpoint}"))
+    click.echo(visible(f"{file}: no errors; queries: {names}; checkpoints in {definition.checkpoint}"))
 
 
 @click.command()
@@ -57,12 +57,13 @@ def check(file: Path, plan: bool) -> None:
     type=click.Choice(["auto", "table", "lines", "json"]),
     default="auto",
     show_default=True,
-    help="How to show each batch; auto: a table on a terminal, lines elsewhere.",
+    help="How to show each batch; auto: a table on a terminal, otherwise lines.",
 )
 def run(file: Path, progress: str) -> None:
-    """Run the streaming queries of FILE until they end, one fails, or Ctrl-C or SIGTERM stops them after their batch.
+    """Run the streaming queries of FILE until they end or one fails. Ctrl-C or SIGTERM stops each after its current
+    batch.
 
-    Status 0: they ended or were stopped; 1: one failed; 2: FILE is wrong.
+    Exit status 0: the queries ended or were stopped; 1: a query failed; 2: FILE has errors.
     """
     from pyspark_semel.pipeline import runner
     from pyspark_semel.pipeline.screen import screen, table

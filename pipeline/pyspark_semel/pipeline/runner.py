@@ -1,7 +1,7 @@
-"""EDGE: run the queries of a definition until they end, one fails, or somebody asks to stop.
+"""EDGE: runs the queries of a definition until they end, one fails, or a signal stops them.
 
-Asked once (SIGINT, SIGTERM), each query finishes the batch it is at; asked twice, they stop at once. Either way nothing
-is lost and nothing is written twice: that is the sink's business, not that of a good end.
+After one SIGINT or SIGTERM each query finishes its current batch. After a second one they stop at once. In both cases
+the sink guarantees that each batch is written exactly once.
 """
 
 from __future__ import annotations
@@ -25,50 +25,52 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 LAST_BATCH_S = 120.0
-"""How long the batch under way may take once somebody has asked to stop."""
+"""The longest time for the current batch after a stop request."""
 RECENT = 20
-"""Batches that Spark keeps for us between two looks."""
+"""The number of progress reports that Spark keeps between two polls."""
 SETTINGS = {"spark.sql.streaming.numRecentProgressUpdates": str(RECENT)}
 
 
 class QueryFailedError(Exception):
-    """A query ended by itself with an error, which this tells shortly."""
+    """A query failed; the message is a short form of its error."""
 
 
-class Asked:
-    """How often somebody asked to stop."""
+class StopRequests:
+    """Counts the signals that ask to stop."""
 
     def __init__(self) -> None:
         self.times = 0
 
-    def once_more(self, number: int, frame: FrameType | None) -> None:
+    def count(self, number: int, frame: FrameType | None) -> None:
         self.times += 1
 
 
 @contextmanager
-def listening() -> Iterator[Asked]:
-    """SIGINT and SIGTERM are counted; Spark's own handler, which cancels all jobs, has to wait."""
-    asked = Asked()
-    before = {number: signal.signal(number, asked.once_more) for number in (signal.SIGINT, signal.SIGTERM)}
+def counting_signals() -> Iterator[StopRequests]:
+    """Counts SIGINT and SIGTERM. It replaces Spark's own handler, which cancels all jobs."""
+    stop_requests = StopRequests()
+    before = {number: signal.signal(number, stop_requests.count) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield stop_requests
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def run(spark: SparkSession, definition: Definition, screen: Screen) -> dict[str, Totals]:
-    """Start all queries and stay until all have ended. Raises DefinitionError before and QueryFailedError after the
-    start; whatever happens, none of them runs on."""
+    """Starts all queries and returns when all have ended; none keeps running after an error.
+
+    Raises DefinitionError before the start, QueryFailedError after it.
+    """
     made = writers(spark, definition)
     totals = {name: Totals() for name in made}
     queries: dict[str, StreamingQuery] = {}
-    with listening() as asked:
+    with counting_signals() as stop_requests:
         try:
             for name, writer in made.items():
                 queries[name] = writer.start()
-                screen.says(f"{name}: started, run {queries[name].runId} of query {queries[name].id}")
-            _follow(queries, totals, asked, screen)
+                screen.show_message(f"{name}: started, run {queries[name].runId} of query {queries[name].id}")
+            _follow(queries, totals, stop_requests, screen)
         finally:
             for query in queries.values():
                 if query.isActive:
@@ -76,49 +78,55 @@ def run(spark: SparkSession, definition: Definition, screen: Screen) -> dict[str
     return totals
 
 
-def _follow(queries: dict[str, StreamingQuery], totals: dict[str, Totals], asked: Asked, screen: Screen) -> None:
+def _follow(
+    queries: dict[str, StreamingQuery], totals: dict[str, Totals], stop_requests: StopRequests, screen: Screen
+) -> None:
     last_batch: dict[str, int] = {}
-    patience = LAST_BATCH_S
+    left_s = LAST_BATCH_S
     while any(query.isActive for query in queries.values()):
         for name, query in queries.items():
-            _look(name, query, totals, screen)
+            _show_new_batches(name, query, totals, screen)
         _raise_failed(queries)
-        if asked.times and not last_batch:
-            last_batch = {name: _batch_under_way(query) for name, query in queries.items()}
-            screen.says("asked to stop: the batches under way come to their end; ask again to stop at once")
+        if stop_requests.times and not last_batch:
+            last_batch = {name: _batch_in_progress(query) for name, query in queries.items()}
+            screen.show_message("stopping: each query finishes its current batch; ask again to stop at once")
         for name, query in queries.items():
-            if last_batch and query.isActive and (asked.times > 1 or patience < 0 or _is_done(query, last_batch[name])):
+            if (
+                last_batch
+                and query.isActive
+                and (stop_requests.times > 1 or left_s < 0 or _is_done(query, last_batch[name]))
+            ):
                 query.stop()
-                screen.says(f"{name}: stopped")
-        patience -= POLL_S if last_batch else 0.0
-        time.sleep(POLL_S)  # between two looks at what Spark tells
+                screen.show_message(f"{name}: stopped")
+        left_s -= POLL_S if last_batch else 0.0
+        time.sleep(POLL_S)  # between two polls of the progress reports
     for name, query in queries.items():
-        _look(name, query, totals, screen)
+        _show_new_batches(name, query, totals, screen)
     _raise_failed(queries)
 
 
-def _look(name: str, query: StreamingQuery, totals: dict[str, Totals], screen: Screen) -> None:
-    """Take over what Spark has told of this query since the last look."""
+def _show_new_batches(name: str, query: StreamingQuery, totals: dict[str, Totals], screen: Screen) -> None:
+    """Shows the batches that Spark has reported for this query since the last poll."""
     newest = query.lastProgress
     last = totals[name].last
     if newest is None or (last is not None and newest["batchId"] <= last.batch):
         return
     for progress in query.recentProgress:
         one = reading(name, json.loads(progress.json) if hasattr(progress, "json") else progress)
-        if totals[name].take(one):
-            screen.took(one, totals)
+        if totals[name].add(one):
+            screen.show_batch(one, totals)
 
 
-def _batch_under_way(query: StreamingQuery) -> int:
-    """The number of the batch that should still end; -1 when none is under way."""
+def _batch_in_progress(query: StreamingQuery) -> int:
+    """Returns the number of the batch in progress, -1 if there is none."""
     newest = query.lastProgress
     return (newest["batchId"] + 1 if newest is not None else 0) if query.status["isTriggerActive"] else -1
 
 
 def _is_done(query: StreamingQuery, batch: int) -> bool:
     newest = query.lastProgress
-    is_told = newest is not None and newest["batchId"] >= batch
-    return is_told or not query.status["isTriggerActive"]
+    is_reported = newest is not None and newest["batchId"] >= batch
+    return is_reported or not query.status["isTriggerActive"]
 
 
 def _raise_failed(queries: dict[str, StreamingQuery]) -> None:

@@ -1,4 +1,4 @@
-"""Progress of the queries: a table that is redrawn on a terminal, a line for each batch elsewhere, or JSON lines."""
+"""Shows the progress of the queries: a table on a terminal, or a text line or a JSON line for each batch."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from pyspark_semel.pipeline.readings import Reading, Totals
 
 
 class Screen(Protocol):
-    """`took`: a new batch; `says`: something that happened."""
+    """Shows each new batch, and messages about other events."""
 
     def __enter__(self) -> Screen: ...
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None: ...
-    def took(self, reading: Reading, totals: Mapping[str, Totals]) -> None: ...
-    def says(self, what: str) -> None: ...
+    def show_batch(self, reading: Reading, totals: Mapping[str, Totals]) -> None: ...
+    def show_message(self, text: str) -> None: ...
 
 
 def screen(how: str, console: Console) -> Screen:
-    """`how`: "auto", "table", "lines" or "json"."""
+    """Returns a screen. `how`: "auto", "table", "lines" or "json"."""
     if how == "json":
         return JsonLines()
     return TableScreen(console) if how == "table" or (how == "auto" and console.is_terminal) else Lines()
 
 
 class Lines:
-    """One plain line a batch, to read in a log."""
+    """Prints one plain line for each batch, for a log."""
 
     def __enter__(self) -> Lines:
         return self
@@ -42,7 +42,7 @@ class Lines:
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
         return
 
-    def took(self, reading: Reading, totals: Mapping[str, Totals]) -> None:
+    def show_batch(self, reading: Reading, totals: Mapping[str, Totals]) -> None:
         total = totals[reading.query]
         words = [f"{reading.query} batch {reading.batch}: {reading.rows_in:,} rows in"]
         words += [f"{reading.rows_out:,} out"] * (reading.rows_out >= 0)
@@ -52,23 +52,23 @@ class Lines:
         words += [f"{reading.late_rows:,} too late"] * bool(reading.late_rows)
         click.echo(visible(", ".join([*words, f"{total.rows_in:,} in all"])))
 
-    def says(self, what: str) -> None:
-        for line in what.splitlines():
+    def show_message(self, text: str) -> None:
+        for line in text.splitlines():
             click.echo(visible(line))
 
 
 class JsonLines(Lines):
-    """One JSON object a line: a `Reading`, or {"says": …}."""
+    """Prints one JSON object per line: a `Reading`, or {"says": …}."""
 
-    def took(self, reading: Reading, totals: Mapping[str, Totals]) -> None:
+    def show_batch(self, reading: Reading, totals: Mapping[str, Totals]) -> None:
         click.echo(visible_json(msgspec.json.encode(reading).decode()))
 
-    def says(self, what: str) -> None:
-        click.echo(visible_json(msgspec.json.encode({"says": what}).decode()))
+    def show_message(self, text: str) -> None:
+        click.echo(visible_json(msgspec.json.encode({"says": text}).decode()))
 
 
 class TableScreen:
-    """All queries, one below the other."""
+    """Shows one table row for each query."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -81,16 +81,16 @@ class TableScreen:
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
         self._live.__exit__(kind, e, t)
 
-    def took(self, reading: Reading, totals: Mapping[str, Totals]) -> None:
+    def show_batch(self, reading: Reading, totals: Mapping[str, Totals]) -> None:
         self._live.update(table(totals))
 
-    def says(self, what: str) -> None:
-        for line in what.splitlines():
+    def show_message(self, text: str) -> None:
+        for line in text.splitlines():
             self._live.console.print(visible(line), highlight=False, markup=False)
 
 
 def table(totals: Mapping[str, Totals]) -> Table:
-    """Totals, and the last batch of each."""
+    """Returns a table with the totals and the last batch of each query."""
     made = Table(box=None, pad_edge=False)
     made.add_column("query")
     for name in ("batches", "rows in", "rows out", "rows/s", "behind", "batch", "too late", "watermark"):

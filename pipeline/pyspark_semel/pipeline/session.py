@@ -1,4 +1,4 @@
-"""EDGE: a Spark session for a command: found or told what to install, quiet, and gone when the command ends."""
+"""EDGE: starts a quiet Spark session for a command, and stops it when the command ends."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-"""Of a command on one machine; a pipeline's own `spark` settings come after them."""
+"""Settings of a command on one machine; a pipeline's own `spark` settings override them."""
 
 
 class NoSparkError(RuntimeError):
-    """Spark cannot be started; says what to install or to set."""
+    """Spark cannot be started; the message says which package or variable is missing."""
 
 
 @contextmanager
 def session(name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session of its own, stopped on leaving. Raises NoSparkError."""
+    """Opens a new session, and stops it on leaving. Raises NoSparkError."""
     try:
         from pyspark.sql import SparkSession
     except ImportError as e:

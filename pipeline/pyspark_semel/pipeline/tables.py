@@ -1,4 +1,4 @@
-"""A definition as tables of Spark: sources and views under their names, and a writer for each query."""
+"""Creates the tables of a definition in Spark: a temporary view per source and view, and a writer for each query."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pyspark_semel.pipeline.definition import (
     View,
     Watermark,
 )
-from pyspark_semel.sink import options as sink_options
+from pyspark_semel.sink.options import TOPIC, sink_options
 from pyspark_semel.sink.schema import SchemaError, sink_schema
-from pyspark_semel.source import options as source_options
+from pyspark_semel.source.options import batch_options, stream_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,48 +38,50 @@ JAVA_CLASS = re.compile(r"^[\w.$]+(Exception|Error): ")
 
 
 def writers(spark: SparkSession, definition: Definition) -> dict[str, DataStreamWriter]:
-    """Everything read, transformed and ready to start, by the names of the queries; nothing runs yet.
+    """Returns a writer for each query by name, ready to start; no query runs yet.
 
-    Raises DefinitionError for what only Spark can tell: unknown formats, columns and tables, a function that fails.
+    Raises DefinitionError for errors that only Spark finds: unknown formats, columns and tables, a function that fails.
     """
     check_options(definition)
     tables: dict[str, DataFrame] = {}
     for name, source in definition.sources.items():
-        with _told(f"sources.{name}"):
+        with _problems_at(f"sources.{name}"):
             tables[name] = _read(spark, source)
         tables[name].createOrReplaceTempView(name)
     for name, view in definition.views.items():
-        with _told(f"views.{name}"):
-            tables[name] = _made(spark, definition, view, tables)
+        with _problems_at(f"views.{name}"):
+            tables[name] = _table_of(spark, definition, view, tables)
         tables[name].createOrReplaceTempView(name)
     found = {}
     for name, query in definition.queries.items():
-        with _told(f"queries.{name}"):
-            frame = _made(spark, definition, query, tables)
+        with _problems_at(f"queries.{name}"):
+            frame = _table_of(spark, definition, query, tables)
         if not frame.isStreaming:
             raise DefinitionError(
-                [f"queries.{name}: reads no streaming source; a source streams unless it says not to"]
+                [f"queries.{name}: no input is a streaming source; remove streaming = false from one of its sources"]
             )
         found[name] = _writer(definition, name, query, frame)
     return found
 
 
 def check_options(definition: Definition) -> None:
-    """The options of our own format, which Spark would only look at in another process. Raises DefinitionError."""
+    """Checks the options of the format "semel"; Spark itself checks them only in another process. Raises
+    DefinitionError.
+    """
     problems = []
     for name, source in definition.sources.items():
         if source.format == OWN_FORMAT:
-            check = source_options.stream_options if source.streaming else source_options.batch_options
-            problems += _objections(f"sources.{name}.options", partial(check, _texts(source.options)))
+            check = stream_options if source.streaming else batch_options
+            problems += _option_problems(f"sources.{name}.options", partial(check, _texts(source.options)))
     for name, query in definition.queries.items():
         if query.format == OWN_FORMAT:
-            check_sink = partial(sink_options.sink_options, _texts(query.options), streaming=True)
-            problems += _objections(f"queries.{name}.options", check_sink)
+            check_sink = partial(sink_options, _texts(query.options), streaming=True)
+            problems += _option_problems(f"queries.{name}.options", check_sink)
     if problems:
         raise DefinitionError(problems)
 
 
-def _objections(at: str, check: Callable[[], object]) -> list[str]:
+def _option_problems(at: str, check: Callable[[], object]) -> list[str]:
     try:
         check()
     except OptionError as e:
@@ -96,18 +98,18 @@ def _read(spark: SparkSession, source: Source) -> DataFrame:
     reader = reader.options(**_texts(source.options))
     if source.schema is not None:
         reader = reader.schema(source.schema)
-    return _marked(reader.load() if source.path is None else reader.load(source.path), source.watermark)
+    return _with_watermark(reader.load() if source.path is None else reader.load(source.path), source.watermark)
 
 
-def _made(spark: SparkSession, definition: Definition, view: View, tables: Mapping[str, DataFrame]) -> DataFrame:
+def _table_of(spark: SparkSession, definition: Definition, view: View, tables: Mapping[str, DataFrame]) -> DataFrame:
     if view.sql is not None:
-        return _marked(spark.sql(view.sql), view.watermark)
+        return _with_watermark(spark.sql(view.sql), view.watermark)
     assert view.python is not None
     function = definition.functions.get(view.python) or _function(view.python)
-    return _marked(function(spark, *(tables[name] for name in view.inputs), **view.arguments), view.watermark)
+    return _with_watermark(function(spark, *(tables[name] for name in view.inputs), **view.arguments), view.watermark)
 
 
-def _marked(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
+def _with_watermark(frame: DataFrame, watermark: Watermark | None) -> DataFrame:
     return frame if watermark is None else frame.withWatermark(watermark.column, watermark.delay)
 
 
@@ -121,7 +123,7 @@ def _writer(definition: Definition, name: str, query: Query, frame: DataFrame) -
     options = _texts(query.options)
     if query.format == OWN_FORMAT:
         try:
-            sink_schema(frame.schema, options.get(sink_options.TOPIC))
+            sink_schema(frame.schema, options.get(TOPIC))
         except SchemaError as e:
             raise DefinitionError([f"queries.{name}: {e}"]) from e
     options["checkpointLocation"] = posixpath.join(definition.checkpoint, name)
@@ -138,8 +140,8 @@ def _text(value: Scalar) -> str:
 
 
 @contextmanager
-def _told(at: str) -> Iterator[None]:
-    """What Spark or a function objects to becomes a problem of that key."""
+def _problems_at(at: str) -> Iterator[None]:
+    """Converts errors of Spark and of Python functions to a DefinitionError for that key."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as e:
@@ -149,7 +151,7 @@ def _told(at: str) -> Iterator[None]:
 
 
 def short(error: BaseException) -> str:
-    """What Spark says, without the stack traces of two languages: of a Python failure the last line."""
+    """Returns the message of an error without the Java and Python stack traces; of a Python failure, its last line."""
     told = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     causes = [line for line in lines if "Error: " in line and not line.startswith(("at ", "Traceback", "Caused by"))]

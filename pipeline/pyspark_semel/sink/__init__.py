@@ -1,1 +1,1 @@
-"""The sink: writes data frames into topics, exactly once."""
+"""The sink of the format "semel": writes data frames into topics, exactly once."""

@@ -1,7 +1,7 @@
-"""PURE: rows as Spark hands them over -> encoded batches, each for one partition of one topic.
+"""PURE: encodes the rows from Spark as batches, each for one partition of one topic.
 
-Rows with a partition go there, rows with a key where Java's partitioner puts it, others fill one batch after another,
-each in the next partition. Rows of one partition stay in their order.
+A row with a partition goes to this partition. A row with a key goes to the partition of Java's partitioner. Other rows
+fill one batch after another, each in the next partition. Rows of one partition keep their order.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pyspark_semel.columns.partitions import for_keys
 from pyspark_semel.sink.schema import SchemaError, SinkSchema
 
 FREE = -1
-"""The partition of a row that may go anywhere."""
+"""The partition number of a row that may go to any partition."""
 CHUNK_BYTES = 4 * 1024 * 1024
-"""Arrow batches are gathered up to this size before they are encoded: partitions may be many."""
+"""Arrow batches are joined up to this size before they are encoded, because there may be many partitions."""
 JOINED_BYTES_MAX = 512 * 1024 * 1024
-"""Offsets of a binary column are 32 bits wide: what is larger is encoded in parts."""
+"""Offsets of a binary column are 32 bits wide: larger data is encoded in parts."""
 SMALL = 1 << 15
 
 
 class OutBatch(msgspec.Struct, frozen=True):
-    """The records of one batch, as `Producer.send_encoded` takes them."""
+    """The records of one batch, as arguments of `Producer.send_encoded`."""
 
     topic: str
     partition: int
@@ -37,7 +37,7 @@ class OutBatch(msgspec.Struct, frozen=True):
 
 
 def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, in pieces that are worth the effort and not too large."""
+    """Regroups the rows into chunks that are neither too small nor too large."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -65,13 +65,13 @@ def _pieces(gathered: list[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatc
 def topics_of(
     rows: pa.RecordBatch, schema: SinkSchema, default: str | None
 ) -> tuple[list[str], NDArray[np.int64] | None]:
-    """The topics that the rows go to, and which of them each row: None where all go to the only one.
+    """Returns the topics of the rows, and the topic index of each row: None if there is only one topic.
 
-    The option goes before the column, as with Spark's Kafka sink. Raises SchemaError for a row without a topic.
+    The option overrides the column, as in Spark's Kafka sink. Raises SchemaError for a row without a topic.
     """
     if default is not None:
         return [default], None
-    assert schema.topic is not None, "sink_schema() has seen to a topic"
+    assert schema.topic is not None, "sink_schema() requires a topic"
     column = rows.column(schema.topic)
     if column.null_count:
         raise SchemaError("a row has no topic (null): set the option 'topic', or fill the column")
@@ -81,7 +81,7 @@ def topics_of(
 
 
 class Encoder:
-    """Makes batches of chunks, one after the other; knows which partition the next free rows go to."""
+    """Encodes chunks one after the other; keeps the next partition for rows without a key and partition."""
 
     def __init__(self, schema: SinkSchema, topic: str | None, batch_bytes: int, first_free: int) -> None:
         self._schema, self._topic, self._batch_bytes = schema, topic, batch_bytes
@@ -90,7 +90,7 @@ class Encoder:
     def encode(
         self, rows: pa.RecordBatch, partition_counts: Callable[[list[str]], Mapping[str, int]]
     ) -> list[OutBatch]:
-        """All batches of a chunk. `partition_counts`: of these topics. Raises SchemaError."""
+        """Returns all batches of a chunk. `partition_counts` counts partitions of topics. Raises SchemaError."""
         schema = self._schema
         topics, topic_of_row = topics_of(rows, schema, self._topic)
         counts = partition_counts(topics)
@@ -126,13 +126,13 @@ class Encoder:
         topics: list[str],
         topic_of_row: NDArray[np.int64] | None,
     ) -> Ints:
-        """For each row topic and partition as one number."""
+        """Returns the topic and the partition of each row as one number."""
         place = np.full(rows.num_rows, FREE, np.int64)
         if self._schema.partition is not None:
             chosen = rows.column(self._schema.partition)
             place = np.asarray(pc.fill_null(chosen, FREE)).astype(np.int64)
             if pc.any(pc.less(chosen, 0)).as_py():
-                raise SchemaError(f"a row has partition {pc.min(chosen).as_py()}: null is what leaves the choice open")
+                raise SchemaError(f"a row has partition {pc.min(chosen).as_py()}: write null to let the sink choose")
         for at, (topic, count) in enumerate(zip(topics, counts, strict=True)):
             mine = np.arange(len(place)) if topic_of_row is None else np.flatnonzero(topic_of_row == at)
             found = place[mine]
@@ -143,7 +143,7 @@ class Encoder:
         return place
 
     def _choose(self, place: Ints, keys: pa.Array | None, bounds: Ints, count: int) -> None:
-        """Fills in the partitions that are open."""
+        """Chooses a partition for each row that has none."""
         free = place == FREE
         if keys is not None and free.any():
             keyed = free & np.asarray(keys.is_valid())
@@ -162,10 +162,10 @@ def _at(column: pa.Array, rows: Ints, count: int) -> pa.Array:
 
 
 def _order(place: Ints) -> Ints | None:
-    """The rows by their places, those of one place as they were; None when they are so already."""
+    """Returns the row order sorted by place, stable; None if the rows are already sorted."""
     if bool((np.diff(place) >= 0).all()):
         return None
-    small = place.astype(np.int16) if int(place.max()) < SMALL else place  # which numpy sorts by its digits
+    small = place.astype(np.int16) if int(place.max()) < SMALL else place  # numpy sorts 16-bit integers by radix sort
     return np.argsort(small, kind="stable")
 
 

@@ -1,4 +1,4 @@
-"""What the driver does about a batch: begins a step of the sink's transaction group, and decides it."""
+"""Begins, commits and aborts a batch on the driver: each batch is one step of the sink's transaction group."""
 
 from __future__ import annotations
 
@@ -17,28 +17,32 @@ from pyspark_semel.sink.task import Written
 log = logging.getLogger(__name__)
 
 _groups: dict[tuple[asyncio.AbstractEventLoop, str, tuple[tuple[str, str], ...]], TransactionGroup] = {}
-"""Of this process, with their connections. One event loop per process: what a fork inherits is nothing to it."""
+"""The transaction groups of this process, with their connections. One event loop per process: a fork does not use its
+parent's.
+"""
 
 TWO_DRIVERS = (
-    "Another driver writes to this sink: is the query running twice, or do two queries share one semel.sink.id? What "
-    "this one has written of the batch is not visible, and never will be"
+    "Another driver writes to this sink: is the query running twice, or do two queries share one semel.sink.id? The "
+    "rows that this driver wrote for the batch are not visible and will be aborted"
 )
 
 
 def begin(options: SinkOptions, group: str) -> GroupStep:
-    """A new step; what is left of the last one is aborted. Raises what `TransactionGroup.begin` raises."""
+    """Begins a new step, which aborts an unfinished earlier one. Raises the errors of `TransactionGroup.begin`."""
     return run(_begin(options, group))
 
 
 def commit(options: SinkOptions, messages: Sequence[Written | None]) -> None:
-    """Makes all of the batch visible, once. Raises ProducerFenced when somebody else has the sink now."""
+    """Commits all transactions of the batch, once. Raises ProducerFenced if another driver has begun a later step."""
     written = [message for message in messages if message is not None]
-    assert len(written) == len(messages) > 0, f"Spark commits a batch of which it has {messages}"
+    assert len(written) == len(messages) > 0, f"Spark commits a batch with missing messages: {messages}"
     step, token = written[0].step, written[0].token
     assert step is not None
-    assert all((message.step, message.token) == (step, token) for message in written), "tasks of two batches"
+    assert all((message.step, message.token) == (step, token) for message in written), (
+        "the messages belong to two batches"
+    )
     if all(message.skipped for message in written):
-        log.info("sink %s: %s was committed before, nothing was written", step.group, token)
+        log.info("sink_batch_skipped: sink %s has already committed %s", step.group, token)
         return
     prepared = [message.transaction for message in written if message.transaction is not None]
     try:
@@ -47,21 +51,22 @@ def commit(options: SinkOptions, messages: Sequence[Written | None]) -> None:
         error.extend_message(TWO_DRIVERS)
         raise
     if not decided_now:
-        log.info("sink %s: %s had been committed already", step.group, token)
+        log.info("sink_commit_repeated: sink %s has already committed %s", step.group, token)
 
 
 def abort(options: SinkOptions, step: GroupStep | None) -> None:
-    """Makes all of this step invisible for good, also what attempts wrote that nobody knows of.
+    """Aborts the whole step, including transactions of attempts that Spark does not report.
 
-    Harmless when the step was decided or is over. step: None when it is not known; the next one aborts it then.
+    An abort after the decision or the end of the step has no effect. step: None if it is not known; the next step
+    aborts it.
     """
     if step is None:
-        log.info("the sink's step is not known here: the next batch aborts it, or its time-out")
+        log.info("sink_step_unknown: the next batch aborts the step, or its timeout does")
         return
     try:
         run(_abort(options, step))
     except TransactionWasCommitted:
-        log.info("sink %s: step %d was committed; the batch is skipped when it comes again", step.group, step.epoch)
+        log.info("sink_step_already_committed: sink %s, step %d; a repeated batch is skipped", step.group, step.epoch)
 
 
 async def _begin(options: SinkOptions, group: str) -> GroupStep:

@@ -1,7 +1,7 @@
-"""EDGE: names that nobody else has, the clock, and what the processes of one driver know together.
+"""EDGE: unique names, the clock, and the steps that the processes of one driver share through files.
 
-Spark lets each process of a driver know a folder that is this driver's alone. What begins a batch and what aborts it
-may be two processes; the second one reads there which step the first one began.
+Spark gives the processes of one driver a local folder of this driver. One process may begin a batch and another may
+abort it; the second reads in this folder which step the first began.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from semel import GroupStep
 FOLDER = "SPARK_LOCAL_DIRS"
 
 
-def fresh_name() -> str:
-    """One that nobody else has, or ever had."""
+def unique_name() -> str:
+    """Returns a globally unique name."""
     return uuid.uuid4().hex
 
 
-def any_number(below: int) -> int:
+def random_below(below: int) -> int:
     return random.randrange(below)  # noqa: S311  # where to begin, no secret
 
 
@@ -34,14 +34,14 @@ def now_ms() -> int:
 
 
 def owner(what: str) -> str:
-    """Who begins a step, in words: what others are told whose step it ends."""
+    """Describes the process that begins a step, for the error message of a fenced driver."""
     folder = _folder()
     driver = "" if folder is None else f", {folder.name}"
     return f"Spark driver of {what} on {socket.gethostname()} (process {os.getpid()}{driver})"
 
 
-def remember(step: GroupStep) -> None:
-    """For the other processes of this driver. Without a folder of its own nothing is remembered."""
+def save_step(step: GroupStep) -> None:
+    """Saves the step for the other processes of this driver. Without a local folder nothing is saved."""
     path = _path(step.group)
     if path is not None:
         made = path.with_suffix(f".{os.getpid()}")
@@ -49,8 +49,8 @@ def remember(step: GroupStep) -> None:
         made.replace(path)
 
 
-def recall(sink_id: str) -> GroupStep | None:
-    """The step of this sink that this driver began last; None if it is not known."""
+def load_step(sink_id: str) -> GroupStep | None:
+    """Returns the last step of this sink that this driver began; None if it is not known."""
     path = _path(sink_id)
     if path is None or not path.exists():
         return None

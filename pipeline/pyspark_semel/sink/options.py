@@ -1,4 +1,4 @@
-"""Options of the sink: names as Spark's own Kafka connector has them, and a few of our own under `semel.`."""
+"""Parses the options of the sink: names of Spark's own Kafka connector, and `semel.*`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ BATCH_ID = "semel.batch.id"
 KNOWN = (TOPIC, DELIVERY, SINK_ID, TIMEOUT, REPLACES, QUERY_ID, BATCH_ID, "includeHeaders")
 
 TIMEOUT_MS = 600_000
-"""From the first record of a batch to its commit; a driver that dies and stays away holds readers up for so long."""
+"""The longest time from the first record of a batch to its commit. A driver that dies can block read_committed readers
+this long.
+"""
 BATCH_BYTES = 256 * 1024
-"""Rows come by the thousand: batches of this size, unless `kafka.batch.size` says otherwise."""
+"""The default batch size in bytes; `kafka.batch.size` overrides it."""
 
 REFUSED = {
-    "transactional.id": f"the sink names its producers itself; {SINK_ID} is what names the sink",
-    "transaction.timeout.ms": f"all transactions of a batch are timed out together: set {TIMEOUT}",
-    "enable.idempotence": f"the sink's producers are idempotent; {DELIVERY}=at-least-once is what can be chosen",
-    "transaction.group.step": f"the sink begins its steps itself; {SINK_ID} is what names the sink",
+    "transactional.id": f"the sink names its producers itself; set {SINK_ID} to name the sink",
+    "transaction.timeout.ms": f"all transactions of a batch have one timeout: set {TIMEOUT}",
+    "enable.idempotence": f"the sink's producers are idempotent; set {DELIVERY}=at-least-once for fewer guarantees",
+    "transaction.group.step": f"the sink begins its steps itself; set {SINK_ID} to name the sink",
     "key.serializer": "keys are written as they are: cast the column to STRING or BINARY",
     "value.serializer": "values are written as they are: cast the column to STRING or BINARY",
     "partitioner": "give the rows a column `partition` instead",
@@ -48,9 +50,10 @@ class Delivery(Enum):
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What one write was told. `sink_id` is the transaction group; None at least once, and where a fresh one is due.
+    """The options of one write. `sink_id` is the transaction group; None for at-least-once and for a batch with a
+    generated group.
 
-    replaces: the query whose place in the sink this one takes. query_id, batch_id: as foreachBatch names them.
+    replaces: the id of the query that this one replaces in the sink. query_id, batch_id: set by `write_batch`.
     """
 
     settings: ClientSettings
@@ -64,17 +67,17 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def batch_bytes(self) -> int:
-        """What the records of one batch may take, uncompressed."""
+        """The largest size of the records of one batch, uncompressed."""
         return int(self.settings.values["max_batch_size"])
 
     def group_keywords(self) -> dict[str, Any]:
-        """The settings that any client takes."""
+        """The settings that every client accepts, as keyword arguments."""
         fields = ClientConfig.__struct_fields__
         return {name: value for name, value in self.settings.keywords().items() if name in fields}
 
 
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """Raises OptionError, which says what to write instead."""
+    """Parses the options. Raises OptionError, whose message gives the value to write."""
     options = Options(given, KNOWN, "sink")
     defaults = {"max_batch_size": BATCH_BYTES, "client_id": "semel-spark-sink"}
     settings = client_settings(options, ProducerConfig, refused=REFUSED, defaults=defaults)
@@ -86,9 +89,7 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         raise OptionError(WHY_AN_ID)
     query_id, batch_id = options.get(QUERY_ID), options.count(BATCH_ID, least=0)
     if (query_id is None) != (batch_id is None) or (query_id is not None and (streaming or sink_id is None)):
-        raise OptionError(
-            f"{QUERY_ID} and {BATCH_ID} belong together, with {SINK_ID}: sink_foreach.write_batch() sets them"
-        )
+        raise OptionError(f"{QUERY_ID} and {BATCH_ID} belong together, with {SINK_ID}: foreach.write_batch() sets them")
     return SinkOptions(
         settings=settings,
         topic=options.get(TOPIC),

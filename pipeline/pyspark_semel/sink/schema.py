@@ -1,4 +1,4 @@
-"""Which columns the sink writes: those of Spark's own Kafka connector, found by name. Others are left alone."""
+"""Finds the columns that the sink writes by their names, those of Spark's own Kafka connector; others are ignored."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ HEADERS_DDL = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 class SchemaError(ValueError):
-    """Columns that cannot be written to a topic; the message says which and what to do."""
+    """Columns that cannot be written to a topic; the message names the column and the change."""
 
 
 class SinkSchema(msgspec.Struct, frozen=True):
-    """Where each column is, None for those that are not there."""
+    """The index of each column, None for a missing column."""
 
     value: int
     key: int | None = None
@@ -32,7 +32,7 @@ class SinkSchema(msgspec.Struct, frozen=True):
 
 
 def sink_schema(schema: StructType, default_topic: str | None) -> SinkSchema:
-    """Raises SchemaError. `default_topic`: of the option, which goes before the column."""
+    """Finds the columns. `default_topic`: from the option, which overrides the column. Raises SchemaError."""
     found: dict[str, int] = {}
     for at, field in enumerate(schema.fields):
         name = field.name.lower()
@@ -43,7 +43,7 @@ def sink_schema(schema: StructType, default_topic: str | None) -> SinkSchema:
             found[name] = at
     if VALUE not in found:
         raise SchemaError(
-            f"there is no column 'value' among {', '.join(schema.fieldNames()) or 'none'}: select what is to be the "
+            f"there is no column 'value' among {', '.join(schema.fieldNames()) or 'none'}: select the "
             "record's value AS value, as STRING or BINARY (for several columns: to_json(struct(*)) AS value)"
         )
     if default_topic is None and TOPIC not in found:

@@ -1,4 +1,4 @@
-"""What a task of the sink does: writes its rows, and tells the driver which transaction holds them."""
+"""Runs one task of the sink: writes its rows, and reports to the driver which transaction holds them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from semel.structs import RecordMetadata
 
 from pyspark_semel.event_loop import run
 from pyspark_semel.sink.batches import Encoder, OutBatch, chunks
-from pyspark_semel.sink.identity import any_number, now_ms
+from pyspark_semel.sink.identity import now_ms, random_below
 from pyspark_semel.sink.options import SinkOptions
-from pyspark_semel.sink.producers import discard, independent, keep, member
+from pyspark_semel.sink.producers import discard, independent, member, release
 from pyspark_semel.sink.schema import SinkSchema
 
 SPREAD = 1 << 20
@@ -23,7 +23,7 @@ SPREAD = 1 << 20
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):  # type: ignore[misc,unused-ignore]
-    """What a task has done. `transaction`: None where there was nothing to write. `skipped`: committed before."""
+    """The result of a task. `transaction`: None if there were no rows. `skipped`: the batch was already committed."""
 
     rows: int
     step: GroupStep | None = None
@@ -35,43 +35,46 @@ class Written(WriterCommitMessage):  # type: ignore[misc,unused-ignore]
 def write_exactly_once(
     rows: Iterator[pa.RecordBatch], options: SinkOptions, schema: SinkSchema, step: GroupStep, token: str
 ) -> Written:
-    """Raises SchemaError, and what the producer raises: ProducerFenced when the step is over."""
-    writing = _Writing(options, schema, step)
+    """Writes the rows in one transaction of the step, and prepares it.
+
+    Raises SchemaError, and the errors of the producer: ProducerFenced if the step is over.
+    """
+    writer = _TaskWriter(options, schema, step)
     try:
-        count = writing.write(rows)
-        prepared = None if writing.producer is None else run(writing.producer.prepare_transaction())
+        count = writer.write(rows)
+        prepared = None if writer.producer is None else run(writer.producer.prepare_transaction())
     except BaseException:
-        writing.give_up()
+        writer.discard()
         raise
-    writing.done()
+    writer.release()
     return Written(count, step, token, prepared)
 
 
 def write_at_least_once(rows: Iterator[pa.RecordBatch], options: SinkOptions, schema: SinkSchema) -> Written:
-    """Raises SchemaError, and what the producer raises."""
-    writing = _Writing(options, schema, None)
+    """Writes the rows without a transaction. Raises SchemaError, and the errors of the producer."""
+    writer = _TaskWriter(options, schema, None)
     try:
-        count = writing.write(rows)
-        writing.hear()
+        count = writer.write(rows)
+        writer.wait_until_stored()
     except BaseException:
-        writing.give_up()
+        writer.discard()
         raise
-    writing.done()
+    writer.release()
     return Written(count)
 
 
-class _Writing:
-    """One task's writing. There is no producer before there is a row."""
+class _TaskWriter:
+    """Writes the rows of one task. It takes a producer when the first row arrives."""
 
     def __init__(self, options: SinkOptions, schema: SinkSchema, step: GroupStep | None) -> None:
         self._options, self._step = options, step
-        self._encoder = Encoder(schema, options.topic, options.batch_bytes, any_number(SPREAD))
+        self._encoder = Encoder(schema, options.topic, options.batch_bytes, random_below(SPREAD))
         self._partition_counts: dict[str, int] = {}
         self._sent: list[asyncio.Future[RecordMetadata]] = []
         self.producer: Producer | None = None
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> int:
-        """Hands all rows to a producer; how many there were."""
+        """Sends all rows to a producer; returns their count."""
         count = 0
         for chunk in chunks(rows):
             if self.producer is None:
@@ -81,16 +84,16 @@ class _Writing:
             count += chunk.num_rows
         return count
 
-    def hear(self) -> None:
-        """Waits until all that was sent is stored. Raises why something is not."""
+    def wait_until_stored(self) -> None:
+        """Waits until all sent batches are stored. Raises the first error."""
         if self.producer is not None:
             run(self._stored(self.producer))
 
-    def done(self) -> None:
+    def release(self) -> None:
         if self.producer is not None:
-            run(keep(self.producer, self._options.settings, self._step))
+            run(release(self.producer, self._options.settings, self._step))
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
         if self.producer is not None:
             producer, self.producer = self.producer, None
             run(discard(producer))

@@ -1,1 +1,1 @@
-"""The source: reads topics into data frames, batch and stream."""
+"""The source of the format "semel": reads topics into data frames, as batch and as stream."""

@@ -1,4 +1,4 @@
-"""`spark.read.format("semel")`: what lies between two positions, now."""
+"""The reader of a batch query, `spark.read.format("semel")`: all records between two positions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pyspark_semel.event_loop import run
 from pyspark_semel.source.connection import reader_of
 from pyspark_semel.source.offsets import OffsetRange, ranges
 from pyspark_semel.source.options import SourceOptions, Where
-from pyspark_semel.source.places import offsets_at, required_partitions_of
+from pyspark_semel.source.positions import offsets_at, required_partitions_of
 from pyspark_semel.source.read import read_range
 
 
 class SemelBatchReader(DataSourceReader):
-    """One batch query; every action on the DataFrame makes its own."""
+    """One batch query; every action on the DataFrame makes its own reader."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A list of one range for each partition, or of more (minPartitions)."""
+        """Returns one range for each partition, or more with minPartitions."""
         return run(self._ranges(reader_of(self._options.client)))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -1,7 +1,7 @@
-"""EDGE: the readers of this process. Spark keeps its Python workers for many tasks; each keeps its connections.
+"""EDGE: the `BatchReader`s of this process. Spark reuses its Python workers for many tasks; each keeps its connections.
 
-Workers are forked: what the parent had open is nothing to the child, which opens its own. A connection that is lost
-comes back by itself.
+Workers are forked. A child does not use the connections of its parent and opens its own. A lost connection is reopened
+by the reader.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pyspark_semel.event_loop import run
 from pyspark_semel.options import ClientSettings
 
 _readers: dict[tuple[int, tuple[tuple[str, str], ...]], BatchReader] = {}
-"""By process id and settings."""
+"""The readers by process id and settings."""
 _making = threading.Lock()
 
 
 def reader_of(settings: ClientSettings) -> BatchReader:
-    """The started reader of this process with these settings. Raises KafkaConnectionError."""
+    """Returns the started reader of this process with these settings. Raises KafkaConnectionError."""
     process_id = os.getpid()
     with _making:
         for known in [known for known in _readers if known[0] != process_id]:

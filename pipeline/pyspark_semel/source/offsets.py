@@ -1,6 +1,7 @@
-"""PURE. Offsets of many partitions: as Spark keeps them, shared out by a limit, and cut into the ranges of tasks.
+"""PURE: offsets of many partitions: their JSON in Spark's checkpoint, their limit per batch, and the ranges of the
+tasks.
 
-As JSON they look as those of Spark's own Kafka source: `{"flights": {"0": 17, "1": 23}}`.
+The JSON is that of Spark's own Kafka source: `{"flights": {"0": 17, "1": 23}}`.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ from pyspark.sql.datasource import InputPartition
 from semel.structs import TopicPartition
 
 Offsets = dict[TopicPartition, int]
-"""Of each partition, the offset of the first record that is still to come."""
+"""The offset of the next record to read, for each partition."""
 
 MARK = "$"
-"""Opens a key that is no topic; no topic's name has it."""
+"""The first character of a key that is no topic; topic names cannot contain it."""
 INITIAL = "$initial"
-"""Offsets at which a query begins. They are asked for again if it is restarted before its first batch is through."""
+"""The offsets at which a query starts. Spark asks again if the query restarts before the first batch is committed."""
 BEGIN = "$from"
-"""In the end offsets of a first batch: where that batch began, so that doing it again begins there too."""
+"""The key in the end offsets of a first batch: the start offsets of that batch, so that a repeated batch starts there
+too.
+"""
 
 
 def as_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    """`{"flights": {"0": 17}}`, sorted, so that equal offsets are equal texts."""
+    """Returns `{"flights": {"0": 17}}`, sorted, so that equal offsets give equal texts."""
     found: dict[str, Any] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -33,7 +36,7 @@ def as_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
 
 
 def from_json(kept: Mapping[str, Any]) -> Offsets:
-    """The offsets in what `as_json` made, whatever else was added to it."""
+    """Reads the offsets from the result of `as_json`, without the other keys."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in kept.items()
@@ -43,9 +46,10 @@ def from_json(kept: Mapping[str, Any]) -> Offsets:
 
 
 def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], count: int) -> Offsets:
-    """Ends that take in about `count` offsets in all: each partition has a share in proportion to its backlog.
+    """Returns ends that include about `count` offsets in total: each partition gets a share in proportion to its
+    backlog.
 
-    Both have the same partitions. As in Spark's own Kafka source a share of less than one offset counts as one, so
+    Both mappings have the same partitions. As in Spark's own Kafka source, a share below one offset counts as one, so
     that no partition starves.
     """
     backlog = {at: max(end[at] - start[at], 0) for at in end}
@@ -60,7 +64,7 @@ def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, in
 
 
 class OffsetRange(InputPartition):
-    """What one task reads: a partition from `start` up to, and not including, `end`."""
+    """The range of one task: a partition from offset `start` up to, not including, `end`."""
 
     def __init__(self, topic: str, partition: int, start: int, end: int) -> None:
         super().__init__(None)
@@ -71,7 +75,7 @@ class OffsetRange(InputPartition):
 
 
 class Splitting(msgspec.Struct, frozen=True):
-    """How many tasks: at least `tasks_min` in all, and none of more than `records_max` offsets."""
+    """The number of tasks: at least `tasks_min` in total, each with at most `records_max` offsets."""
 
     tasks_min: int | None = None
     records_max: int | None = None
@@ -80,7 +84,7 @@ class Splitting(msgspec.Struct, frozen=True):
 def ranges(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], splitting: Splitting
 ) -> Sequence[OffsetRange]:
-    """One for each partition that has something, cut into more of nearly equal size if so many are wanted."""
+    """Returns a range for each partition with records, split into ranges of nearly equal size if more are needed."""
     sizes = {at: end[at] - start[at] for at in sorted(end) if end[at] > start[at]}
     total = sum(sizes.values())
     found = []

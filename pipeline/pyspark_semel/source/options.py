@@ -1,4 +1,4 @@
-"""What the options of a read say: which topics, from where to where, how much at a time."""
+"""Parses the options of the source: topics, start and end positions, and limits."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pyspark_semel.source.offsets import Splitting
 TOPICS = ("assign", "subscribe", "subscribePattern")
 STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 ENDING = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-"""The first that is given counts."""
+"""The first option that is set applies."""
 STRATEGY = "startingOffsetsByTimestampStrategy"
 POLL_TIMEOUT = "kafkaConsumer.pollTimeoutMs"
 POINTLESS = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix")
-"""Of Spark's own Kafka source; without effect here: the client tries again by itself, and needs no group."""
+"""Options of Spark's own Kafka source without effect here: the client retries by itself and needs no group."""
 ABSENT = ("minOffsetsPerTrigger", "maxTriggerDelay")
 KNOWN = (
     *TOPICS, *STARTING, *ENDING, STRATEGY, "failOnDataLoss", "includeHeaders", "maxOffsetsPerTrigger", "minPartitions",
@@ -29,16 +29,16 @@ KNOWN = (
 )  # fmt: skip
 
 REFUSED = {
-    "auto.offset.reset": "say where to begin with startingOffsets",
-    "enable.auto.commit": "Spark keeps the offsets, in its checkpoint",
-    "interceptor.classes": "there is no Java here to run them",
+    "auto.offset.reset": "set startingOffsets to choose the start",
+    "enable.auto.commit": "Spark stores the offsets in its checkpoint",
+    "interceptor.classes": "the client cannot run Java classes",
     "key.deserializer": "keys are binary; change them with DataFrame operations",
     "value.deserializer": "values are binary; change them with DataFrame operations",
 }
 DEFAULTS = {"isolation_level": "read_committed", "bootstrap_timeout_ms": 60_000, "client_id": "semel-spark"}
 
 EARLIEST, LATEST = -2, -1
-"""Offsets that stand for the ends of a partition."""
+"""Special offsets for the start and the end of a partition."""
 
 
 class Where(Enum):
@@ -49,9 +49,9 @@ class Where(Enum):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """A place in every partition. `option`: where the user said so, for messages.
+    """A position in every partition. `option`: the name of the option, for messages.
 
-    by_partition: offsets or times (ms); for Where.TIMES `time_ms` may stand for all of them instead.
+    by_partition: offsets or times (ms). For Where.TIMES, `time_ms` can apply to all partitions instead.
     """
 
     option: str
@@ -61,7 +61,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Topics(msgspec.Struct, frozen=True):
-    """One of three: names, a pattern that whole names must match, or partitions."""
+    """The topics to read, one of three: names, a pattern that matches whole names, or partitions."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -69,14 +69,14 @@ class Topics(msgspec.Struct, frozen=True):
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that reading needs; plain data, as it travels to the workers."""
+    """All options of a read; plain data, because it is sent to the workers."""
 
     client: ClientSettings
     topics: Topics
     starting: Position | None
     ending: Position | None
     latest_if_no_time: bool
-    """Begin with what comes next where no record is as young as the starting time; else that is an error."""
+    """If a partition has no record at or after the starting time: True starts at its end, False is an error."""
     fail_on_data_loss: bool
     headers: bool
     offsets_max: int | None
@@ -91,7 +91,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
-    """Raises OptionError, which says what to write instead."""
+    """Parses the options. Raises OptionError, whose message gives the value to write."""
     options = Options(given, KNOWN, "source")
     for name in ABSENT:
         if name in options:
@@ -116,7 +116,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def batch_options(given: Mapping[str, str]) -> SourceOptions:
-    """For a batch query. Raises OptionError."""
+    """Parses the options of a batch query. Raises OptionError."""
     options = source_options(given)
     for position, forbidden in ((options.starting, LATEST), (options.ending, EARLIEST)):
         name = "latest" if forbidden == LATEST else "earliest"
@@ -128,7 +128,7 @@ def batch_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def stream_options(given: Mapping[str, str]) -> SourceOptions:
-    """For a streaming query. Raises OptionError."""
+    """Parses the options of a streaming query. Raises OptionError."""
     options = source_options(given)
     if options.ending is not None:
         raise OptionError(f"{options.ending.option}: a streaming query has no end; use Trigger.AvailableNow")
@@ -149,7 +149,7 @@ def _topics(options: Options) -> Topics:
         try:
             re.compile(text)
         except re.error as e:
-            raise OptionError(f"subscribePattern={text!r} is no regular expression: {e}") from None
+            raise OptionError(f"subscribePattern={text!r} is not a regular expression: {e}") from None
         found = Topics(pattern=text or None)
     if found == Topics():
         raise OptionError(f"{given[0]} is empty: name a topic")
@@ -157,7 +157,7 @@ def _topics(options: Options) -> Topics:
 
 
 def _position(options: Options, names: tuple[str, ...]) -> Position | None:
-    """What the first of these options that is given says; None without any of them."""
+    """Returns the position of the first of these options that is set; None if none is set."""
     name = next((name for name in names if name in options), None)
     if name is None:
         return None

@@ -1,7 +1,7 @@
-"""How a streaming query moves on: from the offsets where one batch ends to those where the next one does.
+"""Plans the batches of a streaming query: the end offsets of the next batch, and the ranges of its tasks.
 
-Lives on the driver, one for each run of a query. Nothing that matters is kept here: what must survive a restart is in
-the offsets themselves, which Spark writes into its checkpoint.
+A plan lives on the driver, one for each run of a query. The state that must survive a restart is in the offsets, which
+Spark stores in its checkpoint.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from semel.structs import TopicPartition
 
 from pyspark_semel.source.offsets import BEGIN, INITIAL, OffsetRange, Offsets, as_json, from_json, limited, ranges
 from pyspark_semel.source.options import SourceOptions, Where
-from pyspark_semel.source.places import offsets_at, partitions_of, required_partitions_of
+from pyspark_semel.source.positions import offsets_at, partitions_of, required_partitions_of
 from pyspark_semel.source.read import DataLossError
 
 log = logging.getLogger(__name__)
 
 IDLE_MS = 100
-"""Spark asks about every 10 ms whether there is something new; each answer that nothing is takes this long."""
+"""Spark asks for new offsets about every 10 ms; a reply without new offsets waits this long."""
 IDLE_POLL_MS = 20
-"""How often the cluster is asked meanwhile,"""
+"""The interval of requests to the cluster in this time,"""
 IDLE_RATIO = 4
-"""or less often: so many times as long as it took to answer. Thousands of partitions are not asked for all the time."""
+"""or a longer one: this multiple of the request's duration, so that thousands of partitions do not cause constant load.
+"""
 PARTITIONS_AGE_MS = 1_000
-"""Partitions are listed anew this often: new ones are seen, and topics that are deleted."""
+"""The interval at which partitions are listed again, to find new partitions and deleted topics."""
 ASK_MS = 3_000
-"""The longest wait for the ends of partitions before these are listed anew: one may have been deleted."""
+"""The longest wait for end offsets before partitions are listed again: a topic may have been deleted."""
 LOSS_MS = 5_000
-"""Something must be missing for so long to be lost: a leader or a broker that is new may not know it all yet."""
+"""Partitions or records count as lost only after this time: a new leader or broker may not have all metadata yet."""
 RETRY_MS = 200
 
 
 class StreamPlan:
-    """Answers what Spark asks of a streaming source, in terms of offsets as JSON."""
+    """Answers the requests of Spark to a streaming source, with offsets as JSON."""
 
     def __init__(self, reader: BatchReader, options: SourceOptions) -> None:
         self._reader, self._options = reader, options
@@ -49,7 +50,7 @@ class StreamPlan:
         self._latest: Offsets = {}
 
     async def initial(self) -> dict[str, Any]:
-        """Where a query begins that has no checkpoint. Raises OptionError."""
+        """Returns the start offsets of a query without a checkpoint. Raises OptionError."""
         if self._initial is None:
             options = self._options
             partitions = await required_partitions_of(self._reader, options.topics)
@@ -60,13 +61,14 @@ class StreamPlan:
         return self._initial
 
     async def pin(self) -> None:
-        """From now on nothing beyond what can be read at this moment (Trigger.AvailableNow)."""
+        """Limits all later batches to the records that exist now (Trigger.AvailableNow)."""
         self._target = await self._reader.latest(await self._listed())
 
     async def latest(self, start: dict[str, Any], count: int | None) -> dict[str, Any]:
-        """Where the next batch ends, of about `count` offsets at most; `start` itself when there is nothing.
+        """Returns the end of the next batch, of about `count` offsets at most; `start` itself if there are no new
+        records.
 
-        Raises DataLossError when partitions or offsets are gone that `start` names, unless failOnDataLoss is false.
+        Raises DataLossError if partitions or offsets of `start` are gone, unless failOnDataLoss is false.
         """
         begin, loop = from_json(start), asyncio.get_running_loop()
         waited_ms = 0.0
@@ -86,19 +88,17 @@ class StreamPlan:
             waited_ms += pause_ms
 
     async def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRange]:
-        """The tasks of a batch; the same ones whenever it is done again."""
+        """Returns the ranges of the tasks of a batch; a repeated batch gets the same ranges."""
         to = from_json(end)
         begin = from_json(end[BEGIN] if INITIAL in start and BEGIN in end else start)
         return list(ranges(begin | await self._begins(to, begin), to, self._options.splitting))
 
     def known_latest(self) -> dict[str, Any] | None:
-        """The ends of the partitions when they were asked for last, whatever the limit on a batch."""
+        """Returns the end offsets of the last request, without the limit of a batch."""
         return as_json(self._latest) if self._latest else None
 
-    # Inside
-
     async def _listed(self) -> list[TopicPartition]:
-        """All partitions to read, as of a moment ago."""
+        """Returns all partitions to read; the list may be PARTITIONS_AGE_MS old."""
         now = asyncio.get_running_loop().time()
         if self._listed_at is None or (now - self._listed_at) * 1000 >= PARTITIONS_AGE_MS:
             self._partitions = await partitions_of(self._reader, self._options.topics)
@@ -106,7 +106,7 @@ class StreamPlan:
         return self._partitions
 
     async def _ends(self, begin: Mapping[TopicPartition, int]) -> Offsets:
-        """How far each partition can be read now, and no further than the target."""
+        """Returns the end offset of each partition, not above the target."""
         loop = asyncio.get_running_loop()
         lost_since: float | None = None
         while True:
@@ -134,7 +134,7 @@ class StreamPlan:
                 self._listed_at = None
 
     def _within_target(self, begin: Mapping[TopicPartition, int]) -> Offsets:
-        """The latest offsets, cut at the target, but never below where a batch begins."""
+        """Returns the latest offsets, at most the target, but not below the start of the batch."""
         if self._target is None:
             return dict(self._latest)
         return {
@@ -146,22 +146,22 @@ class StreamPlan:
     def _lost(
         self, begin: Mapping[TopicPartition, int], gone: Iterable[TopicPartition], behind: Iterable[TopicPartition]
     ) -> None:
-        words = [f"{at.topic}-{at.partition} is no longer there, or no longer read" for at in gone]
+        words = [f"{at.topic}-{at.partition} no longer exists, or is no longer read" for at in gone]
         words += [
             f"{at.topic}-{at.partition} ends at offset {self._latest[at]} and was read up to {begin[at]}"
             for at in behind
         ]
         if self._options.fail_on_data_loss:
             raise DataLossError("; ".join(words))
-        log.warning("some records may have been missed: %s", "; ".join(words))
+        log.warning("records_possibly_missed: %s", "; ".join(words))
 
     async def _begins(self, end: Mapping[TopicPartition, int], begin: Mapping[TopicPartition, int]) -> Offsets:
-        """Where partitions begin that were not there when the last batch ended."""
+        """Returns the start offsets of partitions that are new since the last batch."""
         new = [at for at in end if at not in begin]
         found = await self._reader.earliest(new) if new else {}
         late = [f"{at.topic}-{at.partition} begins at {offset}" for at, offset in found.items() if offset > 0]
         if late:
-            words = f"new partitions do not begin at offset 0, records before may have been missed: {'; '.join(late)}"
+            words = f"new partitions do not begin at offset 0, earlier records may have been missed: {'; '.join(late)}"
             if self._options.fail_on_data_loss:
                 raise DataLossError(words)
             log.warning("%s", words)

@@ -1,6 +1,6 @@
-"""How far behind a query is, from its progress.
+"""Computes the lag of a query from its progress report.
 
-Python sources have no metrics of their own in Spark; what they have is `latestOffset`, in every progress of a query.
+Spark gives Python sources no metrics of their own. Every progress report of a query has `latestOffset`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pyspark_semel.source.offsets import Offsets, from_json
 
 
 def lag(source: Any) -> Offsets | None:
-    """Offsets that each partition was behind when the batch was planned; None when the progress does not tell.
+    """Returns the lag of each partition in offsets when the batch was planned; None if the report does not contain it.
 
     source: one of the `sources` of a query's progress (`query.lastProgress`), as an object or as JSON. Control records
-    and gaps count too, so that what is left to read may be a little less.
+    and gaps in the offsets are included, so that the number of unread records may be lower.
     """
     latest, end = _offsets(source, "latestOffset"), _offsets(source, "endOffset")
     if latest is None or end is None:
@@ -29,6 +29,6 @@ def _offsets(source: Any, name: str) -> Offsets | None:
     if isinstance(found, str):
         try:
             found = json.loads(found)
-        except ValueError:  # "null", or nothing yet
+        except ValueError:  # "null", or no batch yet
             return None
     return from_json(found) if isinstance(found, Mapping) else None

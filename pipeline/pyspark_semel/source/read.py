@@ -1,4 +1,4 @@
-"""What a task does: a range of offsets becomes Arrow batches. Runs in Spark's workers, on a copy made by pickle."""
+"""Reads a range of offsets as Arrow batches, in a task on one of Spark's workers."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from pyspark_semel.source.options import SourceOptions
 
 log = logging.getLogger(__name__)
 
-GO_ON = (
-    "They may have aged out (retention), or the topic was deleted or made anew. To go on with what is there, set "
-    "failOnDataLoss to false"
+LOSS_ADVICE = (
+    "Retention may have removed them, or the topic was deleted or created again. To continue with the remaining "
+    "records, set failOnDataLoss to false"
 )
 
 Part = tuple[int, CommittedBatches]
-"""Batches, and the first offset that is wanted of them."""
+"""Batches, and the first wanted offset of them."""
 
 
 class DataLossError(RuntimeError):
     """Records that the query has not read are gone."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}. {GO_ON}")
+        super().__init__(f"{what}. {LOSS_ADVICE}")
 
 
 def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
-    """Arrow batches of the records that are there, in order.
+    """Yields Arrow batches of the existing records, in order.
 
-    Raises DataLossError where records are gone, unless failOnDataLoss is false; what `BatchReader.read` raises.
+    Raises DataLossError if records are gone, unless failOnDataLoss is false, and the errors of `BatchReader.read`.
     """
     if not isinstance(partition, OffsetRange):
-        return  # Spark's way to say that a batch query has no partitions
+        return  # Spark passes this for a batch query without partitions
     found = _whole(reader_of(options.client), options, partition)
     try:
         while (part := run(_next(found))) is not None:
@@ -53,7 +53,9 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[An
 
 
 async def _whole(reader: BatchReader, options: SourceOptions, wanted: OffsetRange) -> AsyncIterator[Part]:
-    """All of the range that is there, each part with where it begins: older records of its batch are gone."""
+    """Yields the existing records of the range, each part with its first wanted offset: older records of the batch are
+    skipped.
+    """
     partition = TopicPartition(wanted.topic, wanted.partition)
     at = wanted.start
     while at < wanted.end:
@@ -65,7 +67,7 @@ async def _whole(reader: BatchReader, options: SourceOptions, wanted: OffsetRang
         except (OffsetOutOfRangeError, UnknownTopicOrPartitionError) as e:
             if options.fail_on_data_loss:
                 raise DataLossError(f"records from {wanted} are gone: {e.message}") from e
-            log.warning("records from %r are gone, going on with what is there: %s", wanted, e.message)
+            log.warning("records_gone: %r, continuing with the remaining records: %s", wanted, e.message)
             if isinstance(e, UnknownTopicOrPartitionError):
                 return
             at = max(at, (await reader.earliest([partition]))[partition])

@@ -1,4 +1,4 @@
-"""Reading topics into Spark: the columns, and the readers that the options ask for."""
+"""Creates the readers of the source, and gives its columns, from the options of a read."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ COLUMNS = StructType(
         StructField("timestampType", IntegerType()),
     ]
 )
-"""Those of Spark's own Kafka source."""
+"""The columns of Spark's own Kafka source."""
 COLUMNS_AND_HEADERS = StructType([*COLUMNS.fields, StructField("headers", ArrayType(HEADER))])
 
 
 def schema(options: Mapping[str, str]) -> StructType:
-    """The columns that these options ask for. Raises OptionError."""
+    """Returns the columns for these options. Raises OptionError."""
     return COLUMNS_AND_HEADERS if source_options(options).headers else COLUMNS
 
 
 def batch_reader(options: Mapping[str, str], given: StructType) -> DataSourceReader:
-    """For `spark.read`. Raises OptionError."""
+    """Returns the reader for `spark.read`. Raises OptionError."""
     _check_schema(options, given)
     return SemelBatchReader(batch_options(options))
 
 
 def stream_reader(options: Mapping[str, str], given: StructType) -> DataSourceStreamReader:
-    """For `spark.readStream`. Raises OptionError."""
+    """Returns the reader for `spark.readStream`. Raises OptionError."""
     _check_schema(options, given)
     return SemelStreamReader(stream_options(options))
 
@@ -57,6 +57,6 @@ def stream_reader(options: Mapping[str, str], given: StructType) -> DataSourceSt
 def _check_schema(options: Mapping[str, str], given: StructType) -> None:
     if given != schema(options):
         raise OptionError(
-            f"the columns are given: {schema(options).simpleString()}; leave .schema() out, and decode keys and values "
+            f"the columns are fixed: {schema(options).simpleString()}; leave .schema() out, and decode keys and values "
             "with DataFrame operations"
         )

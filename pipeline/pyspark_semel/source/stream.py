@@ -1,4 +1,6 @@
-"""`spark.readStream.format("semel")`: the methods that Spark calls, on the driver and, for `read`, in its workers."""
+"""The reader of a streaming query, `spark.readStream.format("semel")`: Spark calls it on the driver, and `read` in its
+workers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from pyspark_semel.source.read import read_range
 
 
 class SemelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming query's source. Spark never calls `stop` before it ends the process."""
+    """The source of one streaming query. Spark does not call `stop` before it ends the process."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -42,7 +44,7 @@ class SemelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return run(self._plan.latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """For the query's progress: with the end of the batch beside it, it tells the lag (`source_progress.lag`)."""
+        """Spark puts it into the progress report; with the end of the batch it gives the lag (`progress.lag`)."""
         return self._plan.known_latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -1,4 +1,4 @@
-"""EDGE: aiokafka's own tests, from a checkout of its tag, with the released package."""
+"""EDGE: runs aiokafka's own tests, from a checkout of its tag, with the released package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from strangers import pip, script
 
 PACKAGES = ["pytest==9.0.2", "pytest-asyncio==1.3.0", "pytest-mock==3.15.1", "docker==7.1.0", "cramjam==2.11.0"]
 IMAGE = "none:2.13_4.1.1"
-"""The suite takes the version of the broker from the name of its image."""
+"""The suite reads the broker's version from the name of its image."""
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""EDGE: confluent-kafka's own integration tests, from a checkout of its tag, with the released package.
+"""EDGE: runs confluent-kafka's own integration tests, from a checkout of its tag, with the released package.
 
-Not run: its other tests, which talk to no broker; what needs a schema registry; share groups (KIP-932), each of whose
-tests waits minutes for them.
+Not run: tests without a broker, tests that need a schema registry, and tests of share groups (KIP-932), each of which
+waits minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOT_RUN = [
 def main() -> None:
     version = script.pin("confluent-kafka")
     checkout = script.checkout("confluent-kafka-python", f"v{version}")
-    (trivup,) = (checkout / "tests" / "trivup").glob("trivup-*.tar.gz")  # imported, though no broker is started by it
+    (trivup,) = (checkout / "tests" / "trivup").glob("trivup-*.tar.gz")  # imported, but starts no broker
     packages = [f"confluent-kafka[{EXTRAS}]=={version}", *PACKAGES, str(trivup)]
     python = pip.venv(packages, script.work() / "venv")
     source = script.work() / "source"

@@ -1,4 +1,4 @@
-"""EDGE: two workers of Kafka Connect read files exactly once; they and brokers are killed, and lines are counted."""
+"""EDGE: runs two Kafka Connect workers that read files exactly once; kills them and brokers, and counts the lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from strangers import records, script
 from strangers.brokers import free_ports
-from strangers.children import Child, work
+from strangers.children import Child, run_with_kills
 
 LINES = 3000
 STEP = 40
@@ -47,7 +47,7 @@ def worker(class_path: str, port: int) -> Child:
 
 
 def create_connector(workers: list[Child], ports: list[int], number: int, file: Path) -> None:
-    """By whichever worker answers, which takes a while after its start."""
+    """Creates a connector through the first worker that answers; a worker needs time after its start."""
     config = {
         "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
         "tasks.max": "1",
@@ -71,13 +71,13 @@ def create_connector(workers: list[Child], ports: list[int], number: int, file: 
                     return
             except (urllib.error.URLError, OSError) as error:
                 said = error.read().decode() if isinstance(error, urllib.error.HTTPError) else str(error)
-        assert time.monotonic() < deadline, f"no worker takes the connector: {said}"
-        assert all(each.status is None for each in workers), f"a worker ended: {workers[0].last_words()}"
-        time.sleep(1)  # until a worker serves
+        assert time.monotonic() < deadline, f"no worker accepts the connector: {said}"
+        assert all(each.status is None for each in workers), f"a worker ended: {workers[0].log_tail()}"
+        time.sleep(1)  # until a worker is ready
 
 
 class Growing:
-    """Files that get more lines from time to time: the connector reads on only where a file has grown."""
+    """Files that grow from time to time: the connector continues to read only a file that has grown."""
 
     def __init__(self, files: list[Path]) -> None:
         self._files = files
@@ -113,7 +113,7 @@ def main() -> None:
             for each in workers:
                 each.kill()
             raise
-        work(workers, growing.grow_until_copied, kills=KILLS, pause_s=10, timeout_s=600)
+        run_with_kills(workers, growing.grow_until_copied, kills=KILLS, pause_s=10, timeout_s=600)
         for number in range(FILES):
             found = records.read(f"lines-{number}", 1)
             records.require_once(found[0], LINES)

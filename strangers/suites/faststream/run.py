@@ -1,4 +1,4 @@
-"""EDGE: FastStream's own tests of its two Kafka brokers (those marked as connected), from a checkout of its tag."""
+"""EDGE: runs FastStream's own tests of its two Kafka brokers (marked as connected), from a checkout of its tag."""
 
 from __future__ import annotations
 

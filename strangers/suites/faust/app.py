@@ -1,4 +1,4 @@
-"""EDGE: the stranger's side: `app.py fill|count|read ...`, run with the Python that has Faust."""
+"""EDGE: the Faust application: `app.py fill|count|read ...`, run with the Python that has Faust."""
 
 # mypy: ignore-errors
 
@@ -18,7 +18,7 @@ QUIET_S = 20
 
 
 async def fill(address: str, topic: str, into: str, replicas: int, first: int, count: int) -> None:
-    """Writes numbered records, each of one of a few keys; idempotent."""
+    """Writes numbered records with a few different keys; idempotent."""
     admin = AIOKafkaAdminClient(bootstrap_servers=address)
     await admin.start()
     there = await admin.list_topics()
@@ -33,7 +33,7 @@ async def fill(address: str, topic: str, into: str, replicas: int, first: int, c
 
 
 def count(address: str, topic: str, into: str, replicas: int, folder: str) -> None:
-    """Counts the records of each key in a table, and writes each with its count; until it is killed."""
+    """Counts the records of each key in a table, and writes each with its count; runs until it is killed."""
     app = faust.App(
         "strangers",
         broker=";".join(f"kafka://{each}" for each in address.split(",")),
@@ -63,7 +63,7 @@ def count(address: str, topic: str, into: str, replicas: int, folder: str) -> No
 
 
 async def read(address: str, topic: str) -> None:
-    """All committed records as JSON lines [key, value]; ends when no more come for a while."""
+    """Prints all committed records as JSON lines [key, value]; ends when no more arrive for a while."""
     consumer = AIOKafkaConsumer(
         topic, bootstrap_servers=address, isolation_level="read_committed", auto_offset_reset="earliest"
     )

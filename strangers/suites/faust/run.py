@@ -1,4 +1,4 @@
-"""EDGE: Faust's own tests that need a broker, from its source distribution; and a table of counts, killed in turn."""
+"""EDGE: runs Faust's own tests that need a broker, from its source distribution, and a counting table under kills."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""EDGE: a job of Flink copies a topic with the exactly-once sink; its process and brokers are killed, and it fails."""
+"""EDGE: runs a Flink job that copies a topic with the exactly-once sink; the job fails, it and brokers are killed."""
 
 from __future__ import annotations
 
 from strangers import records, script
-from strangers.children import Child, work
+from strangers.children import Child, run_with_kills
 
 PARTITIONS = 2
 RECORDS = 2500
@@ -12,7 +12,7 @@ PACKAGES = ("java.lang", "java.util", "java.net", "java.nio", "java.time", "java
 
 
 def job(class_path: str, name: str) -> Child:
-    """A cluster inside one process. It goes on from its newest checkpoint, also after SIGKILL."""
+    """Starts a Flink cluster in one process. It continues from its newest checkpoint, also after SIGKILL."""
     opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in PACKAGES]
     command = [
         *("java", "-Xmx768m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *opens),
@@ -23,7 +23,7 @@ def job(class_path: str, name: str) -> Child:
 
 
 def copy(class_path: str, name: str) -> None:
-    """Each record once, in order."""
+    """Copies a topic under kills; each record must appear once, in order."""
     source, target = f"{name}-source", f"{name}-target"
     records.create(source, target, partitions=PARTITIONS)
     feed = records.Feed(source, records.numbers(RECORDS), PARTITIONS, parts=90)
@@ -31,7 +31,7 @@ def copy(class_path: str, name: str) -> None:
     def is_copied() -> bool:
         return feed.is_over() and len(records.flat(target, PARTITIONS)) >= RECORDS
 
-    work([job(class_path, name)], is_copied, kills=KILLS, pause_s=10, timeout_s=600)
+    run_with_kills([job(class_path, name)], is_copied, kills=KILLS, pause_s=10, timeout_s=600)
     records.require_once(records.flat(target, PARTITIONS), RECORDS)
     records.require_ascending(records.read(target, PARTITIONS))
 

@@ -1,4 +1,4 @@
-"""EDGE: franz-go's own tests, from its module, with fewer records for its groups and transactions than 500,000."""
+"""EDGE: runs franz-go's own tests, from its module, with fewer than 500,000 records for groups and transactions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from strangers import gomod, script
 
 MODULE = "github.com/twmb/franz-go"
 RECORDS = {1: "50000", 3: "20000"}
-"""By brokers: three of them share a machine, and the tests give up a request after ten seconds."""
+"""By broker count: three share a machine, and the tests give up a request after ten seconds."""
 
 
 def main() -> None:

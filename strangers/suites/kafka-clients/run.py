@@ -1,4 +1,4 @@
-"""EDGE: one Java program, compiled against each line of kafka-clients, and run with it."""
+"""EDGE: compiles one Java program against each release line of kafka-clients, and runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: kafka-go's own tests, from its module, with the broker's address in the place of localhost:9092."""
+"""EDGE: runs kafka-go's own tests, from its module, with the broker's address instead of localhost:9092."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from strangers import gomod, script
 
 MODULE = "github.com/segmentio/kafka-go"
 OF_NO_BROKER = ("address_test.go", "protocol_test.go")
-"""Tests of the protocol and of addresses: what they say of ports is about no broker."""
+"""Tests of the protocol and of addresses: their ports belong to no broker."""
 
 CRASHES = (
     "verify_offset_committed",
     "verify_offset_committed_when_using_interval_committer",
     "consumer_group_commits_on_close",
 )
-"""Of TestReaderConsumerGroup: their helper getOffsets calls a function that it has not set: the process ends."""
+"""Subtests of TestReaderConsumerGroup: their helper getOffsets calls an unset function, which ends the process."""
 
 
 def with_address(text: str, address: str) -> str:
-    """A test file that looks for its broker there."""
+    """Returns the test file with this broker address."""
     host, _, port = address.rpartition(":")
     text = text.replace("localhost:9092", address).replace('"localhost", Port: 9092', f'"{host}", Port: {port}')
     text = text.replace('Host != "localhost"', f'Host != "{host}"').replace('TCP("localhost")', f'TCP("{address}")')
@@ -35,7 +35,7 @@ def main() -> None:
     source = gomod.source(MODULE, script.pin(MODULE), script.work() / "source")
     for path in files(source):
         path.write_text(with_address(path.read_text(), script.bootstrap()))
-    variables = {"KAFKA_VERSION": "3.7.0", "KAFKA_SKIP_NETTEST": "1"}  # as its own CI runs them
+    variables = {"KAFKA_VERSION": "3.7.0", "KAFKA_SKIP_NETTEST": "1"}  # as in its own CI
     words = ["-skip", f"^TestReaderConsumerGroup$/^({'|'.join(CRASHES)})$", "./..."]
     script.report_all(gomod.test(source, script.scratch() / "go.json", words, variables, timeout_s=1800))
     for name in CRASHES:

@@ -1,4 +1,4 @@
-"""EDGE: kafka-python's own tests, from a checkout of its tag, with the released package."""
+"""EDGE: runs kafka-python's own tests, from a checkout of its tag, with the released package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main() -> None:
     variables = {
         "KAFKA_VERSION": "4.1.1",
         "KAFKA_URI": f"kafka://{script.bootstrap()}",
-        "KAFKA_ROOT": str(source),  # it has to be there, though no broker is started from it
+        "KAFKA_ROOT": str(source),  # must exist, but no broker is started from it
     }
     words = ["test", "--timeout=300", "-W", "ignore"]
     script.report_all(pip.pytest(python, source, script.scratch() / "pytest.log", words, variables, without="test."))

@@ -1,9 +1,9 @@
-"""EDGE: an application of Kafka Streams on two instances; they and brokers are killed, and every count is checked."""
+"""EDGE: runs a Kafka Streams application on two instances; kills them and brokers, and checks every count."""
 
 from __future__ import annotations
 
 from strangers import records, script
-from strangers.children import Child, work
+from strangers.children import Child, run_with_kills
 
 PARTITIONS = 2
 RECORDS = 4000
@@ -21,13 +21,13 @@ def instance(class_path: str, name: str, number: int) -> Child:
 
 
 def count(class_path: str, name: str, kills: int) -> None:
-    """Counts words; each count of each word has to be in the target once, in order."""
+    """Counts words; each count of each word must be in the target once, in order."""
     source, target = f"{name}-source", f"{name}-target"
     records.create(source, target, partitions=PARTITIONS)
     words = [f"w{number * 7 % WORDS}".encode() for number in range(RECORDS)]
     feed = records.Feed(source, [(b"k", word) for word in words], PARTITIONS, parts=80)
     instances = [instance(class_path, name, number) for number in range(2)]
-    work(
+    run_with_kills(
         instances,
         lambda: feed.is_over() and len(flat(target)) >= RECORDS,
         kills=kills,
@@ -44,7 +44,7 @@ def count(class_path: str, name: str, kills: int) -> None:
 
 
 def flat(topic: str) -> list[str]:
-    """All values, those of each partition in order; a word has its place in one partition."""
+    """Returns all values, each partition in offset order; a word is always in the same partition."""
     return [value.decode() for value in records.flat(topic, PARTITIONS)]
 
 

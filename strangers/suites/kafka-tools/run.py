@@ -1,4 +1,4 @@
-"""EDGE: Kafka's command line tools, each for its purpose; what they print and what is stored then is compared."""
+"""EDGE: runs Kafka's command line tools and compares their output and the stored data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALUES = 300
 
 
 class Tools:
-    """The tools by their classes. Most take the brokers' address first; those with subcommands take it after these."""
+    """Runs the tools by class name. Most take the brokers' address first; those with subcommands take it after them."""
 
     def __init__(self, class_path: str) -> None:
         self.class_path = class_path
@@ -34,7 +34,9 @@ class Tools:
     def run(
         self, name: str, *words: str, at: str = "--bootstrap-server", stdin: str = "", status: int | None = 0
     ) -> str:
-        """What a tool printed; it is told the brokers by `at`. Raises AssertionError for another exit status."""
+        """Returns the output of a tool; `at` is its option for the brokers. Raises AssertionError for another exit
+        status.
+        """
         where = [at, script.bootstrap()] if at else []
         command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
         return script.output(
@@ -42,19 +44,19 @@ class Tools:
         )
 
     def topic(self, name: str) -> str:
-        """A topic of this name."""
+        """Creates a topic of this name."""
         words = ["--partitions", str(PARTITIONS), "--replication-factor", str(script.replicas())]
         self.run(TOPIC_COMMAND, "--create", "--topic", name, *words)
         return name
 
     def produce(self, topic: str, values: list[str]) -> None:
-        """Values with themselves as keys, by the console producer."""
+        """Produces values, with themselves as keys, by the console producer."""
         text = "".join(f"{each}|{each}\n" for each in values)
         properties = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=|"]
         self.run(f"{TOOLS}.ConsoleProducer", "--topic", topic, *properties, stdin=text)
 
     def consume(self, topic: str, count: int, isolation: str = "read_uncommitted") -> list[tuple[int, str]]:
-        """So many records as (partition, value), by the console consumer."""
+        """Returns `count` records as (partition, value), by the console consumer."""
         properties = ["--formatter-property", "print.partition=true", "--isolation-level", isolation]
         text = self.run(
             f"{TOOLS}.consumer.ConsoleConsumer",
@@ -64,13 +66,13 @@ class Tools:
         return [(int(each[1]), each[2]) for each in re.finditer(r"^Partition:(\d+)\t(.*)$", text, re.MULTILINE)]
 
     def offsets(self, topic: str, time: str = "latest") -> dict[int, int]:
-        """Offsets of partitions, by GetOffsetShell."""
+        """Returns the offsets of partitions, by GetOffsetShell."""
         text = self.run(f"{TOOLS}.GetOffsetShell", "--topic", topic, "--time", time)
         return {int(each[1]): int(each[2]) for each in re.finditer(rf"^{topic}:(\d+):(-?\d+)$", text, re.MULTILINE)}
 
 
 def node_ids(tools: Tools) -> list[str]:
-    """The ids of all brokers, from the replicas of a topic that exists."""
+    """Returns the ids of all brokers, from the replicas of an existing topic."""
     text = tools.run(TOPIC_COMMAND, "--describe", "--topic", "console")
     return sorted(re.findall(r"Replicas: (\S+)", text)[0].split(","))
 
@@ -81,7 +83,7 @@ def require(holds: object, message: object) -> None:
 
 
 def require_exact(found: list[tuple[int, str]], values: list[str]) -> None:
-    """Each value once, in each partition in the order in which they were sent."""
+    """Checks that each value appears once, in each partition in the order in which they were sent."""
     order = {value: number for number, value in enumerate(values)}
     require(sorted(value for _, value in found) == sorted(values), f"{len(found)} of {len(values)}, or others")
     for partition in range(PARTITIONS):
@@ -228,7 +230,7 @@ def groups(tools: Tools) -> None:
 
 @contextmanager
 def open_transaction(topic: str, transactional_id: str) -> Iterator[None]:
-    """A producer that holds a transaction open in partition 0 of a topic, and commits it in the end."""
+    """Keeps a transaction open in partition 0 of a topic, and commits it at the end."""
     loop = asyncio.new_event_loop()
     producer = Producer(bootstrap_servers=script.bootstrap(), transactional_id=transactional_id)
 
@@ -312,7 +314,7 @@ def reassign(tools: Tools) -> None:
 
 
 def dump(tools: Tools, data: Path) -> None:
-    """Only one broker keeps its files where the suite sees them."""
+    """Runs only with one broker, whose files the suite can read."""
     with script.test("dump-log: the files of a broker that was stopped"):
         control.ask("stop", 0)
         try:

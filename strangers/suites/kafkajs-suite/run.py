@@ -1,4 +1,4 @@
-"""EDGE: kafkajs' own tests that talk to brokers, from a checkout of its tag."""
+"""EDGE: runs kafkajs' own tests that need brokers, from a checkout of its tag."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from strangers import npm, script
 NOT_RUN = (
     "Acls.spec|connect.spec|connection.spec|reauthenticate|saslAuthenticator|oauth|src/protocol|src/utils|src/loggers"
 )
-"""Files about ACLs, TLS and SASL, whose tests wait long for listeners that are not there; units without a broker."""
+"""Files about ACLs, TLS and SASL, whose tests wait long for missing listeners; unit tests without a broker."""
 
 
 def prepare(source: Path) -> None:
-    """Has the suite look for its brokers where they are."""
+    """Replaces the brokers' addresses in the suite."""
     host, _, port = script.bootstrap().split(",")[0].rpartition(":")
     path = source / "testHelpers" / "index.js"
     text = path.read_text()

@@ -1,4 +1,4 @@
-"""EDGE: kafkajs: our transactional application with the package; it and its brokers are killed in turn."""
+"""EDGE: runs a transactional application of this repository with kafkajs; kills it and its brokers in turn."""
 
 from __future__ import annotations
 

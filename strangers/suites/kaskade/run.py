@@ -1,4 +1,4 @@
-"""EDGE: Kaskade's own end to end tests, from its source distribution, without those that need a schema registry."""
+"""EDGE: runs Kaskade's own end-to-end tests, from its source distribution, except those with a schema registry."""
 
 from __future__ import annotations
 

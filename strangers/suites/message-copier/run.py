@@ -1,9 +1,11 @@
-"""EDGE: Kafka's TransactionalMessageCopier: two copy a topic in transactions while brokers and copiers are killed."""
+"""EDGE: runs two of Kafka's TransactionalMessageCopier, which copy a topic in transactions while they and brokers are
+killed.
+"""
 
 from __future__ import annotations
 
 from strangers import records, script
-from strangers.children import Child, work
+from strangers.children import Child, run_with_kills
 
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 PARTITIONS = 2
@@ -12,7 +14,7 @@ KILLS = 4
 
 
 def copier(class_path: str, source: str, target: str, partition: int, words: list[str]) -> Child:
-    """A process that copies one partition, or those that its group gives it."""
+    """Starts a process that copies one partition, or those that its group assigns."""
     command = [
         *("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
         *("-cp", class_path, COPIER, "--broker-list", script.bootstrap()),
@@ -24,15 +26,15 @@ def copier(class_path: str, source: str, target: str, partition: int, words: lis
 
 
 def copy(class_path: str, name: str, words: list[str]) -> None:
-    """Copies a topic until the group has committed all of it; each record has to be there once, in order.
+    """Copies a topic until the group has committed all of it; each record must appear once, in order.
 
-    The copier writes to the partition that a record came from, and ends at the end that it found when it began.
+    The copier writes to the partition that a record came from, and stops at the end offset of its start.
     """
     source, target = f"{name}-source", f"{name}-target"
     records.create(source, target, partitions=PARTITIONS)
     feed = records.Feed(source, records.numbers(RECORDS), PARTITIONS, parts=40)
     copiers = [copier(class_path, source, target, partition, words) for partition in range(PARTITIONS)]
-    work(
+    run_with_kills(
         copiers,
         lambda: feed.is_over() and records.committed(target, source) >= RECORDS,
         kills=KILLS,

@@ -1,10 +1,10 @@
-"""EDGE: MirrorMaker 2 mirrors a topic exactly once; it and brokers are killed, and every record is counted."""
+"""EDGE: runs MirrorMaker 2, which mirrors a topic exactly once; kills it and brokers, and counts every record."""
 
 from __future__ import annotations
 
 from strangers import records, script
 from strangers.brokers import free_ports
-from strangers.children import Child, work
+from strangers.children import Child, run_with_kills
 
 PARTITIONS = 2
 RECORDS = 4000
@@ -12,7 +12,7 @@ KILLS = 4
 
 
 def mirror(class_path: str, port: int) -> Child:
-    """From the cluster under one name to the same cluster under another: the topic gets the first as a prefix."""
+    """Mirrors the cluster to itself under another name; the first name becomes the topic's prefix."""
     replicas = str(script.replicas())
     settings = {
         "clusters": "east, west",
@@ -26,7 +26,7 @@ def mirror(class_path: str, port: int) -> Child:
         "rest.advertised.host.name": "127.0.0.1",
         "west.exactly.once.source.support": "enabled",
         "tasks.max": "2",
-        "emit.heartbeats.enabled": "false",  # a cluster that mirrors itself would mirror them without end
+        "emit.heartbeats.enabled": "false",  # a cluster that mirrors itself would mirror heartbeats forever
         "heartbeats.replication.enabled": "false",
         "replication.factor": replicas,
         "checkpoints.topic.replication.factor": replicas,
@@ -60,7 +60,7 @@ def main() -> None:
         def is_mirrored() -> bool:
             return feed.is_over() and len(records.flat("east.mirrored", PARTITIONS)) >= RECORDS
 
-        work([mirror(f"{lib}/*", port)], is_mirrored, kills=KILLS, pause_s=12, timeout_s=600)
+        run_with_kills([mirror(f"{lib}/*", port)], is_mirrored, kills=KILLS, pause_s=12, timeout_s=600)
         records.require_once(records.flat("east.mirrored", PARTITIONS), RECORDS)
         assert records.read("east.mirrored", PARTITIONS) == records.read("mirrored", PARTITIONS), (
             "the mirror differs from the source"

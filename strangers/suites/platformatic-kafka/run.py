@@ -1,4 +1,4 @@
-"""EDGE: @platformatic/kafka: our transactional application, killed in turn, on a Node of npm's that is new enough."""
+"""EDGE: runs a transactional application with @platformatic/kafka under kills, on a recent enough Node from npm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: the stranger's side: `app.py fill|count|read ...`, run with the Python that has Quix Streams."""
+"""EDGE: the Quix Streams application: `app.py fill|count|read ...`, run with the Python that has Quix Streams."""
 
 # mypy: ignore-errors
 
@@ -19,7 +19,7 @@ QUIET_S = 10
 
 
 def fill(address: str, topic: str, replicas: int, first: int, count: int) -> None:
-    """Writes numbered records, each of one of a few keys; idempotent."""
+    """Writes numbered records with a few different keys; idempotent."""
     admin = AdminClient({"bootstrap.servers": address})
     if topic not in admin.list_topics(timeout=60).topics:
         for future in admin.create_topics([NewTopic(topic, PARTITIONS, replicas)]).values():
@@ -32,7 +32,7 @@ def fill(address: str, topic: str, replicas: int, first: int, count: int) -> Non
 
 
 def count(address: str, topic: str, into: str, replicas: int, state: str) -> None:
-    """Counts the records of each key, and writes each with its count; until it is killed."""
+    """Counts the records of each key, and writes each with its count; runs until it is killed."""
     config = TopicConfig(num_partitions=PARTITIONS, replication_factor=replicas)
     app = Application(
         broker_address=address,
@@ -56,7 +56,7 @@ def count(address: str, topic: str, into: str, replicas: int, state: str) -> Non
 
 
 def read(address: str, topic: str) -> None:
-    """All committed records as JSON lines [key, value]; ends when no more come for a while."""
+    """Prints all committed records as JSON lines [key, value]; ends when no more arrive for a while."""
     settings = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", **settings})
     consumer.subscribe([topic])

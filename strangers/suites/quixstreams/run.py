@@ -1,4 +1,4 @@
-"""EDGE: a Quix Streams application with state and the guarantee exactly-once; it and its brokers are killed in turn."""
+"""EDGE: runs a Quix Streams application with state and exactly-once; kills it and its brokers in turn."""
 
 from __future__ import annotations
 

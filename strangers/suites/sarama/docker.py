@@ -1,4 +1,4 @@
-"""EDGE: stands in for `docker compose start|stop|logs ... kafka-N` while sarama's tests run: broker N of the runner."""
+"""EDGE: replaces `docker compose start|stop|logs ... kafka-N` while sarama's tests run: N is a broker of the runner."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def main(words: list[str]) -> None:
         logs = [script.scratch() / "broker.log", script.scratch() / "logs" / f"broker-{number}.log"]
         print("".join(log.read_text(errors="replace") for log in logs if log.is_file()))
     elif do not in ("start", "stop"):
-        sys.exit(f"not served here: docker {' '.join(words)}")
+        sys.exit(f"not supported here: docker {' '.join(words)}")
     elif os.environ["STRANGERS_BROKERS"] == "1":
-        sys.exit("the only broker is not stopped: the tests go on with the others")
+        sys.exit("the only broker is not stopped, because the tests continue with other brokers")
     else:
         control.ask(do, int(number) - 1)
 

@@ -1,4 +1,6 @@
-"""EDGE: sarama's functional tests, from its module, with a Toxiproxy before each broker that breaks connections."""
+"""EDGE: runs sarama's functional tests, from its module, with a Toxiproxy in front of each broker that breaks
+connections.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ START_TIMEOUT_S = 30
 
 
 class Proxies:
-    """A Toxiproxy server with a proxy before each broker, named kafka1 and so on, as sarama's tests expect."""
+    """A Toxiproxy server with a proxy for each broker, named kafka1 and so on, as sarama's tests expect."""
 
     def __init__(self, program: Path) -> None:
         (port,) = free_ports(1)
@@ -29,7 +31,7 @@ class Proxies:
             self._process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT)
 
     def open(self, brokers: list[str]) -> str:
-        """broker=proxy of each, with commas between."""
+        """Returns broker=proxy for each broker, separated by commas."""
         self._wait()
         pairs = []
         for number, broker in enumerate(brokers, 1):
@@ -56,7 +58,7 @@ class Proxies:
 
 
 def prepare(source: Path) -> None:
-    """Has the tests take the brokers and proxies that are there, and as many replicas."""
+    """Replaces the brokers, proxies and replication factor in the tests."""
     (source / "strangers_functional_test.go").write_text((script.folder() / "hooks.go.txt").read_text())
     path = source / "functional_test.go"
     text = path.read_text()
@@ -72,7 +74,7 @@ def prepare(source: Path) -> None:
 
 
 def stand_in() -> str:
-    """A PATH on which `docker` is ours."""
+    """Returns a PATH on which `docker` is docker.py of this suite."""
     folder = script.scratch() / "bin"
     folder.mkdir()
     docker = folder / "docker"

@@ -1,9 +1,9 @@
-"""EDGE: listener containers of spring-kafka answer records in transactions; they and brokers are killed."""
+"""EDGE: runs spring-kafka listener containers that answer records in transactions; kills them and brokers."""
 
 from __future__ import annotations
 
 from strangers import records, script
-from strangers.children import Child, work
+from strangers.children import Child, run_with_kills
 
 PARTITIONS = 2
 RECORDS = 2000
@@ -20,7 +20,7 @@ def relay(class_path: str, name: str, mode: str, number: int) -> Child:
 
 
 def relayed(class_path: str, name: str, mode: str) -> None:
-    """Each record once, in order."""
+    """Relays records under kills; each record must appear once, in order."""
     source, target = f"{name}-source", f"{name}-target"
     records.create(source, target, partitions=PARTITIONS)
     feed = records.Feed(source, records.numbers(RECORDS), PARTITIONS, parts=50)
@@ -29,13 +29,13 @@ def relayed(class_path: str, name: str, mode: str) -> None:
     def is_relayed() -> bool:
         return feed.is_over() and len(records.flat(target, PARTITIONS)) >= RECORDS
 
-    work(relays, is_relayed, kills=KILLS, pause_s=5, timeout_s=400)
+    run_with_kills(relays, is_relayed, kills=KILLS, pause_s=5, timeout_s=400)
     records.require_once(records.flat(target, PARTITIONS), RECORDS)
     records.require_ascending(records.read(target, PARTITIONS))
 
 
 def dead_letters(class_path: str, name: str) -> None:
-    """Each record once, in the target or among the dead letters."""
+    """Checks that each record appears once, in the target or among the dead letters."""
     source, target, dead = f"{name}-source", f"{name}-target", f"{name}-dead"
     records.create(source, target, dead, partitions=PARTITIONS)
     records.send(source, records.numbers(RECORDS), PARTITIONS)
@@ -44,7 +44,7 @@ def dead_letters(class_path: str, name: str) -> None:
     def is_relayed() -> bool:
         return len(records.flat(target, PARTITIONS)) + len(records.flat(dead, PARTITIONS)) >= RECORDS
 
-    work(relays, is_relayed, kills=0, pause_s=5, timeout_s=400)
+    run_with_kills(relays, is_relayed, kills=0, pause_s=5, timeout_s=400)
     letters = records.flat(dead, PARTITIONS)
     assert sorted(map(int, letters)) == list(range(BAD_EVERY - 1, RECORDS, BAD_EVERY)), f"{len(letters)} dead letters"
     records.require_once([*records.flat(target, PARTITIONS), *letters], RECORDS)

@@ -1,4 +1,4 @@
-"""Record batches to Arrow: the same records, field by field, that the protocol's own decoder reads."""
+"""Record batches decode to Arrow: the same records, field by field, as with the protocol's own decoder."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ nullable = st.none() | st.binary(max_size=200)
 headers = st.lists(st.tuples(st.text(max_size=5), nullable), max_size=3).map(tuple)
 timestamps = st.integers(0, 1 << 42)
 varied = st.builds(lambda t, k, v, h: Record(0, t, k, v, h), timestamps, nullable, nullable, headers)
-"""Anything a record may be."""
+"""Arbitrary records."""
 plain = st.builds(
     lambda t, v: Record(0, 1_700_000_000_000 + t, None, b"x" * v), st.integers(0, 3), st.integers(99, 101)
 )
-"""Nearly alike, so that runs of one size begin and end."""
+"""Similar records, so that runs of one size start and end."""
 batches_of_records = st.lists(st.lists(varied, min_size=1, max_size=8) | st.lists(plain, min_size=1, max_size=90))
 
 
@@ -59,7 +59,7 @@ def laid_out(batches: Sequence[Sequence[Record]], codec: int = 0, gap: int = 0) 
 
 
 def expected(data: bytes) -> list[Row]:
-    """By the protocol's own decoder."""
+    """Decodes with the protocol's own decoder."""
     return [
         (r.offset, r.timestamp, int(header.log_append_time), r.key, r.value, r.headers)
         for header, view in iterate(data)
@@ -89,16 +89,14 @@ def decoded(data: bytes, wanted: Slice = WHOLE) -> list[Row]:
 
 @settings(max_examples=150, deadline=None)
 @given(batches_of_records, st.sampled_from(sorted(CODECS.values())), st.integers(0, 3))
-def test_any_records_come_out_as_the_protocols_decoder_reads_them(
-    batches: list[list[Record]], codec: int, gap: int
-) -> None:
+def test_any_records_decode_as_with_the_protocols_decoder(batches: list[list[Record]], codec: int, gap: int) -> None:
     data = laid_out(batches, codec, gap)
     assert decoded(data) == expected(data)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(varied, min_size=1, max_size=40), st.data())
-def test_a_compacted_batch_keeps_the_offsets_of_what_is_left(records: list[Record], data: st.DataObject) -> None:
+def test_a_compacted_batch_keeps_the_offsets_of_its_records(records: list[Record], data: st.DataObject) -> None:
     whole = laid_out([records])
     kept = data.draw(st.sets(st.integers(0, len(records) - 1), min_size=1))
     thin = rebuild_batch(read_header(whole), [r for r in decode_batch(whole) if r.offset in kept])
@@ -122,13 +120,13 @@ def test_long_runs_of_one_size_are_read_past_where_their_varints_grow(count: int
     assert decoded(data) == expected(data)
 
 
-def test_a_run_that_is_broken_by_one_other_size_goes_on_behind_it() -> None:
+def test_a_run_continues_after_a_record_of_another_size() -> None:
     sizes = [100] * 50 + [101] + [100] * 50 + [20_000] + [100] * 50
     data = laid_out([[Record(0, 5, None, b"x" * size) for size in sizes]])
     assert decoded(data) == expected(data)
 
 
-def test_times_that_the_broker_stamped_count_for_all_records_of_their_batch() -> None:
+def test_log_append_time_applies_to_all_records_of_a_batch() -> None:
     records = [Record(n, 1000 + n, None, b"v") for n in range(3)]
     stamped = bytearray(build_batch(records, base_offset=0))
     stamp_log_append_time(stamped, 2000)
@@ -146,7 +144,7 @@ def test_null_and_empty_are_not_the_same() -> None:
     ]
 
 
-def test_headers_are_null_where_there_are_none_and_absent_unless_asked_for() -> None:
+def test_headers_are_null_without_headers_and_absent_by_default() -> None:
     data = laid_out([[Record(0, 0, None, b"v"), Record(0, 0, None, b"v", (("h", b"1"),))]])
     (batch,) = arrow_batches(data, placed(data), WHOLE)
     assert batch["headers"].to_pylist() == [None, [{"key": "h", "value": b"1"}]]
@@ -155,18 +153,18 @@ def test_headers_are_null_where_there_are_none_and_absent_unless_asked_for() -> 
     assert batch["value"].to_pylist() == [b"v", b"v"]
 
 
-def test_a_header_key_that_is_no_utf_8_is_read_with_replacement_characters() -> None:
+def test_a_header_key_that_is_not_utf_8_has_replacement_characters() -> None:
     data = laid_out([[Record(0, 0, None, b"v", (("caf\udce9", b"1"), ("ok", b"2")))]])
     (batch,) = arrow_batches(data, placed(data), WHOLE)
     assert [h["key"] for h in batch["headers"].to_pylist()[0]] == ["caf\ufffd", "ok"]
 
 
-def test_the_columns_are_those_that_spark_is_told_of() -> None:
+def test_the_columns_match_the_schema_given_to_spark() -> None:
     assert to_arrow_schema(source.COLUMNS, timezone="UTC").equals(COLUMNS)
     assert to_arrow_schema(source.COLUMNS_AND_HEADERS, timezone="UTC").equals(COLUMNS_AND_HEADERS)
 
 
-def test_batches_that_unpack_to_much_come_as_several_tables() -> None:
+def test_large_decompressed_batches_become_several_tables() -> None:
     half = [Record(n, 0, None, bytes(1000)) for n in range(TABLE_BYTES // 1700)]
     data = laid_out([half] * 3, CODECS["zstd"])
     assert len(data) < TABLE_BYTES // 10
@@ -174,13 +172,13 @@ def test_batches_that_unpack_to_much_come_as_several_tables() -> None:
     assert found == [len(half)] * 3
 
 
-def test_nothing_gives_nothing() -> None:
+def test_no_batches_give_no_tables() -> None:
     assert list(arrow_batches(b"", [], WHOLE)) == []
     data = laid_out([[Record(0, 0, None, b"v")]])
     assert list(arrow_batches(data, placed(data), Slice("t", 3, 1, 9))) == []
 
 
-def test_a_time_that_spark_cannot_hold_is_refused_with_its_offset() -> None:
+def test_a_timestamp_out_of_sparks_range_is_refused_with_its_offset() -> None:
     data = laid_out([[Record(0, 0, None, b"v"), Record(0, 1_700_000_000_000_000_000, None, b"v")]])
     with pytest.raises(OverflowError, match=r"offset 1 of t-3 has the timestamp 1700000000000000000 ms.*nanoseconds"):
         decoded(data)
@@ -220,13 +218,13 @@ def of_body(body: bytes, count: int = 1) -> tuple[bytes, list[tuple[BatchHeader,
     }.items(),
     ids=lambda named: named[0],
 )
-def test_what_contradicts_itself_is_refused_with_the_offset_of_its_batch(body: tuple[str, bytes]) -> None:
+def test_a_corrupt_record_is_refused_with_the_offset_of_its_batch(body: tuple[str, bytes]) -> None:
     data, places = of_body(body[1])
     with pytest.raises(CorruptBatch, match="the batch at offset 0"):
         list(arrow_batches(data, places, WHOLE))
 
 
-def test_offsets_that_go_back_are_refused() -> None:
+def test_descending_offsets_are_refused() -> None:
     data, places = of_body(BODY[:3] + varint(1) + BODY[4:] + BODY, count=2)
     with pytest.raises(CorruptBatch, match="the batch at offset 0"):
         list(arrow_batches(data, places, WHOLE))
@@ -234,7 +232,7 @@ def test_offsets_that_go_back_are_refused() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(varied, min_size=1, max_size=6), st.data())
-def test_damage_is_refused_where_the_protocols_decoder_refuses_it(records: list[Record], data: st.DataObject) -> None:
+def test_damage_is_refused_like_in_the_protocols_decoder(records: list[Record], data: st.DataObject) -> None:
     good = bytearray(laid_out([records]))
     for _ in range(data.draw(st.integers(1, 4))):
         good[data.draw(st.integers(61, len(good) - 1))] = data.draw(st.integers(0, 255))

@@ -1,4 +1,4 @@
-"""Columns become the records that semel_protocol reads back, whatever is in them."""
+"""Encoded columns decode to the same records with semel_protocol."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_back(parts: list[memoryview], starts: list[int], count: int) -> list[li
 
 
 @given(rows, st.sets(st.integers(0, 39)), st.booleans(), st.booleans(), st.integers(0, 3))
-def test_what_is_encoded_is_read_back(
+def test_encoded_columns_decode_to_the_same_records(
     given_rows: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]],
     cuts: set[int],
     with_keys: bool,
@@ -65,7 +65,7 @@ def test_offset_deltas_of_every_width_begin_at_zero_in_each_batch() -> None:
 
 
 @given(rows, st.integers(1, 20_000))
-def test_no_batch_of_several_records_is_larger_than_it_may_be(
+def test_a_batch_of_several_records_is_within_its_size_limit(
     given_rows: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]], bytes_max: int
 ) -> None:
     keys, values, headers = (list(column) for column in zip(*given_rows, strict=True))
@@ -79,7 +79,7 @@ def test_no_batch_of_several_records_is_larger_than_it_may_be(
     assert all(len(part) <= bytes_max for part, count in zip(parts, counts, strict=True) if count > 1)
 
 
-def test_batches_are_as_full_as_they_may_be() -> None:
+def test_batches_are_filled_up_to_their_size_limit() -> None:
     starts = batch_starts(np.full(10, 30), np.asarray([0, 7]), 100)
     assert starts.tolist() == [0, 3, 6, 7]
 
@@ -89,5 +89,5 @@ def test_a_header_without_a_key_is_refused() -> None:
         header_tails(pa.array([[{"key": None, "value": b"x"}]], HEADERS))
 
 
-def test_no_row_has_a_header() -> None:
+def test_rows_without_headers_have_header_count_zero() -> None:
     assert header_tails(pa.array([None, []], HEADERS)).to_pylist() == [b"\0", b"\0"]

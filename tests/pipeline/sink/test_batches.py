@@ -1,4 +1,4 @@
-"""Rows become batches: each row in one, in the partition that it belongs to, in the order it came."""
+"""Rows are encoded as batches: each row once, in its partition, in order."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def values(batch: OutBatch) -> list[tuple[bytes | None, bytes | None, int]]:
 
 
 @given(st.lists(row, min_size=1, max_size=60))
-def test_each_row_goes_where_it_belongs_in_the_order_it_came(rows: list[dict[str, Any]]) -> None:
+def test_each_row_is_in_its_partition_in_order(rows: list[dict[str, Any]]) -> None:
     found: dict[tuple[str, int], list[int]] = defaultdict(list)
     for batch in encoded(table(rows)):
         for value, key, headers in values(batch):
@@ -73,7 +73,7 @@ def test_each_row_goes_where_it_belongs_in_the_order_it_came(rows: list[dict[str
     assert all(each == sorted(each) for each in found.values())
 
 
-def test_rows_that_may_go_anywhere_fill_one_batch_after_another() -> None:
+def test_rows_without_a_partition_fill_one_batch_after_another() -> None:
     rows = table([{"topic": "b"}] * 300)
     batches = encoded(rows, SinkSchema(value=0), "b")
     assert sorted({batch.partition for batch in batches}) == [0, 1, 2]
@@ -83,7 +83,7 @@ def test_rows_that_may_go_anywhere_fill_one_batch_after_another() -> None:
     assert [encoder.encode(rows, ask)[0].partition for _ in range(4)] == [2, 0, 1, 2]
 
 
-def test_the_option_goes_before_the_column() -> None:
+def test_the_topic_option_overrides_the_column() -> None:
     assert {batch.topic for batch in encoded(table([{"topic": "b"}, {"topic": None}]), topic="a")} == {"a"}
 
 
@@ -92,16 +92,16 @@ def test_the_option_goes_before_the_column() -> None:
     [
         ({"topic": None}, "a row has no topic"),
         ({"topic": "b", "partition": 3}, "a row has partition 3, and topic 'b' has 0 to 2"),
-        ({"topic": "b", "partition": -1}, "a row has partition -1: null"),
+        ({"topic": "b", "partition": -1}, "a row has partition -1: write null"),
         ({"topic": "b", "headers": [{"key": None, "value": b"x"}]}, "column 'headers': a header has no key"),
     ],
 )
-def test_rows_that_cannot_be_written_are_told(given_row: dict[str, Any], words: str) -> None:
+def test_an_invalid_row_is_an_error_with_the_reason(given_row: dict[str, Any], words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         encoded(table([{"topic": "b"}, given_row]))
 
 
-def test_chunks_have_all_rows_and_are_neither_small_nor_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_have_all_rows_and_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_batches, "CHUNK_BYTES", 1_000)
     monkeypatch.setattr(sink_batches, "JOINED_BYTES_MAX", 20_000)
     sizes = [3, 0, 5, 700, 1, 3_000, 2]

@@ -1,6 +1,6 @@
-"""The sink on a standalone cluster of two workers: attempts that race each other, and executors that come back.
+"""The sink on a standalone cluster of two workers: racing attempts, and executors that resume.
 
-The workers have hosts of their own (127.0.0.1 and 127.0.0.2), or Spark would not run an attempt twice.
+The workers have different hosts (127.0.0.1 and 127.0.0.2); otherwise Spark would not run an attempt twice.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pipeline.drivers import FILES, Driver, Strike, environment, struck_queries
-from pipeline.struck import arm, wait_for
+from pipeline.drivers import FILES, Driver, Fault, environment, faulty_queries
+from pipeline.fault_points import arm, wait_for
 from support.processes import BrokerProcess
 from support.spark import SparkCluster
 
@@ -58,19 +58,19 @@ def executor_of(worker: int) -> psutil.Process:
     return java_process
 
 
-def test_attempts_that_race_die_or_come_back_leave_every_row_once(
+def test_racing_killed_and_resumed_attempts_leave_every_row_once(
     tmp_path: Path, cluster: SparkCluster, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_SETTINGS", " ".join(f"{name}={value}" for name, value in SETTINGS.items()))
-    strikes = [
-        Strike("after-prepare", 1, "hold"),  # has written all, and another attempt does so too
-        Strike("in-write", 1, "hold"),  # is overtaken in the middle
-        Strike("in-write", 1, "exit"),
-        Strike("after-prepare", 1, "exit"),
+    faults = [
+        Fault("after-prepare", 1, "hold"),  # has written all rows, and so does another attempt
+        Fault("in-write", 1, "hold"),  # another attempt overtakes it in the middle
+        Fault("in-write", 1, "exit"),
+        Fault("after-prepare", 1, "exit"),
     ]
-    queries = struck_queries(tmp_path, broker.address, strikes)
-    (zombie,) = struck_queries(tmp_path, broker.address, [Strike("in-write", 1, "stop")])
-    arm(zombie.case.points, "after-begin", 1, "hold")  # until the others have both executors no more
+    queries = faulty_queries(tmp_path, broker.address, faults)
+    (zombie,) = faulty_queries(tmp_path, broker.address, [Fault("in-write", 1, "stop")])
+    arm(zombie.case.points, "after-begin", 1, "hold")  # held until the others no longer use both executors
     with Driver(broker.address, [*queries, zombie], cluster.master) as driver:
         for each in queries:
             assert driver.until_ended(each) == ""
@@ -81,10 +81,10 @@ def test_attempts_that_race_die_or_come_back_leave_every_row_once(
         (zombie.case.points / "go").touch()
         worker = wait_for(lambda: zombie.arrived, "the zombie", 400)
         executor = executor_of(worker)
-        executor.suspend()  # before it hears that another attempt has won, and kills the worker
+        executor.suspend()  # before it learns that another attempt has won, and kills the worker
         assert driver.until_ended(zombie) == ""
         zombie.case.check(FILES)
-        os.kill(worker, signal.SIGCONT)  # goes on writing as if nothing had happened
+        os.kill(worker, signal.SIGCONT)  # continues to write
         said = wait_for(lambda: list(zombie.case.points.glob(f"task@1.{worker}.*")), "the zombie's words")
         assert "ProducerFenced" in wait_for(said[0].read_text, "the zombie's words")
         zombie.case.check(FILES)

@@ -1,7 +1,7 @@
-"""Drivers and brokers that die, and drivers that come back, at every point of a batch; each row counted.
+"""Drivers and brokers that die, and drivers that resume, at every point of a batch; each row is counted.
 
-One driver runs a query for every point at once, and is struck when all of them are there: in the middle of batch 1,
-or of batch 0, before which the sink remembers nothing. What comes after is another driver on the same checkpoints.
+One driver runs a query for every point at once. The fault happens when all queries have reached their point: in batch
+1, or in batch 0, before which the sink remembers no batch. Then another driver continues from the same checkpoints.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pipeline.drivers import FILES, Driver, Strike, struck_queries
-from pipeline.struck import POINTS
+from pipeline.drivers import FILES, Driver, Fault, faulty_queries
+from pipeline.fault_points import POINTS
 from support.processes import BrokerProcess
 
-HELD = [*(Strike(point, 1, "hold") for point in POINTS), Strike("before-decide", 0, "hold")]
+HELD = [*(Fault(point, 1, "hold") for point in POINTS), Fault("before-decide", 0, "hold")]
 
 pytestmark = [pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -29,7 +29,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def run_to_the_end(address: str, driver: Driver) -> None:
-    """Another driver on the checkpoints of the one that was struck; every row is there once then."""
+    """Runs another driver on the checkpoints of the failed one; then every row must be there once."""
     with Driver(address, driver.queries) as successor:
         assert set(successor.until_all_ended().values()) == {""}
     for each in driver.queries:
@@ -38,17 +38,17 @@ def run_to_the_end(address: str, driver: Driver) -> None:
 
 @pytest.mark.crash
 def test_a_driver_killed_at_any_point_leaves_every_row_once(tmp_path: Path, broker: BrokerProcess) -> None:
-    with Driver(broker.address, struck_queries(tmp_path, broker.address, HELD)) as driver:
+    with Driver(broker.address, faulty_queries(tmp_path, broker.address, HELD)) as driver:
         driver.until_all_arrived()
         driver.kill()
-        for each in driver.queries:  # also where the commit is through: Spark's own log does not know it yet
-            assert not (each.case.folder / "checkpoint" / "commits" / str(each.strike.batch)).exists()
+        for each in driver.queries:  # also after the commit: Spark's own log does not have it yet
+            assert not (each.case.folder / "checkpoint" / "commits" / str(each.fault.batch)).exists()
         run_to_the_end(broker.address, driver)
 
 
 @pytest.mark.crash
-def test_a_driver_that_was_thought_dead_comes_back_and_changes_nothing(tmp_path: Path, broker: BrokerProcess) -> None:
-    with Driver(broker.address, struck_queries(tmp_path, broker.address, HELD)) as driver:
+def test_a_replaced_driver_that_resumes_changes_nothing(tmp_path: Path, broker: BrokerProcess) -> None:
+    with Driver(broker.address, faulty_queries(tmp_path, broker.address, HELD)) as driver:
         driver.until_all_arrived()
         driver.signal(signal.SIGSTOP)
         broker.kill()
@@ -68,8 +68,8 @@ def test_a_driver_that_was_thought_dead_comes_back_and_changes_nothing(tmp_path:
     assert "Spark driver of sink" in words, "who has taken over"
 
 
-def test_a_broker_killed_at_any_point_costs_nothing(tmp_path: Path, broker: BrokerProcess) -> None:
-    with Driver(broker.address, struck_queries(tmp_path, broker.address, HELD)) as driver:
+def test_a_broker_killed_at_any_point_leaves_every_row_once(tmp_path: Path, broker: BrokerProcess) -> None:
+    with Driver(broker.address, faulty_queries(tmp_path, broker.address, HELD)) as driver:
         driver.until_all_arrived()
         broker.kill()
         driver.release()
@@ -79,28 +79,27 @@ def test_a_broker_killed_at_any_point_costs_nothing(tmp_path: Path, broker: Brok
             each.case.check(FILES)
 
 
-RECOVERED = [Strike("in-write", 1, "exit"), Strike("after-prepare", 1, "exit"), Strike("in-write", 0, "raise")]
-FAILED = [Strike(point, 1, "raise") for point in ("after-begin", "before-decide", "after-decide")]
-UNLOGGED = Strike("after-decide", 1, "unlog")
-"""commit() returns; what Spark does next fails."""
+RECOVERED = [Fault("in-write", 1, "exit"), Fault("after-prepare", 1, "exit"), Fault("in-write", 0, "raise")]
+FAILED = [Fault(point, 1, "raise") for point in ("after-begin", "before-decide", "after-decide")]
+UNLOGGED = Fault("after-decide", 1, "unlog")
+"""commit() returns; Spark's next action fails."""
 
 
 @pytest.mark.crash
-def test_tasks_that_die_or_fail_and_commits_that_raise_leave_every_row_once(
-    tmp_path: Path, broker: BrokerProcess
-) -> None:
-    """Spark tries a task again; a query whose driver part fails ends, aborts, and is started again; as is one whose
-    batch is committed here and not in Spark's own log."""
-    queries = struck_queries(tmp_path, broker.address, [*RECOVERED, *FAILED, UNLOGGED])
+def test_failing_tasks_and_commits_leave_every_row_once(tmp_path: Path, broker: BrokerProcess) -> None:
+    """Spark repeats a failed task. A query whose driver part fails ends, aborts and is restarted; so is a query whose
+    batch is committed in the sink but not in Spark's own log.
+    """
+    queries = faulty_queries(tmp_path, broker.address, [*RECOVERED, *FAILED, UNLOGGED])
     with Driver(broker.address, queries) as driver:
         driver.until_all_ended()
         for each in queries:
             assert each.arrived
             said = (each.case.folder / "ended").read_text()
-            assert (f"struck {each.strike.point}" in said) == (each.strike in FAILED), said
-            if each.strike in RECOVERED:
+            assert (f"injected fault at {each.fault.point}" in said) == (each.fault in FAILED), said
+            if each.fault in RECOVERED:
                 each.case.check(FILES)
-            if each.strike == UNLOGGED:
+            if each.fault == UNLOGGED:
                 assert "checkpoint/commits" in said, said
                 each.case.check(FILES)
                 commits = each.case.folder / "checkpoint" / "commits"

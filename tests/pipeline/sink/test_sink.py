@@ -1,4 +1,4 @@
-"""The sink on Spark: what arrives in the topics, row by row."""
+"""The sink on Spark: the records of the topics, row by row."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline.fault_points import FaultPointSource, arm
 from pipeline.queries import Case, committed
-from pipeline.struck import StruckSource, arm
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, udf, window
-from pyspark_semel.sink import foreach as sink_foreach
+from pyspark_semel.sink import foreach
 from pyspark_semel.sink.foreach import write_batch
 from semel import Admin
 from semel._admin.types import TransactionGroupDescription
@@ -49,7 +49,7 @@ def batch_options(case: Case, **more: str) -> dict[str, str]:
 
 
 @pytest.mark.smoke
-def test_a_stream_goes_on_where_it_was(spark: SparkSession, case: Case) -> None:
+def test_a_stream_continues_from_its_checkpoint(spark: SparkSession, case: Case) -> None:
     case.add_file(0)
     case.start(case.rows(spark)).awaitTermination()
     case.check(1)
@@ -66,7 +66,7 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, case: Case) -> None:
     assert len(records) == 81
 
 
-def test_a_batch_without_rows_moves_the_token_all_the_same(spark: SparkSession, case: Case) -> None:
+def test_a_batch_without_rows_commits_its_token(spark: SparkSession, case: Case) -> None:
     case.add_file(0)
     case.add_file(1)
     query = case.start(case.rows(spark).filter("value LIKE '0:%'"))
@@ -75,7 +75,7 @@ def test_a_batch_without_rows_moves_the_token_all_the_same(spark: SparkSession, 
     assert last_token(case) == f"{query.id}:1"
 
 
-def test_at_least_once_needs_no_name(spark: SparkSession, case: Case) -> None:
+def test_at_least_once_needs_no_sink_id(spark: SparkSession, case: Case) -> None:
     case.add_file(0)
     options = {"semel.delivery": "at-least-once"}
     case.start(case.rows(spark), **options).awaitTermination()
@@ -83,14 +83,14 @@ def test_at_least_once_needs_no_name(spark: SparkSession, case: Case) -> None:
     assert [record.offset for record in committed(case.address, case.name) if record.partition == 0][:1] == [0]
 
 
-def test_what_cannot_be_written_fails_the_query_with_words(spark: SparkSession, case: Case) -> None:
+def test_an_invalid_column_fails_the_query_with_the_reason(spark: SparkSession, case: Case) -> None:
     case.add_file(0)
     query = case.start(case.rows(spark).selectExpr("key", "named_struct('a', value) AS value"))
     with pytest.raises(Exception, match=r"column 'value' is STRUCT<A:STRING>, and a topic takes STRING or BINARY"):
         query.awaitTermination()
 
 
-def test_a_query_that_lost_its_checkpoint_is_refused_unless_it_may_take_over(spark: SparkSession, case: Case) -> None:
+def test_a_query_without_its_checkpoint_is_refused_unless_it_replaces(spark: SparkSession, case: Case) -> None:
     case.add_file(0)
     first = case.start(case.rows(spark))
     first.awaitTermination()
@@ -103,7 +103,7 @@ def test_a_query_that_lost_its_checkpoint_is_refused_unless_it_may_take_over(spa
     assert len(committed(case.address, case.name)) == 80
 
 
-def test_a_checkpoint_that_the_sink_does_not_remember_is_refused(spark: SparkSession, case: Case) -> None:
+def test_a_checkpoint_unknown_to_the_sink_is_refused(spark: SparkSession, case: Case) -> None:
     case.add_file(0)
     case.start(case.rows(spark)).awaitTermination()
     case.add_file(1)
@@ -115,8 +115,8 @@ def test_a_checkpoint_that_the_sink_does_not_remember_is_refused(spark: SparkSes
     case.check(2)
 
 
-def test_late_rows_are_dropped_and_windows_come_once(spark: SparkSession, case: Case) -> None:
-    """Append mode: a window comes when the watermark has passed it; a row that is late for it changes nothing."""
+def test_late_rows_are_dropped_and_windows_appear_once(spark: SparkSession, case: Case) -> None:
+    """Append mode: a window appears when the watermark has passed it; a late row changes nothing."""
     minutes = [[0, 1, 9], [25], [27], [2, 26], [55]]  # 2 is late: two batches ago the watermark came to 25 - 10
     for number, each in enumerate(minutes):
         path = case.folder / "in" / f"{number}.json"
@@ -155,7 +155,7 @@ def test_a_batch_writes_all_columns(spark: SparkSession, case: Case) -> None:
     assert two == {(None, None, ()), (b"", b"v3", ())}
 
 
-def test_a_batch_that_fails_leaves_nothing(spark: SparkSession, case: Case) -> None:
+def test_a_failed_batch_leaves_no_visible_row(spark: SparkSession, case: Case) -> None:
     @udf("string")  # type: ignore[untyped-decorator,unused-ignore]
     def fails_late(number: int) -> str:
         if number == 39_999:
@@ -175,7 +175,7 @@ def test_a_batch_that_fails_leaves_nothing(spark: SparkSession, case: Case) -> N
 
 @pytest.fixture
 def names(case: Case) -> dict[str, Any]:
-    sink_foreach._written.clear()
+    foreach._written.clear()
     return {"kafka.bootstrap.servers": case.address, "topic": case.name, "semel.sink.id": "each"}
 
 
@@ -184,9 +184,7 @@ def run_each(spark: SparkSession, case: Case, each: Any) -> None:
     query.option("checkpointLocation", str(case.folder / "checkpoint")).start().awaitTermination()
 
 
-def test_foreach_batch_writes_once_although_the_batch_comes_again(
-    spark: SparkSession, case: Case, names: dict[str, str]
-) -> None:
+def test_foreach_batch_writes_a_repeated_batch_once(spark: SparkSession, case: Case, names: dict[str, str]) -> None:
     came: list[int] = []
 
     def each(rows: DataFrame, batch_id: int) -> None:
@@ -204,10 +202,10 @@ def test_foreach_batch_writes_once_although_the_batch_comes_again(
     case.check(3)
 
 
-def test_ten_thousand_keys_of_a_state_are_ten_thousand_records(
+def test_ten_thousand_state_keys_give_ten_thousand_records(
     spark: SparkSession, case: Case, names: dict[str, str]
 ) -> None:
-    """Output mode update, which Spark does not let a Python data source have: the way there is foreachBatch."""
+    """Output mode update: Spark does not allow it for a Python data source, so foreachBatch is used."""
     many = case.rows(spark).selectExpr("explode(sequence(0, 9999)) AS number").groupBy("number").count()
     rows = many.selectExpr("CAST(number AS STRING) AS key", "CAST(count AS STRING) AS value")
     for number in range(2):
@@ -219,7 +217,7 @@ def test_ten_thousand_keys_of_a_state_are_ten_thousand_records(
     assert found == Counter((number, b"%d" % count) for number in range(10_000) for count in (1, 2))
 
 
-def test_two_writes_of_a_batch_to_one_sink_are_told_apart_from_a_repetition(
+def test_a_second_write_of_a_batch_to_one_sink_is_an_error(
     spark: SparkSession, case: Case, names: dict[str, str]
 ) -> None:
     def each(rows: DataFrame, batch_id: int) -> None:
@@ -232,9 +230,7 @@ def test_two_writes_of_a_batch_to_one_sink_are_told_apart_from_a_repetition(
     case.check(1)
 
 
-def test_outside_of_foreach_batch_the_query_has_to_be_named(
-    spark: SparkSession, case: Case, names: dict[str, str]
-) -> None:
+def test_outside_foreach_batch_a_query_id_is_required(spark: SparkSession, case: Case, names: dict[str, str]) -> None:
     rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
     with pytest.raises(ValueError, match="give query_id"):
         write_batch(rows, 0, names)
@@ -243,63 +239,63 @@ def test_outside_of_foreach_batch_the_query_has_to_be_named(
     assert len(committed(case.address, case.name)) == 3
 
 
-# Batches that come again
+# Repeated batches
 
 
 @pytest.fixture
-def struck(spark: SparkSession) -> SparkSession:
-    spark.dataSource.register(StruckSource)
+def faulty_spark(spark: SparkSession) -> SparkSession:
+    spark.dataSource.register(FaultPointSource)
     return spark
 
 
-def test_what_a_failed_batch_has_written_is_aborted_at_once(struck: SparkSession, case: Case) -> None:
-    """Spark tells abort() of no attempt when the only task has failed; the driver knows its step all the same."""
+def test_the_rows_of_a_failed_batch_are_aborted_at_once(faulty_spark: SparkSession, case: Case) -> None:
+    """Spark reports no attempt to abort() if the only task has failed; the driver knows its step."""
     case.add_file(0)
     arm(case.points, "in-write", 0, "raise")
-    with pytest.raises(Exception, match="struck in-write"):
-        case.start(case.rows(struck), struck=True).awaitTermination()
+    with pytest.raises(Exception, match="injected fault at in-write"):
+        case.start(case.rows(faulty_spark), with_faults=True).awaitTermination()
     assert (case.points / "aborted@0").exists()
     group = described(case)
     assert (group.state, [member for member in group.members if member.is_open]) == ("Aborted", [])
-    case.start(case.rows(struck), struck=True).awaitTermination()
+    case.start(case.rows(faulty_spark), with_faults=True).awaitTermination()
     case.check(1)
 
 
-def test_a_batch_comes_again_under_other_settings(struck: SparkSession, case: Case) -> None:
-    """How many tasks write a batch, and which rows each of them has, is another matter the second time."""
+def test_a_batch_repeated_with_other_settings_is_written_once(faulty_spark: SparkSession, case: Case) -> None:
+    """A repeated batch may have another number of tasks, and other rows in each of them."""
     settings = ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions")
-    before = [struck.conf.get(name) for name in settings]
+    before = [faulty_spark.conf.get(name) for name in settings]
     try:
         for number, point in enumerate(("before-decide", "after-decide", "after-prepare")):
             case.add_file(number)
             arm(case.points, point, number, "raise")
             for adaptive, partitions in (("true", "7"), ("false", "3")):
                 for name, value in zip(settings, (adaptive, partitions), strict=True):
-                    struck.conf.set(name, value)
-                query = case.start(case.rows(struck, partitions=None), struck=True)
+                    faulty_spark.conf.set(name, value)
+                query = case.start(case.rows(faulty_spark, partitions=None), with_faults=True)
                 if adaptive == "true":
-                    with pytest.raises(Exception, match=f"struck {point}"):
+                    with pytest.raises(Exception, match=f"injected {point}"):
                         query.awaitTermination()
                 else:
                     query.awaitTermination()
             case.check(number + 1)
     finally:
         for name, value in zip(settings, before, strict=True):
-            struck.conf.set(name, value)
+            faulty_spark.conf.set(name, value)
 
 
-def test_at_least_once_writes_a_batch_that_comes_again_twice(struck: SparkSession, case: Case) -> None:
-    """What exactly once is for; and the tests of it would see it."""
+def test_at_least_once_writes_a_repeated_batch_twice(faulty_spark: SparkSession, case: Case) -> None:
+    """The tests of exactly once would detect these duplicates."""
     case.add_file(0)
     arm(case.points, "after-decide", 0, "raise")
     options = {"semel.delivery": "at-least-once"}
-    with pytest.raises(Exception, match="struck after-decide"):
-        case.start(case.rows(struck), struck=True, **options).awaitTermination()
-    case.start(case.rows(struck), struck=True, **options).awaitTermination()
+    with pytest.raises(Exception, match="injected fault at after-decide"):
+        case.start(case.rows(faulty_spark), with_faults=True, **options).awaitTermination()
+    case.start(case.rows(faulty_spark), with_faults=True, **options).awaitTermination()
     assert set(Counter(record.value for record in committed(case.address, case.name)).values()) == {2}
 
 
-def test_a_stream_goes_on_with_a_broker_that_was_restarted(
+def test_a_stream_continues_after_a_restart_of_the_broker(
     spark: SparkSession, case: Case, semel_broker: EphemeralBroker
 ) -> None:
     for number in range(2):

@@ -1,4 +1,4 @@
-"""Tasks and driver of the sink by themselves, without Spark: every order that attempts can come in."""
+"""Tasks and driver of the sink without Spark: every order of attempts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pipeline.queries import committed
 from pyspark_semel.event_loop import event_loop, run
-from pyspark_semel.sink import driver as sink_driver
-from pyspark_semel.sink.identity import recall, remember
+from pyspark_semel.sink import driver
+from pyspark_semel.sink.identity import load_step, save_step
 from pyspark_semel.sink.options import SinkOptions, sink_options
-from pyspark_semel.sink.producers import IDLE_MAX, Idle
+from pyspark_semel.sink.producers import IDLE_MAX, IdleProducers
 from pyspark_semel.sink.schema import SinkSchema
 from pyspark_semel.sink.task import Written, write_at_least_once, write_exactly_once
 from semel import Admin, GroupStep, Producer
@@ -47,73 +47,73 @@ def visible(options: SinkOptions) -> list[str]:
     return sorted((record.value or b"").decode() for record in committed(address, "t"))
 
 
-def test_what_is_not_among_the_messages_is_never_seen(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
+def test_only_transactions_in_the_messages_become_visible(options: SinkOptions) -> None:
+    step = driver.begin(options, "s")
     first, twin, other = (write(options, step, "q:0", *values) for values in (("a", "b"), ("a", "b"), ("c",)))
     ids = [each.transaction.transactional_id for each in (first, twin, other) if each.transaction is not None]
     assert len(set(ids)) == 3, "a name is used once in a step"
-    sink_driver.commit(options, [twin, other])
+    driver.commit(options, [twin, other])
     assert visible(options) == ["a", "b", "c"]
-    step = sink_driver.begin(options, "s")
+    step = driver.begin(options, "s")
     assert (step.decided_token, step.epoch) == ("q:0", 2)
     again = write(options, step, "q:1", "d")
     assert again.transaction is not None
     assert again.transaction.transactional_id in ids, "connections and names are kept for the next step"
 
 
-def test_an_attempt_that_comes_late_is_refused(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
-    sink_driver.commit(options, [write(options, step, "q:0", "a")])
+def test_a_late_attempt_is_refused(options: SinkOptions) -> None:
+    step = driver.begin(options, "s")
+    driver.commit(options, [write(options, step, "q:0", "a")])
     with pytest.raises(ProducerFenced):
         write(options, step, "q:0", "late")
-    sink_driver.begin(options, "s")
+    driver.begin(options, "s")
     with pytest.raises(ProducerFenced, match="Spark driver of sink 's'"):
         write(options, step, "q:0", "later")
     assert visible(options) == ["a"]
 
 
-def test_a_commit_that_is_repeated_changes_nothing(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
+def test_a_repeated_commit_changes_nothing(options: SinkOptions) -> None:
+    step = driver.begin(options, "s")
     message = write(options, step, "q:0", "a")
-    sink_driver.commit(options, [message])
-    sink_driver.commit(options, [message])
-    sink_driver.abort(options, step)
+    driver.commit(options, [message])
+    driver.commit(options, [message])
+    driver.abort(options, step)
     assert visible(options) == ["a"]
 
 
-def test_a_driver_that_was_replaced_neither_commits_nor_aborts(options: SinkOptions) -> None:
-    old = sink_driver.begin(options, "s")
+def test_a_replaced_driver_neither_commits_nor_aborts(options: SinkOptions) -> None:
+    old = driver.begin(options, "s")
     message = write(options, old, "q:0", "old")
-    new = sink_driver.begin(options, "s")
+    new = driver.begin(options, "s")
     kept = write(options, new, "q:0", "new")
     with pytest.raises(ProducerFenced, match=r"Spark driver of sink 's'.*Another driver writes to this sink"):
-        sink_driver.commit(options, [message])
-    sink_driver.abort(options, old)
-    sink_driver.commit(options, [kept])
+        driver.commit(options, [message])
+    driver.abort(options, old)
+    driver.commit(options, [kept])
     assert visible(options) == ["new"]
 
 
-def test_an_aborted_step_takes_nothing_more(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
+def test_an_aborted_step_refuses_members(options: SinkOptions) -> None:
+    step = driver.begin(options, "s")
     message = write(options, step, "q:0", "a")
-    sink_driver.abort(options, step)
+    driver.abort(options, step)
     with pytest.raises(KafkaError):
-        sink_driver.commit(options, [message])
+        driver.commit(options, [message])
     with pytest.raises(ProducerFenced):
         write(options, step, "q:0", "b")
     assert visible(options) == []
 
 
-def test_a_task_without_rows_has_no_transaction_and_the_batch_counts(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
+def test_a_task_without_rows_has_no_transaction_and_the_batch_commits(options: SinkOptions) -> None:
+    step = driver.begin(options, "s")
     message = write_exactly_once(iter([]), options, SCHEMA, step, "q:7")
     assert (message.rows, message.transaction) == (0, None)
-    sink_driver.commit(options, [message])
-    assert sink_driver.begin(options, "s").decided_token == "q:7"
+    driver.commit(options, [message])
+    assert driver.begin(options, "s").decided_token == "q:7"
 
 
-def test_what_a_failed_task_has_written_is_aborted_by_itself(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
+def test_the_transaction_of_a_failed_task_is_aborted_at_once(options: SinkOptions) -> None:
+    step = driver.begin(options, "s")
     with pytest.raises(RuntimeError, match="as the test has asked for"):
         write_exactly_once(failing("a"), options, SCHEMA, step, "q:0")
 
@@ -123,19 +123,19 @@ def test_what_a_failed_task_has_written_is_aborted_by_itself(options: SinkOption
             return [member.transactional_id for member in group.members if member.is_open]
 
     assert asyncio.run(open_members()) == []
-    sink_driver.commit(options, [write(options, step, "q:0", "a")])
+    driver.commit(options, [write(options, step, "q:0", "a")])
     assert visible(options) == ["a"]
 
 
-def test_a_batch_that_was_committed_before_is_not_committed_again(options: SinkOptions) -> None:
-    step = sink_driver.begin(options, "s")
-    sink_driver.commit(options, [write(options, step, "q:0", "a")])
-    step = sink_driver.begin(options, "s")
-    sink_driver.commit(options, [Written(0, step, "q:0", skipped=True)])
+def test_a_committed_batch_is_not_committed_again(options: SinkOptions) -> None:
+    step = driver.begin(options, "s")
+    driver.commit(options, [write(options, step, "q:0", "a")])
+    step = driver.begin(options, "s")
+    driver.commit(options, [Written(0, step, "q:0", skipped=True)])
     assert visible(options) == ["a"]
 
 
-def test_at_least_once_tells_what_could_not_be_stored(options: SinkOptions) -> None:
+def test_at_least_once_raises_the_error_of_an_unstored_batch(options: SinkOptions) -> None:
     assert write_at_least_once(rows("a", "b"), options, SCHEMA).rows == 2
     with pytest.raises(RuntimeError, match="as the test has asked for"):
         write_at_least_once(failing("c"), options, SCHEMA)
@@ -146,7 +146,7 @@ def test_at_least_once_tells_what_could_not_be_stored(options: SinkOptions) -> N
 
 
 def test_the_producers_used_last_are_kept() -> None:
-    idle = Idle()
+    idle = IdleProducers()
     producers = [Producer() for _ in range(IDLE_MAX + 1)]
     place, other = ((("a", "b"),), "g"), ((("a", "b"),), "h")
     assert [idle.put(place, 3, each) for each in producers[:-1]] == [None] * IDLE_MAX
@@ -156,20 +156,20 @@ def test_the_producers_used_last_are_kept() -> None:
     assert idle.take(other, 4) is producers[-1]
 
 
-def test_the_processes_of_a_driver_know_its_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_processes_of_a_driver_share_its_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
-    assert recall("s") is None
+    assert load_step("s") is None
     for epoch in (1, 2):
-        remember(GroupStep("s", epoch, None, -1))
-    remember(GroupStep("a/name with: everything", 5, "q:1", 4))
-    assert recall("s") == GroupStep("s", 2, None, -1)
-    assert recall("a/name with: everything") == GroupStep("a/name with: everything", 5, "q:1", 4)
+        save_step(GroupStep("s", epoch, None, -1))
+    save_step(GroupStep("a/name with: everything", 5, "q:1", 4))
+    assert load_step("s") == GroupStep("s", 2, None, -1)
+    assert load_step("a/name with: everything") == GroupStep("a/name with: everything", 5, "q:1", 4)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "another driver's"))
-    remember(GroupStep("s", 9, None, -1))
-    assert recall("s") is None
+    save_step(GroupStep("s", 9, None, -1))
+    assert load_step("s") is None
 
 
-def test_the_loop_of_a_process_is_one() -> None:
+def test_a_process_has_one_event_loop() -> None:
     async def mine() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 

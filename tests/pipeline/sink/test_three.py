@@ -1,6 +1,6 @@
-"""A driver that dies when its batch is decided, and no marker is written yet; each row counted.
+"""A driver that dies between the decision of its batch and the markers; each row is counted.
 
-On three brokers: the one that leads what was written to is held, while another one decides.
+It runs on three brokers: the leader of the written partitions is paused while another broker decides.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pipeline.drivers import FILES, Driver, Strike, struck_queries
+from pipeline.drivers import FILES, Driver, Fault, faulty_queries
+from pipeline.fault_points import wait_for
 from pipeline.queries import ROWS, committed
-from pipeline.struck import wait_for
 from semel import Admin, Producer
 from support import etcd
 from support.three import Three, three
@@ -37,20 +37,20 @@ SETTINGS = {
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Three]:
-    """Whose every transaction has the same coordinator."""
+    """A cluster in which all transactions have the same coordinator."""
     with three(tmp_path / "cluster", **SETTINGS) as made:
         yield made
 
 
 async def coordinator(address: str) -> int:
-    """The broker that decides."""
+    """Returns the coordinator."""
     async with Producer(bootstrap_servers=address, transactional_id="first"), Admin(bootstrap_servers=address) as admin:
         (described,) = await admin.describe_topics(["__transaction_state"])
         return described.partitions[0].leader
 
 
 async def is_decided(address: str, group: str) -> bool:
-    """Whether its step is committed; and asserts that no transaction of it is through."""
+    """Returns whether the step is committed; asserts that none of its transactions is completed."""
     async with Admin(bootstrap_servers=address) as admin:
         (described,) = await admin.describe_transaction_groups([group])
     if described.state != "Committed" or described.decided_token is None or described.decided_token[-2:] != ":1":
@@ -65,7 +65,7 @@ def test_a_driver_killed_between_the_decision_and_its_markers_leaves_every_row_o
     deciding = asyncio.run(coordinator(cluster.addresses))
     leading = next(node_id for node_id in cluster.brokers if node_id != deciding)
     address = cluster.brokers[deciding].address
-    queries = struck_queries(tmp_path / "queries", address, [Strike("before-decide", 1, "hold")])
+    queries = faulty_queries(tmp_path / "queries", address, [Fault("before-decide", 1, "hold")])
     (query,) = queries
     cluster.create(query.case.name, [[leading], [leading]])
     with Driver(address, queries) as driver:

@@ -1,4 +1,4 @@
-"""What the sink says to mistakes, before anything runs; and what it decides of a batch. Without Spark running."""
+"""Errors of the sink before a query runs, and its decision about a batch, without a running Spark."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def schema(columns: str) -> StructType:
 # Columns
 
 
-def test_columns_are_found_by_name_and_others_are_left_alone() -> None:
+def test_columns_are_found_by_name_and_others_are_ignored() -> None:
     columns = "offset LONG, headers HEADERS, Value BINARY, topic STRING, KEY STRING"
     assert sink_schema(schema(columns), None) == SinkSchema(value=2, key=4, topic=3, headers=1)
 
@@ -70,12 +70,12 @@ def test_columns_are_found_by_name_and_others_are_left_alone() -> None:
         ("value STRING, VALUE BINARY", "two columns 'value'"),
     ],
 )
-def test_columns_that_cannot_be_written_are_named(columns: str, words: str) -> None:
+def test_an_error_names_the_invalid_column(columns: str, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         sink_schema(schema(columns), "t")
 
 
-def test_a_topic_comes_from_the_option_or_from_the_column() -> None:
+def test_the_topic_is_that_of_the_option_or_the_column() -> None:
     with pytest.raises(SchemaError, match=r"no topic to write to: set the option 'topic', or give .* a column 'topic'"):
         sink_schema(schema("value STRING"), None)
     sink_schema(schema("value STRING"), "t")
@@ -85,7 +85,7 @@ def test_a_topic_comes_from_the_option_or_from_the_column() -> None:
 # Options
 
 
-def test_a_stream_without_a_sink_id_is_told_why_it_needs_one() -> None:
+def test_a_missing_sink_id_is_an_error_with_the_reason() -> None:
     with pytest.raises(
         OptionError, match=r"exactly once needs semel\.sink\.id: .* Or set semel\.delivery=at-least-once"
     ):
@@ -107,12 +107,12 @@ def test_a_stream_without_a_sink_id_is_told_why_it_needs_one() -> None:
         ("semel.batch.id", "1", "semel.query.id and semel.batch.id belong together"),
     ],
 )
-def test_options_that_are_wrong_are_named(option: str, value: str, words: str) -> None:
+def test_an_error_names_the_invalid_option(option: str, value: str, words: str) -> None:
     with pytest.raises(OptionError, match=words):
         sink_options({**GIVEN, option: value}, streaming=True)
 
 
-def test_settings_of_the_producer_are_passed_on() -> None:
+def test_producer_settings_are_passed_to_the_producer() -> None:
     given = {**GIVEN, "kafka.compression.type": "zstd", "kafka.batch.size": "1000", "TOPIC": "t"}
     options = sink_options(given, streaming=True)
     assert (options.settings.values["compression_type"], options.batch_bytes, options.topic) == ("zstd", 1000, "t")
@@ -169,7 +169,7 @@ def test_the_batch_committed_last_is_skipped_and_the_next_one_is_written(
         ("q:4", 3, None, "has batch 4 of query q, and this is batch 3 again: .* semel.sink.replaces=q"),
     ],
 )
-def test_what_would_lose_or_double_rows_in_silence_is_refused(
+def test_a_batch_that_would_lose_or_duplicate_rows_is_refused(
     decided: str | None, batch: int, replaces: str | None, words: str
 ) -> None:
     with pytest.raises(SinkRefusedError, match=words):
@@ -180,7 +180,7 @@ def test_the_token_names_query_and_batch() -> None:
     assert token("q", 12) == "q:12"
 
 
-def test_write_batch_asks_for_a_name_where_no_context_tells_the_query() -> None:
+def test_write_batch_requires_a_query_id_without_a_context() -> None:
     class Connected:
         """A session and its rows over Spark Connect, which has no context."""
 

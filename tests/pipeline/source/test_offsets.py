@@ -1,4 +1,4 @@
-"""Offsets of many partitions: kept as JSON, shared out by a limit, cut into tasks."""
+"""Offsets of many partitions: stored as JSON, limited, split into tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def starts_and_ends(given: dict[TopicPartition, tuple[int, int]]) -> tuple[Offse
 
 
 @given(st.dictionaries(partitions, offsets))
-def test_offsets_survive_json_and_equal_ones_are_equal_texts(found: Offsets) -> None:
+def test_offsets_survive_json_and_equal_offsets_give_equal_texts(found: Offsets) -> None:
     kept = json.dumps(as_json(found))
     assert from_json(json.loads(kept)) == found
     assert kept == json.dumps(as_json(dict(reversed(found.items()))))
@@ -30,7 +30,7 @@ def test_offsets_survive_json_and_equal_ones_are_equal_texts(found: Offsets) -> 
 
 
 @given(bounds, st.integers(1, 3000))
-def test_a_limit_is_shared_in_proportion_and_nobody_starves(
+def test_a_limit_is_shared_in_proportion_and_no_partition_starves(
     given: dict[TopicPartition, tuple[int, int]], count: int
 ) -> None:
     start, end = starts_and_ends(given)
@@ -47,7 +47,7 @@ def test_a_limit_is_shared_in_proportion_and_nobody_starves(
         assert all(abs(taken[at] - count * (end[at] - start[at]) / total) <= 1 for at in found)
 
 
-def test_a_limit_as_in_sparks_kafka_source() -> None:
+def test_a_limit_is_shared_as_in_sparks_kafka_source() -> None:
     start = {TopicPartition("t", n): 0 for n in range(3)}
     end = {TopicPartition("t", 0): 100, TopicPartition("t", 1): 10, TopicPartition("t", 2): 1}
     assert list(limited(start, end, 10).values()) == [9, 1, 1]
@@ -74,7 +74,7 @@ def test_tasks_cover_every_offset_once(
     assert tasks_min or records_max or len(found) == sum(end[at] > start[at] for at in end)
 
 
-def test_lag_is_what_a_progress_tells() -> None:
+def test_lag_is_computed_from_a_progress_report() -> None:
     progress = {"endOffset": '{"t": {"0": 5}, "$from": {"t": {"0": 1}}}', "latestOffset": {"t": {"0": 9, "1": 3}}}
     assert lag(progress) == {TopicPartition("t", 0): 4, TopicPartition("t", 1): 3}
     assert lag({"endOffset": {"t": {"0": 5}}, "latestOffset": None}) is None

@@ -1,4 +1,4 @@
-"""Options of a read: those of Spark's own Kafka source are understood, and a wrong one says what to write."""
+"""Options of the source: those of Spark's own Kafka source are accepted; an error gives the value to write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def given(**more: str) -> dict[str, str]:
     return GIVEN | {name.replace("_", "."): value for name, value in more.items()}
 
 
-def test_what_is_not_said_is_as_in_sparks_kafka_source_but_read_committed() -> None:
+def test_defaults_are_those_of_sparks_kafka_source_except_read_committed() -> None:
     options = source_options(GIVEN)
     assert options.topics.names == ("a", "b")
     assert options.client.values["bootstrap_servers"] == "h:1,i:2"
@@ -32,13 +32,13 @@ def test_what_is_not_said_is_as_in_sparks_kafka_source_but_read_committed() -> N
     assert options.splitting == Splitting()
 
 
-def test_names_are_found_whatever_their_case() -> None:
-    """Spark hands them over in lower case."""
+def test_option_names_ignore_case() -> None:
+    """Spark passes option names in lower case."""
     options = source_options(CaseInsensitiveDict(given(includeHeaders="TRUE", maxOffsetsPerTrigger="17")))
     assert (options.headers, options.offsets_max) == (True, 17)
 
 
-def test_they_travel_by_pickle() -> None:
+def test_options_survive_pickling() -> None:
     options = source_options(given(kafka_client_id="me", startingOffsets="earliest"))
     assert pickle.loads(pickle.dumps(options)) == options
 
@@ -54,12 +54,12 @@ def test_they_travel_by_pickle() -> None:
         ("kafkaConsumer.pollTimeoutMs", "1234", "default_api_timeout_ms", 1234),
     ],
 )
-def test_settings_of_the_client_are_passed_on(name: str, value: str, setting: str, wanted: object) -> None:
+def test_client_settings_are_passed_to_the_client(name: str, value: str, setting: str, wanted: object) -> None:
     assert source_options(GIVEN | {name: value}).client.values[setting] == wanted
 
 
 @pytest.mark.parametrize("name", ["kafka.group.id", "kafka.session.timeout.ms", "groupIdPrefix", "checkpointLocation"])
-def test_what_a_job_may_bring_along_to_no_effect_is_taken(name: str) -> None:
+def test_settings_without_effect_are_accepted(name: str) -> None:
     assert source_options(GIVEN | {name: "1"}) == source_options(GIVEN)
 
 
@@ -75,7 +75,7 @@ def test_what_a_job_may_bring_along_to_no_effect_is_taken(name: str) -> None:
         ({"kafka.isolation.level": "committed"}, "write one of read_uncommitted, read_committed"),
         ({"kafka.request.timeout.ms": "soon"}, "kafka.request.timeout.ms='soon'"),
         ({"kafka.bootstrap.servers": "a:b"}, "write host:port"),
-        ({"kafka.auto.offset.reset": "latest"}, "say where to begin with startingOffsets"),
+        ({"kafka.auto.offset.reset": "latest"}, "set startingOffsets to choose the start"),
         ({"kafka.key.deserializer": "x"}, "keys are binary"),
         ({"kafka.ssl.context": "x"}, "no client setting kafka.ssl.context"),
         ({"kafka.security.protocol": "SASL_SSL"}, "kafka.security.protocol cannot be set: SASL is not supported"),
@@ -102,7 +102,7 @@ def test_what_a_job_may_bring_along_to_no_effect_is_taken(name: str) -> None:
         ({"startingOffsetsByTimestampStrategy": "none"}, "write one of error, latest"),
     ],
 )
-def test_what_is_wrong_says_what_to_write(wrong: dict[str, str], words: str) -> None:
+def test_an_invalid_option_is_an_error_with_the_value_to_write(wrong: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError) as caught:
         source_options(GIVEN | wrong)
     assert words in str(caught.value)
@@ -124,11 +124,11 @@ def test_topics_may_be_assigned_or_match_a_pattern() -> None:
     assert of_topics(subscribePattern="a.*").pattern == "a.*"
     with pytest.raises(OptionError, match=r"assign='x': .*write \{\"flights\": \[0, 1\]\}"):
         of_topics(assign="x")
-    with pytest.raises(OptionError, match="no regular expression"):
+    with pytest.raises(OptionError, match="not a regular expression"):
         of_topics(subscribePattern="(")
 
 
-def test_positions_are_offsets_or_times_and_the_most_general_time_counts_first() -> None:
+def test_positions_are_offsets_or_times_and_the_general_time_has_priority() -> None:
     offsets = source_options(given(startingOffsets='{"a": {"0": 23, "1": -2}}')).starting
     assert offsets is not None
     assert offsets.where is Where.OFFSETS
@@ -153,7 +153,7 @@ def test_a_batch_has_two_ends_and_a_stream_has_none() -> None:
     assert stream_options(given(startingOffsets="latest")).start(Where.LATEST).where is Where.LATEST
 
 
-def test_columns_are_not_for_choice() -> None:
-    with pytest.raises(OptionError, match=r"the columns are given: struct<key:binary,.*leave .schema\(\) out"):
+def test_a_user_schema_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"the columns are fixed: struct<key:binary,.*leave .schema\(\) out"):
         source.batch_reader(GIVEN, StructType([StructField("value", StringType())]))
     assert source.schema(GIVEN | {"includeHeaders": "true"}).fieldNames()[-1] == "headers"

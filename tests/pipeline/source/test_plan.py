@@ -1,4 +1,4 @@
-"""How a streaming query moves on: what Spark asks for, in the order in which it asks, against a real broker."""
+"""The plan of a streaming query: Spark's calls in their order, against a real broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 class World:
-    """A broker, a client for each purpose, and plans over it, each as if Spark had been started anew."""
+    """A broker, a client for each purpose, and plans over it, each like a fresh start of Spark."""
 
     def __init__(self, address: str, admin: Admin, producer: Producer, reader: BatchReader) -> None:
         self.address, self.admin, self.producer, self.reader = address, admin, producer, reader
@@ -41,7 +41,7 @@ class World:
 
 @pytest.fixture
 async def world(semel_broker: EphemeralBroker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    """Topic `t` of two partitions. What is missing counts as lost soon."""
+    """Topic `t` of two partitions. Missing records count as lost after a short time."""
     monkeypatch.setattr(source_plan, "LOSS_MS", 300)
     monkeypatch.setattr(source_plan, "PARTITIONS_AGE_MS", 0)
     monkeypatch.setattr(source_plan, "ASK_MS", 300)
@@ -64,7 +64,7 @@ async def planned(plan: StreamPlan, start: Json, end: Json) -> list[str]:
     return [repr(one) for one in await plan.ranges(through_json(start), through_json(end))]
 
 
-async def test_a_query_begins_where_the_options_say_and_goes_on_to_the_end(world: World) -> None:
+async def test_a_query_starts_at_the_options_and_continues_to_the_end(world: World) -> None:
     await world.put(5)
     plan = world.plan(startingOffsets="earliest")
     start = await plan.initial()
@@ -76,8 +76,8 @@ async def test_a_query_begins_where_the_options_say_and_goes_on_to_the_end(world
     assert json.dumps(await plan.latest(through_json(after), None)) == json.dumps(after), "nothing new: the same text"
 
 
-async def test_a_first_batch_that_is_done_again_begins_where_it_did(world: World) -> None:
-    """Spark keeps its end alone: where it began must be found there, for "latest" is elsewhere by now."""
+async def test_a_repeated_first_batch_has_the_same_start(world: World) -> None:
+    """Spark stores only the end of the batch, so the end must contain the start: "latest" has moved on."""
     first = world.plan()
     start = await first.initial()
     await world.put(4)
@@ -94,7 +94,7 @@ async def test_a_first_batch_that_is_done_again_begins_where_it_did(world: World
     assert await planned(again, end, after) == ["t-0[4:7]"]
 
 
-async def test_a_later_batch_that_is_done_again_is_the_same(world: World) -> None:
+async def test_a_repeated_later_batch_has_the_same_ranges(world: World) -> None:
     plan = world.plan(startingOffsets="earliest", minPartitions="4")
     await world.put(10)
     start = await plan.latest(await plan.initial(), None)
@@ -105,7 +105,7 @@ async def test_a_later_batch_that_is_done_again_is_the_same(world: World) -> Non
     assert await planned(world.plan(minPartitions="4"), start, end) == before
 
 
-async def test_a_limit_is_shared_by_backlog_and_the_ends_are_told_all_the_same(world: World) -> None:
+async def test_a_limit_is_shared_by_backlog_and_the_ends_are_reported(world: World) -> None:
     await world.put(90)
     await world.put(10, partition=1)
     plan = world.plan(startingOffsets="earliest")
@@ -128,7 +128,7 @@ async def test_new_partitions_and_topics_are_read_from_their_beginning(world: Wo
     assert await planned(world.plan(subscribePattern="t.*"), start, end) == ["t-2[0:1]", "t-more-0[0:1]"]
 
 
-async def test_a_pattern_that_nothing_matches_yet_waits_for_its_first_topic(world: World) -> None:
+async def test_a_pattern_without_a_match_waits_for_its_first_topic(world: World) -> None:
     plan = world.plan(subscribePattern="later-.*")
     start = await plan.latest(await plan.initial(), None)
     assert await planned(plan, await plan.initial(), start) == []
@@ -138,7 +138,7 @@ async def test_a_pattern_that_nothing_matches_yet_waits_for_its_first_topic(worl
     assert await planned(plan, start, await plan.latest(through_json(start), 2)) == ["later-1-0[0:2]"]
 
 
-async def test_available_now_ends_at_what_was_there_when_it_began(world: World) -> None:
+async def test_available_now_ends_at_the_end_offsets_of_its_start(world: World) -> None:
     await world.put(6)
     plan = world.plan(startingOffsets="earliest")
     await plan.pin()
@@ -164,7 +164,7 @@ async def test_available_now_with_latest_offsets_has_nothing_to_read(world: Worl
     assert await plan.latest(through_json(end), None) == end
 
 
-async def test_an_open_transaction_holds_the_end_back(world: World) -> None:
+async def test_an_open_transaction_limits_the_end(world: World) -> None:
     plan = world.plan(startingOffsets="earliest")
     async with Producer(bootstrap_servers=world.address, transactional_id="x") as producer:
         await producer.begin_transaction()
@@ -176,7 +176,7 @@ async def test_an_open_transaction_holds_the_end_back(world: World) -> None:
     assert (await plan.latest(start, None))["t"] == {"0": 5, "1": 0}
 
 
-async def test_asking_when_idle_takes_a_while_and_ends_with_the_first_record(world: World) -> None:
+async def test_an_idle_poll_waits_and_ends_with_the_first_record(world: World) -> None:
     loop = asyncio.get_running_loop()
     plan = world.plan()
     start = await plan.latest(await plan.initial(), None)
@@ -188,7 +188,7 @@ async def test_asking_when_idle_takes_a_while_and_ends_with_the_first_record(wor
     assert (await asking)["t"]["0"] == 1
 
 
-async def test_times_are_positions_too(world: World) -> None:
+async def test_positions_can_be_times(world: World) -> None:
     for n in range(4):
         await world.producer.send_and_wait("t", b"v", partition=0, timestamp_ms=1000 + n)
     with pytest.raises(OptionError, match="startingTimestamp: t-1 has no record as young as 1002 ms; set"):
@@ -197,9 +197,9 @@ async def test_times_are_positions_too(world: World) -> None:
     assert (await plan.initial())["t"] == {"0": 2, "1": 0}
 
 
-async def test_positions_must_cover_what_is_read(world: World) -> None:
+async def test_positions_must_cover_all_read_partitions(world: World) -> None:
     assert (await world.plan(startingOffsets='{"t": {"0": -2, "1": -1}}').initial())["t"] == {"0": 0, "1": 0}
-    with pytest.raises(OptionError, match=r"must name every partition.*it leaves out t-1; nobody reads u-0"):
+    with pytest.raises(OptionError, match=r"must name every partition.*it leaves out t-1; the query does not read u-0"):
         await world.plan(startingOffsets='{"t": {"0": 1}, "u": {"0": 1}}').initial()
     with pytest.raises(OptionError, match="absent does not exist: create it first"):
         await world.plan(subscribe="t, absent", startingOffsets="earliest").initial()
@@ -208,7 +208,7 @@ async def test_positions_must_cover_what_is_read(world: World) -> None:
 
 
 async def lost(world: World, plan: StreamPlan, start: Json, words: str, caplog: pytest.LogCaptureFixture) -> Json:
-    """Where it goes on when it may; that it says `words` either way."""
+    """Returns the next offsets if loss is allowed; checks that the error or the warning contains `words`."""
     with pytest.raises(DataLossError) as caught:
         await plan.latest(start, None)
     assert words in str(caught.value)
@@ -224,11 +224,11 @@ async def test_a_deleted_topic_is_a_loss(world: World, caplog: pytest.LogCapture
     plan = world.plan()
     start = await plan.latest(await plan.initial(), None)
     await world.admin.delete_topics(["t"])
-    end = await lost(world, plan, start, "t-0 is no longer there, or no longer read", caplog)
+    end = await lost(world, plan, start, "t-0 no longer exists, or is no longer read", caplog)
     assert end == {}
 
 
-async def test_a_topic_made_anew_is_a_loss_unless_it_has_as_many_records(
+async def test_a_recreated_topic_is_a_loss_unless_it_has_as_many_records(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.put(8)
@@ -258,8 +258,8 @@ async def test_a_new_partition_that_has_lost_records_already_is_a_loss(world: Wo
     assert await planned(careless, start, end) == ["t-old-0[2:5]"]
 
 
-async def test_an_end_that_comes_back_in_time_is_no_loss(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader that is new may not know yet how far the log may be read."""
+async def test_an_end_offset_that_recovers_in_time_is_no_loss(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader may not know yet how far the log can be read."""
     await world.put(3)
     plan = world.plan()
     start = await plan.latest(await plan.initial(), None)

@@ -1,4 +1,4 @@
-"""What a task does, without Spark around it: connections that stay, forks, and records that are gone."""
+"""A reading task without Spark: kept connections, forks, and missing records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def options(broker: EphemeralBroker, **more: str) -> SourceOptions:
 
 @pytest.fixture
 def filled(semel_broker: EphemeralBroker) -> EphemeralBroker:
-    """A hundred records, ten to a batch."""
+    """A hundred records, ten per batch."""
 
     async def fill() -> None:
         async with Admin(bootstrap_servers=semel_broker.bootstrap_servers) as admin:
@@ -46,7 +46,7 @@ def values(options: SourceOptions, start: int, end: int) -> list[int]:
     return [int(value) for batch in found for value in batch["value"].to_pylist()]
 
 
-def test_a_range_gives_its_records_and_no_other(filled: EphemeralBroker) -> None:
+def test_a_range_gives_exactly_its_records(filled: EphemeralBroker) -> None:
     assert values(options(filled), 0, 100) == list(range(100))
     assert values(options(filled), 15, 33) == list(range(15, 33))
     assert values(options(filled), 7, 7) == []
@@ -70,7 +70,7 @@ def test_a_task_that_stops_early_leaves_the_connection_to_the_next(filled: Ephem
     assert values(small, 0, 100) == list(range(100))
 
 
-def test_a_connection_that_was_lost_comes_back(filled: EphemeralBroker) -> None:
+def test_a_lost_connection_is_reopened(filled: EphemeralBroker) -> None:
     assert values(options(filled), 0, 50) == list(range(50))
     filled.restart()
     assert values(options(filled), 50, 100) == list(range(50, 100))
@@ -84,7 +84,7 @@ def deleted_before(broker: EphemeralBroker, offset: int) -> None:
     run(delete())
 
 
-def test_what_is_gone_is_an_error_or_left_out_and_never_comes_with_its_batch(filled: EphemeralBroker) -> None:
+def test_missing_records_are_an_error_or_skipped(filled: EphemeralBroker) -> None:
     deleted_before(filled, 45)
     with pytest.raises(DataLossError, match=r"records from t-0\[3:60\] are gone: .*t-0 holds offsets 45 to 100; 3 is"):
         values(options(filled), 3, 60)
@@ -94,7 +94,7 @@ def test_what_is_gone_is_an_error_or_left_out_and_never_comes_with_its_batch(fil
     assert values(options(filled), 45, 100) == list(range(45, 100))
 
 
-def test_a_topic_that_is_gone_is_an_error_or_left_out(filled: EphemeralBroker) -> None:
+def test_a_missing_topic_is_an_error_or_skipped(filled: EphemeralBroker) -> None:
     quick: dict[str, Any] = {"kafka.retry.backoff.ms": "5", "kafka.retry.backoff.max.ms": "20"}
 
     async def delete() -> None:
@@ -131,7 +131,7 @@ for child in children:
 """
 
 
-def test_forked_workers_make_connections_of_their_own(filled: EphemeralBroker) -> None:
+def test_forked_workers_open_their_own_connections(filled: EphemeralBroker) -> None:
     """Spark forks its workers off a daemon that may have read already."""
     done = subprocess.run(
         [sys.executable, "-c", FORKING, filled.bootstrap_servers], capture_output=True, text=True, timeout=60

@@ -74,7 +74,7 @@ def topics(spark: SparkSession, semel_broker: EphemeralBroker) -> Topics:
 
 
 class Query:
-    """A query from a stream into memory: the rows of each batch, as often as it was done."""
+    """A query from a stream into memory: the rows of each batch, with repetitions."""
 
     def __init__(self, frame: DataFrame, checkpoint: Path) -> None:
         self._frame, self._checkpoint = frame, checkpoint
@@ -91,13 +91,13 @@ class Query:
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def run(self) -> StreamingQuery:
-        """All that is there now."""
+        """Runs the query over all existing records."""
         query = self.start(availableNow=True)
         assert query.awaitTermination(120)
         return query
 
     def values(self) -> list[int]:
-        """Of all batches, those done again counted as often."""
+        """The values of all batches, with repetitions."""
         return sorted(int(row.value) for times in self.batches.values() for rows in times for row in rows)
 
 
@@ -106,7 +106,7 @@ def values(frame: DataFrame) -> list[int]:
 
 
 def until(query: StreamingQuery, condition: Callable[[], bool]) -> None:
-    """Lets the query run until something has come of it."""
+    """Runs the query until the condition holds."""
     for _ in range(600):
         if condition():
             return
@@ -146,7 +146,7 @@ def test_a_batch_lies_between_offsets_or_times(topics: Topics) -> None:
     assert values(topics.batch(assign='{"t": [0]}')) == list(range(0, 100, 2))
 
 
-def test_every_codec_headers_nulls_and_stamped_times_come_through(topics: Topics) -> None:
+def test_every_codec_headers_nulls_and_log_append_times_are_read(topics: Topics) -> None:
     topics.create("t")
     topics.create("stamped", **{"message.timestamp.type": "LogAppendTime"})
     for number, codec in enumerate(CODECS):
@@ -180,7 +180,7 @@ def test_a_pattern_reads_all_that_match_and_ranges_are_split_for_more_tasks(topi
     assert values(split) == list(range(200))
 
 
-def test_an_empty_topic_gives_no_rows_and_reading_stops_early_without_harm(topics: Topics) -> None:
+def test_an_empty_topic_gives_no_rows_and_an_early_stop_is_harmless(topics: Topics) -> None:
     topics.create("t")
     assert topics.batch(subscribe="t").collect() == []
     topics.put("t", range(1000))
@@ -197,7 +197,7 @@ def test_aborted_transactions_are_not_read_unless_asked_for(topics: Topics) -> N
     assert values(topics.batch(subscribe="t", **{"kafka.isolation.level": "read_uncommitted"})) == list(range(60))
 
 
-def test_records_that_are_gone_fail_a_batch_unless_it_may_go_on(topics: Topics) -> None:
+def test_missing_records_fail_a_batch_unless_loss_is_allowed(topics: Topics) -> None:
     topics.create("t", **{"segment.bytes": "14000"})
     topics.put("t", range(2000), max_batch_size=300)
     topics.do(lambda admin: admin.delete_records({TopicPartition("t", 0): RecordsToDelete(500)}))
@@ -207,7 +207,7 @@ def test_records_that_are_gone_fail_a_batch_unless_it_may_go_on(topics: Topics) 
     assert values(topics.batch(**gone, failOnDataLoss="false")) == sorted([*range(1000, 2000, 2), *range(1, 2000, 2)])
 
 
-def test_what_is_wrong_is_said_by_load(topics: Topics) -> None:
+def test_load_raises_the_error_of_invalid_options(topics: Topics) -> None:
     with pytest.raises(Exception, match=r"no option 'subscribed': did you mean subscribe\?"):
         topics.batch(subscribed="t")
     with pytest.raises(Exception, match="absent does not exist: create it first, or check the name"):
@@ -218,7 +218,7 @@ def test_what_is_wrong_is_said_by_load(topics: Topics) -> None:
 
 
 @pytest.mark.smoke
-def test_a_stream_goes_on_where_its_checkpoint_ends(topics: Topics, tmp_path: Path) -> None:
+def test_a_stream_continues_at_the_end_of_its_checkpoint(topics: Topics, tmp_path: Path) -> None:
     topics.create("t")
     topics.put("t", range(100))
     query = Query(topics.stream(subscribe="t", startingOffsets="earliest"), tmp_path)
@@ -232,7 +232,7 @@ def test_a_stream_goes_on_where_its_checkpoint_ends(topics: Topics, tmp_path: Pa
     assert query.values() == list(range(150))
 
 
-def test_a_running_stream_gets_what_comes_and_tells_its_lag(topics: Topics, tmp_path: Path) -> None:
+def test_a_running_stream_reads_new_records_and_reports_its_lag(topics: Topics, tmp_path: Path) -> None:
     topics.create("t")
     topics.put("t", range(10))
     query = Query(topics.stream(subscribe="t"), tmp_path)
@@ -250,7 +250,7 @@ def test_a_running_stream_gets_what_comes_and_tells_its_lag(topics: Topics, tmp_
         running.stop()
 
 
-def test_a_limit_cuts_what_is_there_into_batches(topics: Topics, tmp_path: Path) -> None:
+def test_a_limit_splits_the_backlog_into_batches(topics: Topics, tmp_path: Path) -> None:
     topics.create("t")
     topics.put("t", range(100))
     options = {"subscribe": "t", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "30"}
@@ -263,8 +263,8 @@ def test_a_limit_cuts_what_is_there_into_batches(topics: Topics, tmp_path: Path)
 
 
 @pytest.mark.parametrize("failing", [0, 1], ids=["the first", "a later one"])
-def test_a_batch_that_was_not_committed_is_done_again_exactly(topics: Topics, tmp_path: Path, failing: int) -> None:
-    """The first batch of a query that begins at the latest offsets is the hard one: "latest" has moved on."""
+def test_an_uncommitted_batch_is_repeated_exactly(topics: Topics, tmp_path: Path, failing: int) -> None:
+    """A first batch that starts at "latest" is the difficult case: "latest" has moved on."""
     topics.create("t")
     topics.put("t", range(10))
     query = Query(topics.stream(subscribe="t", maxOffsetsPerTrigger="1000"), tmp_path)
@@ -335,7 +335,7 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(topics: Topics,
     assert query.values() == list(range(30))
 
 
-def test_a_stream_whose_records_are_gone_fails_unless_it_may_go_on(topics: Topics, tmp_path: Path) -> None:
+def test_missing_records_fail_a_stream_unless_loss_is_allowed(topics: Topics, tmp_path: Path) -> None:
     topics.create("t", **{"segment.bytes": "14000"})
     topics.put("t", range(1000), max_batch_size=300)
     Query(topics.stream(subscribe="t", startingOffsets="earliest"), tmp_path).run()
@@ -349,7 +349,9 @@ def test_a_stream_whose_records_are_gone_fails_unless_it_may_go_on(topics: Topic
     assert lenient.values() == sorted([*range(2000, 3000, 2), *range(1001, 3000, 2)])
 
 
-def test_a_stream_outlives_its_broker(topics: Topics, semel_broker: EphemeralBroker, tmp_path: Path) -> None:
+def test_a_stream_continues_after_a_broker_outage(
+    topics: Topics, semel_broker: EphemeralBroker, tmp_path: Path
+) -> None:
     topics.create("t")
     topics.put("t", range(10))
     query = Query(topics.stream(subscribe="t", startingOffsets="earliest"), tmp_path)

@@ -1,15 +1,15 @@
-"""The sink, held or struck at named points of a batch. For tests: Spark finds it as the format "semel-struck".
+"""A sink with faults at named points of a batch, for tests: the Spark format "semel-fault-points".
 
-Options of its own (the rest is the sink's): `struck.folder`, in which a file `<point>@<batch>.<deed>` arms a point. Who
-arrives there first takes it (the file becomes `<point>@<batch>.<deed>.<process id>`) and does as it says:
+Besides the sink's options it has `fault.folder`: a file `<point>@<batch>.<action>` in it arms a point. The first
+process at the point renames the file to `<point>@<batch>.<action>.<process id>` and executes the action:
 
-    hold    stays until there is a file `go`, or somebody kills the process
-    raise   fails
+    hold    waits for a file `go`, or until it is killed
+    raise   raises an error
     exit    ends the process at once
-    stop    stops the process (SIGSTOP), until somebody lets it go on
-    unlog   takes away the folder in which Spark notes, when this is over, that the batch is done: the query ends there
+    stop    stops the process (SIGSTOP) until SIGCONT
+    unlog   removes the folder in which Spark logs the commit of the batch, so that the query ends there
 
-What became of a task's write is left behind in `task@<batch>.<process id>.<attempt>`.
+The outcome of a task's write is in `task@<batch>.<process id>.<attempt>`.
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ from pyspark_semel.sink import batches as sink_batches
 from pyspark_semel.sink import sink
 
 POINTS = ("after-begin", "in-write", "after-prepare", "before-decide", "mid-completion", "after-decide")
-FORMAT = "semel-struck"
-FOLDER = "struck.folder"
+FORMAT = "semel-fault-points"
+FOLDER = "fault.folder"
 
 
-class StruckError(RuntimeError):
-    """What a test has asked for."""
+class InjectedError(RuntimeError):
+    """The error that a test injects."""
 
 
 def arrive(folder: Path, point: str, batch: int) -> None:
-    """Does what the point is armed with, once."""
-    for deed in ("hold", "raise", "exit", "stop", "unlog"):
-        armed = folder / f"{point}@{batch}.{deed}"
+    """Executes the armed action of the point, once."""
+    for action in ("hold", "raise", "exit", "stop", "unlog"):
+        armed = folder / f"{point}@{batch}.{action}"
         try:
             armed.rename(f"{armed}.{os.getpid()}")
         except FileNotFoundError:
             continue
-        if deed == "raise":
-            raise StruckError(f"struck {point} of batch {batch}")
-        if deed == "exit":
+        if action == "raise":
+            raise InjectedError(f"injected fault at {point} of batch {batch}")
+        if action == "exit":
             os._exit(1)
-        if deed == "stop":
+        if action == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
-        if deed == "unlog":
+        if action == "unlog":
             commits = folder.parent / "checkpoint" / "commits"
             commits.rename(commits.with_name("unlogged"))
             commits.touch()
         parent = os.getppid()
-        while deed == "hold" and not (folder / "go").exists():
+        while action == "hold" and not (folder / "go").exists():
             if os.getppid() != parent:
                 os._exit(1)
-            time.sleep(0.02)  # held: what is waited for is the test's word
+            time.sleep(0.02)  # held until the test creates the file
 
 
-class StruckWriter(sink.StreamWriter):
-    """Arrives at every point of a batch."""
+class FaultPointWriter(sink.StreamWriter):
+    """A writer that reaches every fault point of a batch."""
 
     folder: Path
 
@@ -79,7 +79,7 @@ class StruckWriter(sink.StreamWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> sink.Written:
         sink_batches.CHUNK_BYTES = 1  # each Arrow batch is sent by itself
-        batch = sink._of_this_task()[1]
+        batch = sink._query_and_batch()[1]
         context = TaskContext.get()
         assert context is not None
         said = self.folder / f"task@{batch}.{os.getpid()}.{context.taskAttemptId()}"
@@ -99,7 +99,7 @@ class StruckWriter(sink.StreamWriter):
 
         def decide() -> None:
             try:
-                super(StruckWriter, self).commit(messages, batchId)
+                super(FaultPointWriter, self).commit(messages, batchId)
             except BaseException as error:
                 failed.append(error)
 
@@ -124,7 +124,7 @@ class StruckWriter(sink.StreamWriter):
             yield each.slice(half)
 
 
-class StruckSource(DataSource):
+class FaultPointSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return FORMAT
@@ -132,24 +132,24 @@ class StruckSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         options = {name: value for name, value in self.options.items() if name != FOLDER}
         made = sink.stream_writer(options, schema, overwrite)
-        writer = StruckWriter(made._options, made._schema)
+        writer = FaultPointWriter(made._options, made._schema)
         writer.folder = Path(self.options[FOLDER])
         return writer
 
 
-def arm(folder: Path, point: str, batch: int, deed: str) -> None:
+def arm(folder: Path, point: str, batch: int, action: str) -> None:
     folder.mkdir(exist_ok=True)
-    (folder / f"{point}@{batch}.{deed}").touch()
+    (folder / f"{point}@{batch}.{action}").touch()
 
 
-def arrived(folder: Path, point: str, batch: int, deed: str) -> int | None:
-    """The process that has arrived at the point."""
-    found = list(folder.glob(f"{point}@{batch}.{deed}.*"))
+def arrived(folder: Path, point: str, batch: int, action: str) -> int | None:
+    """Returns the id of the process that has executed the action."""
+    found = list(folder.glob(f"{point}@{batch}.{action}.*"))
     return int(found[0].suffix[1:]) if found else None
 
 
 def wait_for(what: Any, why: str, timeout_s: float = 90) -> Any:
-    """The first true answer of `what()`."""
+    """Returns the first true result of `what()`."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         found = what()
@@ -160,5 +160,5 @@ def wait_for(what: Any, why: str, timeout_s: float = 90) -> Any:
 
 
 def path_for_workers() -> None:
-    """Spark's Python processes find what this one finds."""
+    """Gives Spark's Python processes the import path of this process."""
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)

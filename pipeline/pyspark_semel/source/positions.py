@@ -1,4 +1,4 @@
-"""From what the options say to offsets: asked of the cluster."""
+"""Resolves the topics and positions of the options to partitions and offsets, by requests to the cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark_semel.source.options import EARLIEST, LATEST, Position, Topics, Whe
 
 
 async def partitions_of(reader: BatchReader, topics: Topics) -> list[TopicPartition]:
-    """Those that exist now."""
+    """Returns the partitions that exist now."""
     if topics.pattern is not None:
         return await reader.partitions_of(re.compile(topics.pattern))
     if topics.names:
@@ -24,7 +24,7 @@ async def partitions_of(reader: BatchReader, topics: Topics) -> list[TopicPartit
 
 
 async def required_partitions_of(reader: BatchReader, topics: Topics) -> list[TopicPartition]:
-    """The same. Raises OptionError when a topic or partition that is named does not exist."""
+    """Returns the partitions. Raises OptionError if a named topic or partition does not exist."""
     found = await partitions_of(reader, topics)
     missing = [name for name in topics.names if not any(at.topic == name for at in found)]
     missing += [f"{at.topic}-{at.partition}" for at in topics.partitions if at not in found]
@@ -36,7 +36,9 @@ async def required_partitions_of(reader: BatchReader, topics: Topics) -> list[To
 async def offsets_at(
     reader: BatchReader, position: Position, partitions: Iterable[TopicPartition], *, latest_if_no_time: bool
 ) -> Offsets:
-    """The offset of a position in each partition. Raises OptionError when the position does not cover them."""
+    """Returns the offset of a position in each partition. Raises OptionError if the position does not cover all
+    partitions.
+    """
     wanted = list(partitions)
     if position.where is Where.EARLIEST:
         return await reader.earliest(wanted)
@@ -59,7 +61,7 @@ def _check_covers(position: Position, wanted: list[TopicPartition]) -> None:
     if lacking or beyond:
         words = [
             f"{what} {', '.join(f'{at.topic}-{at.partition}' for at in which)}"
-            for what, which in (("it leaves out", lacking), ("nobody reads", beyond))
+            for what, which in (("it leaves out", lacking), ("the query does not read", beyond))
             if which
         ]
         raise OptionError(f"{position.option} must name every partition that is read, and no other: {'; '.join(words)}")
@@ -73,6 +75,6 @@ async def _at_times(
     if none and not latest_if_none:
         raise OptionError(
             f"{position.option}: {none[0].topic}-{none[0].partition} has no record as young as {times[none[0]]} ms; "
-            "set startingOffsetsByTimestampStrategy to latest to begin with what comes next"
+            "set startingOffsetsByTimestampStrategy to latest to start at the end"
         )
     return {at: row.offset for at, row in found.items() if row is not None} | await reader.latest(none)

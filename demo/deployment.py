@@ -1,0 +1,21 @@
+"""Picks the brokers that a demo runs on: one process, or a cluster of three with its etcd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from demo.brokers import Brokers, KillTargets
+
+
+def deploy(count: int, directory: Path, targets: KillTargets) -> Brokers:
+    """Returns one broker, or three with their etcd; none is started yet. Raises SystemExit without the packages."""
+    if count == 1:
+        from demo.processes import Broker
+
+        return Broker(directory / "broker")
+    try:
+        from demo.three import ThreeBrokers
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"{error.name} is missing; in a checkout: pip install '.[demo,processes]'") from error
+
+    return ThreeBrokers(directory / "cluster", targets)

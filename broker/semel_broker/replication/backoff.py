@@ -1,4 +1,4 @@
-"""How long to wait after failures in a row."""
+"""The pause after failures in a row: it doubles up to a maximum, and is varied by up to a fifth."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ FACTOR: Final = 2.0
 
 
 class Backoff:
-    """How long to wait after so many failures in a row, give or take a fifth."""
+    """The pauses of one retry loop, from `s_min` to `s_max` seconds."""
 
     def __init__(self, rng: Random, s_min: float = RETRY_S_MIN, s_max: float = RETRY_S_MAX) -> None:
         self._rng, self._s_min, self._s_max = rng, s_min, s_max
         self._next_s = s_min
 
     def failed(self) -> float:
-        """Seconds to wait after this failure."""
+        """The seconds to wait after this failure."""
         pause_s, self._next_s = self._next_s, min(self._next_s * FACTOR, self._s_max)
         return pause_s * self._rng.uniform(0.8, 1.2)
 

@@ -1,7 +1,7 @@
-"""One connection to another broker's peer listener: requests pipelined, answers matched in their order.
+"""One connection to the peer listener of another broker: requests are pipelined, responses come in their order.
 
-Brokers of a cluster run the same release, so no versions are agreed on. A broker answers the requests of a connection
-one after the other; an answer out of turn, or one that does not come in time, ends the connection.
+All brokers of a cluster run the same release, so no versions are negotiated. A broker answers the requests of one
+connection in order. A response out of order, or one that is too late, closes the connection.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CORRELATION_ID_MAX = 0x7FFFFFFF
 
 
 class Pending:
-    """A request that waits for its answer."""
+    """A request that waits for its response."""
 
     __slots__ = ("api", "correlation_id", "future", "timer", "version")
 
@@ -32,7 +32,7 @@ class Pending:
 
 
 class PeerConnection(Protocol):
-    """The protocol of one connection that this broker has opened. `name` is for people."""
+    """The protocol of one connection that this broker has opened. `name` is used in errors."""
 
     def __init__(self, name: str, client_id: str, loop: AbstractEventLoop) -> None:
         self.name = name
@@ -49,9 +49,9 @@ class PeerConnection(Protocol):
         return self._lost is not None
 
     def send(self, api: Api, version: int, message: Message, timeout_ms: float) -> Future[Any]:
-        """Write a request now; the future is its response, decoded. Raises OSError, as the future does.
+        """Write a request now; the future gives its decoded response. Both raise OSError if the connection is lost.
 
-        Who cancels the future drops the answer; what was sent behind it waits for it all the same.
+        If the future is cancelled, the response is dropped; later requests still wait for it.
         """
         if self._lost is not None:
             raise type(self._lost)(*self._lost.args)
@@ -65,7 +65,7 @@ class PeerConnection(Protocol):
         return pending.future
 
     def close(self, reason: str) -> None:
-        """At once: whoever waits gets ConnectionResetError."""
+        """Close at once: waiting requests get ConnectionResetError."""
         self._end(ConnectionResetError(f"{self.name}: {reason}"))
 
     # --- the transport's callbacks ---------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class PeerConnection(Protocol):
             for frame in self._frames.feed(data):
                 self._answer(frame)
         except ProtocolError as error:
-            self._end(ConnectionAbortedError(f"{self.name} answers what cannot be read: {error}"))
+            self._end(ConnectionAbortedError(f"{self.name} sent a response that cannot be read: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(ConnectionResetError(f"{self.name} closed the connection" + (f": {exc}" if exc else "")))
@@ -90,7 +90,7 @@ class PeerConnection(Protocol):
     def _answer(self, frame: memoryview) -> None:
         correlation_id = read_correlation_id(frame)
         if not self._pending or self._pending[0].correlation_id != correlation_id:
-            raise ProtocolError(f"an answer to request {correlation_id} is not due")
+            raise ProtocolError(f"a response to request {correlation_id} is not expected")
         pending = self._pending[0]
         api, version = pending.api, pending.version
         response = api.decode_response(frame, version, response_body_at(api, version, frame))

@@ -143,7 +143,7 @@ async def test_one_change_of_a_partition_at_a_time(cluster: Cluster) -> None:
     await until(lambda: one.partition() in one.replicator.isr._under_way)
     for _ in range(10):
         one.replicator.isr.heard(one.partition(), 2)
-        one.replicator.isr.look([one.partition()])
+        one.replicator.isr.check([one.partition()])
     assert one.replicator.isr._due == {}
     one.store.gate.set()
     await cluster.isr(1, 2, by=1)
@@ -181,7 +181,7 @@ async def test_leader_whose_session_is_over_changes_nothing(cluster: Cluster) ->
     await until(lambda: two.registration.is_valid() and 1 not in [r.node_id for r in two.feed.image.live()])
     one.partition().replicas._followers[2].caught_up_ms = -1_000_000  # type: ignore[union-attr]
     before = len(isr_changes(one))
-    one.replicator.isr.look([one.partition()])
+    one.replicator.isr.check([one.partition()])
     await until(lambda: len(isr_changes(one)) > before)
     assert not any(was for _, was in isr_changes(one)[before:])
     two.disk.release_syncs()

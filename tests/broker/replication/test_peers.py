@@ -168,7 +168,7 @@ async def test_garbage_ends_the_connection_and_not_the_broker(asker: Asker, othe
     assert await asker.ask() == 1, "on a new connection"
 
 
-async def test_who_waits_hears_that_the_connection_is_lost(asker: Asker, other: Other) -> None:
+async def test_waiting_requests_fail_when_the_connection_is_lost(asker: Asker, other: Other) -> None:
     other.answer = lambda _: None
     asking = [asyncio.create_task(asker.ask()) for _ in range(3)]
     while len(other.requests) < 3:
@@ -180,7 +180,7 @@ async def test_who_waits_hears_that_the_connection_is_lost(asker: Asker, other: 
     assert await asker.ask() == 1
 
 
-async def test_broker_that_was_started_anew_is_asked_anew(asker: Asker, other: Other) -> None:
+async def test_a_restarted_broker_gets_a_new_connection(asker: Asker, other: Other) -> None:
     """An answer of its former life must not count for the present one."""
     other.answer = lambda _: None
     asking = asyncio.create_task(asker.ask())
@@ -206,7 +206,7 @@ async def test_broker_that_is_not_registered_is_not_asked(asker: Asker, other: O
     assert await asker.ask() == 1
 
 
-async def test_unreachable_broker_is_not_dialled_for_every_question(asker: Asker, other: Other) -> None:
+async def test_an_unreachable_broker_is_not_dialled_for_every_request(asker: Asker, other: Other) -> None:
     port = other.server.sockets[0].getsockname()[1]
     other.close()
     await other.server.wait_closed()
@@ -229,7 +229,7 @@ async def test_unreachable_broker_is_not_dialled_for_every_question(asker: Asker
     assert dialled == 1, "not before a pause"
 
 
-async def test_request_that_is_given_up_holds_up_nobody(asker: Asker, other: Other) -> None:
+async def test_a_cancelled_request_does_not_delay_others(asker: Asker, other: Other) -> None:
     other.answer = lambda _: None
     asking = asyncio.create_task(asker.ask())
     while not other.requests:
@@ -253,7 +253,7 @@ async def test_close_ends_everything(asker: Asker, other: Other) -> None:
     assert asker.feed.listeners == []
 
 
-def test_pauses_grow_to_a_bound_and_begin_anew() -> None:
+def test_pauses_grow_to_a_maximum_and_start_again_after_a_success() -> None:
     backoff = Backoff(Random(2), 0.1, 1.0)
     pauses = [backoff.failed() for _ in range(8)]
     assert all(

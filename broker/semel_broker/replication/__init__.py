@@ -1,1 +1,1 @@
-"""What brokers are to each other: connections, followers that fetch, leaders that keep the ISR."""
+"""Replication between brokers: connections, followers that fetch, and leaders that keep the ISR."""

@@ -1,8 +1,8 @@
-"""What keeps this broker's replicas like those of one other broker, which leads them: one long-poll for all of them.
+"""Fetches from one other broker for all partitions that it leads and this broker follows, in one fetch session.
 
-A round: name what is due, wait for the answer, append what came, sync it (all partitions of an answer share that), and
-at once the next round, which says so. Partitions about which there is nothing to say are in neither request nor answer
-(KIP-227); the leader knows them from the session.
+A round: name the partitions that are due, wait for the response, append the records, sync them (all partitions of a
+response share the sync), and start the next round, which names the new offsets. Unchanged partitions are in neither
+request nor response (KIP-227); the leader knows them from the session.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ FETCH, FETCH_VERSION = 1, 15
 OFFSET_FOR_LEADER_EPOCH, OFFSET_FOR_LEADER_EPOCH_VERSION = 23, 4
 NO_SESSION: Final = 0
 SHARE_S_MIN: Final = 0.05
-"""Replicas that catch up rest at least so long for having had their share."""
+"""A throttled replica pauses at least this long."""
 
 
 class InSync(Protocol):
-    """Who is in sync, as this broker knows it."""
+    """Whether this broker's replica of the partition is in sync, as far as this broker knows."""
 
     def __call__(self, partition: Partition) -> bool: ...
 
 
 class Fetcher:
-    """One per broker that leads something here; a task of its own from `start` to `close`."""
+    """One per broker that leads a partition followed here; one task from `start` to `close`."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class Fetcher:
         self._rows: dict[Place, Followed] = {}
         self._due: dict[Place, None] = {}
         self._resting: dict[Place, None] = {}
-        self._told: dict[Place, None] = {}  # what the leader's session has
-        self._forgotten: dict[Place, None] = {}  # of these, what is not to be fetched at present
+        self._told: dict[Place, None] = {}  # the partitions in the leader's session
+        self._forgotten: dict[Place, None] = {}  # those of them to remove from it
         self._session_id = NO_SESSION
         self._session_epoch = START_SESSION_EPOCH
         self._backoff = Backoff(world.rng, RETRY_S_MIN, RETRY_S_MAX)
@@ -95,17 +95,17 @@ class Fetcher:
 
     @property
     def partitions(self) -> list[Partition]:
-        """In the order they came in."""
+        """In the order in which they were added."""
         return [row.partition for row in self._rows.values()]
 
     def add(self, partition: Partition) -> None:
-        """Follow the source in this partition from now on, from where it stands."""
+        """Fetch this partition from the source, from its end offset on."""
         place = place_of(partition)
         self._rows[place] = Followed(partition, self._world)
         self._fall_due(place)
 
     def remove(self, partition: Partition) -> None:
-        """Follow it no longer. An answer that is under way is not taken any more."""
+        """Fetch it no longer. A response that is on its way is ignored for it."""
         place = place_of(partition)
         if self._rows.pop(place, None) is not None:
             self._due.pop(place, None)
@@ -136,12 +136,12 @@ class Fetcher:
                 await self._round()
             except (OSError, KafkaError) as error:
                 await self._failed(error)
-            except Exception as error:  # a bug of ours; the other replicas are not to suffer for ever
+            except Exception as error:  # a bug of ours; the other replicas must continue
                 self._world.log.exception("fetcher_failed", source=self.source)
                 await self._failed(error)
 
     async def _failed(self, error: Exception) -> None:
-        """Wait for a while, or until there is more to follow: then the source may well be there again."""
+        """Pause, or wait until a partition is added: then the source is probably there again."""
         self._end_session()
         if self._rows and not self._is_failing:
             self._is_failing = True
@@ -181,12 +181,12 @@ class Fetcher:
         self._take(answer)
 
     async def _settle(self) -> None:
-        """What is due must be durable before the leader hears of it. All that came in one answer share a sync."""
+        """Wait until due partitions are durable, before the leader gets their offsets; they share syncs."""
         for place in list(self._due):
             row = self._rows.get(place)
             if row is None or row.partition.fetch_offset == row.partition.end_offset:
                 continue
-            with suppress(KafkaError):  # it was deleted meanwhile
+            with suppress(KafkaError):  # it was deleted
                 await row.partition.synced()
 
     def _request(self) -> FetchRequest:
@@ -197,7 +197,7 @@ class Fetcher:
             if row.partition.is_retired:
                 continue
             if row.partition.fetch_offset != row.partition.end_offset:
-                self._due[place] = None  # appended to in the very turn in which it was synced: by its last leader, us
+                self._due[place] = None  # appended to after the sync, by this broker as its last leader
                 continue
             topic = named.get(place[0])
             if topic is None:
@@ -251,7 +251,7 @@ class Fetcher:
     def _take_one(self, row: Followed, told: FetchResponsePartition) -> Outcome:
         try:
             return row.take(told)
-        except Exception:  # a bug of ours, which should cost no more than this replica
+        except Exception:  # a bug of ours: only this replica must suffer
             self._world.log.exception("replica_failed", topic=row.partition.topic, partition=row.partition.index)
             row.rest(RETRY_S_MAX)
             return Outcome.FAILED
@@ -262,7 +262,7 @@ class Fetcher:
         self._forget(place)
 
     def _hold_back(self, now: float) -> None:
-        """Those that are catching up have had their share for a while."""
+        """Pause the due replicas that are throttled."""
         if not self._throttle.is_bounded:
             return
         for place in list(self._due):
@@ -283,7 +283,7 @@ class Fetcher:
                 self._nudging = get_running_loop().create_task(self._nudge(), name=f"nudge broker {self.source}")
 
     async def _nudge(self) -> None:
-        """Have the fetch that waits answered, so that the next one can ask for more. It ends soon by itself, too."""
+        """Make the leader answer the waiting fetch, so that the next one can name more partitions."""
         request = OffsetForLeaderEpochRequest(replica_id=self._config.node_id, topics=[])
         with suppress(OSError, KafkaError):
             await self._peers.call(
@@ -291,7 +291,7 @@ class Fetcher:
             )
 
     def _set_alarm(self, now: float) -> None:
-        """For the first of those that rest."""
+        """Set the timer for the first pause that ends."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -311,7 +311,7 @@ class Fetcher:
         self._set_alarm(now)
 
     def _end_session(self) -> None:
-        """Name everything anew in the next request."""
+        """Start a new session: the next request names all partitions."""
         self._session_id, self._session_epoch = NO_SESSION, START_SESSION_EPOCH
         self._told.clear()
         self._forgotten.clear()
@@ -322,5 +322,5 @@ class Fetcher:
 
 
 def place_of(partition: Partition) -> Place:
-    """A partition as fetches name it."""
+    """The key of a partition in fetches: (topic id, index)."""
     return urlsafe_b64decode(f"{partition.topic_id}=="), partition.index

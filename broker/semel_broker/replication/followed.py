@@ -1,4 +1,4 @@
-"""A partition that this broker follows: where it stands towards its leader, and what an answer does to it."""
+"""A partition that this broker follows: its state in the fetch session, and how a response changes its log."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from semel_broker.world import World
 
 
 class State(Enum):
-    """DUE: to be named in the next fetch. NAMED: the leader's session has it. RESTING: not to be asked for before a
-    moment, after an error or because it has had its share."""
+    """DUE: the next fetch names it. NAMED: it is in the leader's session. RESTING: paused after an error or by a
+    throttle."""
 
     DUE = "due"
     NAMED = "named"
@@ -25,22 +25,22 @@ class State(Enum):
 
 
 class Outcome(Enum):
-    """What came of an answer."""
+    """The effect of a response."""
 
     NOTHING = "nothing"
-    """There was nothing new, or nothing that was asked for."""
+    """The log did not change."""
     MOVED = "moved"
-    """Records were appended, or cut off: the leader is to hear of it, once that is durable."""
+    """Records were appended or removed: the next fetch tells the leader, once they are durable."""
     FAILED = "failed"
-    """Not for now."""
+    """The partition pauses."""
 
 
 class Verdict(Enum):
-    """What an error code asks a follower to do."""
+    """The reaction of a follower to an error code."""
 
     BEGIN_ANEW = "begin anew at the leader's start"
-    ASK_AGAIN = "ask again soon: one of both has not heard the news yet"
-    COMPLAIN = "ask again later, and tell an operator"
+    ASK_AGAIN = "ask again soon: leader or follower has not applied the latest state yet"
+    COMPLAIN = "ask again later, and log an error"
 
 
 VERDICTS: Final = {
@@ -58,7 +58,7 @@ UNKNOWN: Final = -1
 
 
 class Followed:
-    """`epoch` and `offset` are those that the leader was told last; an answer is only taken for these."""
+    """`epoch` and `offset` are those of the last fetch; only a response to them is applied."""
 
     def __init__(self, partition: Partition, world: World) -> None:
         self.partition = partition
@@ -71,7 +71,7 @@ class Followed:
         self._complaint = ""
 
     def wanted(self, bytes_max: int) -> FetchRequestPartition:
-        """The row of the next request. Everything below its offset is here for good."""
+        """The row of the next request. All records below its offset are durable here."""
         partition = self.partition
         self.state = State.NAMED
         self.epoch, self.offset = partition.leader_epoch, partition.fetch_offset
@@ -91,8 +91,7 @@ class Followed:
 
     @property
     def is_expecting(self) -> bool:
-        """Whether things are as they were when the leader was asked: else its answer is about what was (an answer of an
-        old epoch must not be counted)."""
+        """Whether role, epoch and end offset are those of the request: a response of an old epoch must not count."""
         partition = self.partition
         return (
             self.state is State.NAMED
@@ -103,7 +102,7 @@ class Followed:
         )
 
     def take(self, answer: FetchResponsePartition) -> Outcome:
-        """What the leader says. Only for one that `is_expecting`."""
+        """Apply a response. Only while `is_expecting`."""
         if answer.error_code:
             return self._refused(ErrorCode(answer.error_code), answer)
         if answer.diverging_epoch.end_offset >= 0:
@@ -127,7 +126,7 @@ class Followed:
         return Outcome.MOVED
 
     def _diverged(self, epoch: int, end_offset: int) -> Outcome:
-        """The log parts from the leader's at the end of `epoch` there, or before."""
+        """Truncate: the log differs from the leader's from the end of `epoch` there, or earlier."""
         partition = self.partition
         own_epoch, own_end = partition.log.epochs.end_offset_for(epoch, partition.end_offset)
         offset = truncation_offset(
@@ -154,10 +153,10 @@ class Followed:
         if verdict is Verdict.ASK_AGAIN:
             self.rest(self._backoff.failed())
             return Outcome.FAILED
-        return self._complain(code, f"the leader answers {code.name}")
+        return self._complain(code, f"the leader refuses the fetch with {code.name}")
 
     def _begin_anew(self, offset: int, high_watermark: int) -> Outcome:
-        """The leader has deleted what would come next: retention has been quicker than this replica."""
+        """Restart the log at the leader's start: retention there has deleted the records that come next."""
         partition = self.partition
         self._world.log.warning(
             "log_begun_anew",
@@ -174,7 +173,7 @@ class Followed:
 
     def _complain(self, code: int, reason: str) -> Outcome:
         partition = self.partition
-        if reason != self._complaint:  # once, however often it is tried
+        if reason != self._complaint:  # logged once for all retries
             self._complaint = reason
             self._world.log.error(
                 "replica_not_followed",

@@ -1,9 +1,9 @@
-"""The leader's keeper of who is in sync: takes out who lags behind, lets in who has caught up.
+"""Keeps the ISR of each led partition: removes followers that lag, and adds followers that have caught up.
 
-The store decides. A change is a compare-and-swap on the partition's state, and on the registrations of those that it
-rests on: this broker's, so that one whose session is over changes nothing, and that of everybody who joins, as they
-named it in their fetches, so that a broker which was started anew does not join for what it was before (KIP-841).
-Who is about to join counts for the high watermark before the store is asked, as from then on the store may say yes.
+The store decides. A change is a compare-and-swap on the state of the partition and on registrations: that of this
+broker, so that a leader whose session is over changes nothing, and that of each joining broker as its fetches named
+it, so that a restarted broker does not join with its former registration (KIP-841). A joining follower counts for the
+high watermark before the store is asked, since the store may accept at any time from then on.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from semel_broker.scheduling.backoff import Backoff
 from semel_broker.world import World
 
 BATCH: Final = CHANGES_MAX // 2
-"""Partitions in one transaction; each rests on its own key, and all on some registrations."""
-LOOKS_PER_LAG: Final = 4
+"""Partitions in one transaction; each checks its own key, and all check some registrations."""
+CHECKS_PER_LAG: Final = 4
 
 
 class Proposal(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Proposal(msgspec.Struct, frozen=True):
 
 
 class IsrKeeper:
-    """One per broker. `look` at all partitions from time to time, `heard` when a follower fetches."""
+    """One per broker. Call `check` with all led partitions every `interval_s`, and `heard` when a follower fetches."""
 
     def __init__(
         self, world: World, config: ReplicationSettings, store: Store, feed: Feed, registration: Registered
@@ -66,8 +66,8 @@ class IsrKeeper:
 
     @property
     def interval_s(self) -> float:
-        """How often to `look`."""
-        return self._config.replica_lag_time_max_ms / 1000 / LOOKS_PER_LAG
+        """Seconds between two calls of `check`."""
+        return self._config.replica_lag_time_max_ms / 1000 / CHECKS_PER_LAG
 
     def start(self) -> None:
         self._task = get_running_loop().create_task(self._run(), name="isr keeper")
@@ -85,8 +85,8 @@ class IsrKeeper:
         if replicas is not None and replica not in replicas.isr:
             self._consider(partition)
 
-    def look(self, partitions: Sequence[Partition]) -> None:
-        """See who lags, and who has caught up although nobody heard of it."""
+    def check(self, partitions: Sequence[Partition]) -> None:
+        """Look for followers that lag, and for followers that have caught up without a fetch that showed it."""
         for partition in partitions:
             if partition.is_leading and partition.replicas is not None:
                 self._consider(partition)
@@ -97,29 +97,29 @@ class IsrKeeper:
             self._has_work.set()
 
     def _decide(self, partition: Partition) -> Proposal | None:
-        """What should change about the ISR, as things stand now; None: nothing."""
+        """The change of the ISR that is needed now, or None."""
         replicas = partition.replicas
         view = self._feed.image.partition(partition.topic_id, partition.index)
         if replicas is None or view is None or partition.is_retired or not partition.is_leading:
             return None
         state = view.state
         if (state.leader, state.leader_epoch) != (self._config.node_id, partition.leader_epoch):
-            return None  # the image is ahead, and the partition is about to hear of it
+            return None  # the image is ahead: the partition is updated soon
         now_ms = int(self._world.monotonic() * 1000)
         lag_max_ms = self._config.replica_lag_time_max_ms
         lagging = replicas.lagging(now_ms, lag_max_ms)
         joining = [
             (replica, epoch)
             for replica, epoch in replicas.caught_up(partition.high_watermark, now_ms, lag_max_ms)
-            if replica in view.replicas and self._is_there(replica, epoch)
+            if replica in view.replicas and self._may_join(replica, epoch)
         ]
         isr = [*(each for each in state.isr if each not in lagging), *(replica for replica, _ in joining)]
         if isr == state.isr:
             return None
         return Proposal(partition, replicas, view, isr, joining)
 
-    def _is_there(self, replica: int, epoch: int) -> bool:
-        """Whether the broker is admitted, and the one that has fetched."""
+    def _may_join(self, replica: int, epoch: int) -> bool:
+        """Whether the broker is admitted under the registration that has fetched, and is not leaving."""
         image = self._feed.image
         kept = image.registration(replica)
         is_it = kept is not None and kept.revision == epoch and image.is_admitted(replica)
@@ -146,7 +146,7 @@ class IsrKeeper:
             except StoreUnavailableError as error:
                 self._world.log.warning("isr_not_changed", partitions=len(due), error=str(error))
                 await sleep(backoff.failed())
-            except Exception:  # a bug of ours, or a store that refuses; the next look decides anew
+            except Exception:  # a bug of ours, or a store that refuses; the next check decides again
                 self._world.log.exception("isr_keeper_failed", partitions=len(due))
                 await sleep(backoff.failed())
 
@@ -157,7 +157,7 @@ class IsrKeeper:
         try:
             if await self._write(proposals):
                 return
-            for proposal in proposals:  # one of them was changed by somebody else: which one?
+            for proposal in proposals:  # one of them has changed in the store: try each alone
                 if len(proposals) == 1 or not await self._write([proposal]):
                     await self._catch_up(proposal)
         finally:
@@ -166,7 +166,7 @@ class IsrKeeper:
                 self._settle(proposal)
 
     async def _write(self, proposals: list[Proposal]) -> bool:
-        """Have the store say yes or no for certain. Raises StoreUnavailableError when nothing was written."""
+        """Write the proposals; False if an expectation failed. Raises StoreUnavailableError if nothing was written."""
         expects = {f"{records.BROKERS}{self._config.node_id}": self._registration.epoch}
         for proposal in proposals:
             expects |= {f"{records.BROKERS}{replica}": epoch for replica, epoch in proposal.joining}
@@ -178,7 +178,7 @@ class IsrKeeper:
         revision = await self._transact([Expect(key, revision) for key, revision in expects.items()], puts)
         if revision is None:
             return False
-        await self._feed.reached(revision)  # from here on the partitions know, if they are still led
+        await self._feed.reached(revision)  # then the partitions that are still led have the change
         for proposal in proposals:
             self._world.log.info(
                 "isr_changed",
@@ -190,8 +190,7 @@ class IsrKeeper:
         return True
 
     async def _transact(self, expects: list[Expect], puts: list[Put]) -> int | None:
-        """A transaction whose outcome is unknown is sent again: whatever the first one did or may yet do, the second
-        answer tells, as both expect the same."""
+        """Send a transaction again while its outcome is unknown: both expect the same state, at most one succeeds."""
         backoff = Backoff(self._world.rng, RETRY_S_MIN, RETRY_S_MAX)
         while True:
             try:
@@ -201,13 +200,13 @@ class IsrKeeper:
                 await sleep(backoff.failed())
 
     async def _catch_up(self, proposal: Proposal) -> None:
-        """Somebody else was first, perhaps a transaction of ours that was not answered: know what there is now."""
+        """Another change was first, perhaps an unanswered transaction of this broker: wait for the current state."""
         entry = await self._store.get(proposal.view.key)
         if entry is not None:
             await self._feed.reached(entry.revision)
 
     def _settle(self, proposal: Proposal) -> None:
-        """Nothing is proposed any more: the ISR is that of the image."""
+        """The proposal has ended: the ISR is that of the image."""
         view = self._feed.image.partition(proposal.partition.topic_id, proposal.partition.index)
         if view is not None and proposal.partition.replicas is proposal.replicas:
             proposal.partition.update_isr(view.state.isr)

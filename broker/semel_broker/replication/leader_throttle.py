@@ -1,4 +1,4 @@
-"""Holds back what a leader sends to followers that are not in sync, where a topic lists its replica (KIP-73)."""
+"""Throttles the records that a leader sends to listed followers that are not in sync (KIP-73)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LeaderThrottle:
-    """One for all sessions of a broker. A row that `holds` is marked again when it may go on."""
+    """One for all fetch sessions of a broker. A row that `holds` has held is marked again when it may continue."""
 
     def __init__(self, throttle: ListedThrottle, world: World) -> None:
         self._throttle = throttle
@@ -23,20 +23,20 @@ class LeaderThrottle:
         self._timer: TimerHandle | None = None
 
     def holds(self, row: Watched, partition: Partition, replica: int) -> bool:
-        """Whether there is to be no data for the row now."""
-        if row.offset >= partition.end_offset or not self._is_about(partition, replica):
+        """Whether the row must get no records now."""
+        if row.offset >= partition.end_offset or not self._applies_to(partition, replica):
             return False
         wait_s = self._throttle.wait_s(self._world.monotonic())
         if wait_s <= 0:
             return False
         self._held[row] = None
         if self._timer is None:
-            self._timer = get_running_loop().call_later(min(wait_s, WAIT_S_MAX), self._let_go)
+            self._timer = get_running_loop().call_later(min(wait_s, WAIT_S_MAX), self._release_held)
         return True
 
     def note(self, partition: Partition, replica: int, size: int) -> None:
-        """So many bytes go to the replica."""
-        if self._is_about(partition, replica):
+        """`size` bytes are sent to the replica."""
+        if self._applies_to(partition, replica):
             self._throttle.note(size, self._world.monotonic())
 
     def close(self) -> None:
@@ -44,14 +44,14 @@ class LeaderThrottle:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _is_about(self, partition: Partition, replica: int) -> bool:
+    def _applies_to(self, partition: Partition, replica: int) -> bool:
         if not self._throttle.is_bounded or not self._throttle.applies_to(partition.topic, partition.index):
             return False
         return partition.replicas is not None and replica not in partition.replicas.isr
 
-    def _let_go(self) -> None:
+    def _release_held(self) -> None:
         self._timer = None
         held, self._held = self._held, {}
         for row in held:
-            if row.partition is not None:  # else its session has let go of it
+            if row.partition is not None:  # else its session no longer has it
                 row.release()

@@ -80,7 +80,7 @@ class PeerConnection(BufferedProtocol):
                 if not pending.future.done():
                     pending.future.set_result(response)
         except ProtocolError as error:
-            self._end(ConnectionAbortedError(f"{self.name} answers what cannot be read: {error}"))
+            self._end(ConnectionAbortedError(f"{self.name} sent a response that cannot be read: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(ConnectionResetError(f"{self.name} closed the connection" + (f": {exc}" if exc else "")))

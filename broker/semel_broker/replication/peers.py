@@ -1,7 +1,7 @@
-"""The other brokers, to be asked: connections to their peer listeners, opened when needed and dropped with their time.
+"""Connections to the peer listeners of the other brokers, opened when needed and closed with their registrations.
 
-A broker answers the requests of one connection in order, and some of them wait. So there is a connection for each API:
-a fetch that waits for data holds up no marker of a transaction, and no marker a question.
+A broker answers the requests of one connection in order, and some requests wait. So each API has its own connection: a
+fetch that waits for records does not delay transaction markers, and markers do not delay other requests.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from semel_broker.world import World
 
 
 class Link:
-    """The way to one registration of a broker, for one API: a connection, being opened, or not to be tried before a
-    moment. `broker_epoch`: of the registration; a broker that was started anew is reached by another link."""
+    """Opens and keeps the connection to one registration of a broker, for one API; pauses after a failure.
+
+    `broker_epoch` is that of the registration; a broker that has restarted has another link.
+    """
 
     def __init__(self, kept: Kept[BrokerRecord], client_id: str, rng: Random) -> None:
         self.broker_epoch = kept.revision
@@ -40,7 +42,7 @@ class Link:
         self._is_closed = False
 
     async def connection(self) -> PeerConnection:
-        """The open connection. Raises OSError; for a while after a failure at once."""
+        """The open connection. Raises OSError; during the pause after a failure, at once."""
         if self._connection is not None and not self._connection.is_lost:
             return self._connection
         loop = get_running_loop()
@@ -48,7 +50,7 @@ class Link:
             if loop.time() < self._not_before:
                 raise ConnectionRefusedError(self._failure)
             self._opening = loop.create_task(self._open(), name=f"connect to {self._name}")
-            self._opening.add_done_callback(_look_at)
+            self._opening.add_done_callback(_consume_exception)
         return await shield(self._opening)
 
     async def _open(self) -> PeerConnection:
@@ -65,8 +67,8 @@ class Link:
             raise ConnectionRefusedError(self._failure) from error
         else:
             if self._is_closed:
-                connection.close("another broker is there now")
-                raise ConnectionResetError(f"{self._name} is not that broker any more")
+                connection.close("another broker has registered there")
+                raise ConnectionResetError(f"{self._name} is no longer that broker")
             self._backoff.succeeded()
             self._connection = connection
             return connection
@@ -79,26 +81,26 @@ class Link:
         return f"broker {record.node_id} at {record.peer_host}:{record.peer_port}"
 
     def close(self, reason: str) -> None:
-        """For good: whoever waits gets an OSError."""
+        """Close for good: waiting requests get an OSError."""
         self._is_closed = True
         if self._connection is not None:
             self._connection.close(reason)
 
     async def closed(self) -> None:
-        """Return once nothing is under way any more."""
+        """Return once no connection is being opened."""
         if self._opening is not None:
             self._opening.cancel()
             await wait((self._opening,))
 
 
-def _look_at(task: Task[PeerConnection]) -> None:
-    """Whoever waited for it may have gone."""
+def _consume_exception(task: Task[PeerConnection]) -> None:
+    """Consume the exception: the caller that waited for it may be cancelled."""
     if not task.cancelled():
         task.exception()
 
 
 class Peers:
-    """One per broker. Where the others are comes from the image."""
+    """One per broker. The addresses of the other brokers come from the image."""
 
     def __init__(self, world: World, feed: Feed, config: ReplicationSettings) -> None:
         self._feed = feed
@@ -108,11 +110,11 @@ class Peers:
         feed.listeners.append(self._on_touched)
 
     async def call(self, node_id: int, api_key: int, version: int, message: Message, timeout_ms: float) -> Any:
-        """Ask another broker; its response.
+        """Send a request to another broker and return its response.
 
-        Raises OSError (TimeoutError is one) when it cannot be reached or the connection is lost, whatever became of
-        the request; KafkaError REPLICA_NOT_AVAILABLE when no such broker is registered. A caller that is cancelled
-        ends the connection, so that nobody waits behind an answer that nobody wants.
+        Raises OSError (TimeoutError is one) if the broker cannot be reached or the connection is lost; the request may
+        have been executed. Raises KafkaError REPLICA_NOT_AVAILABLE if no such broker is registered. If the caller is
+        cancelled, the connection closes, so that later requests do not wait behind the unused response.
         """
         connection = await self._link(node_id, api_key).connection()
         future = connection.send(APIS[api_key], version, message, timeout_ms)
@@ -120,16 +122,16 @@ class Peers:
             return await future
         finally:
             if future.cancelled():
-                connection.close("a request was given up")
+                connection.close("a request was cancelled")
 
     def _link(self, node_id: int, api_key: int) -> Link:
         kept = self._feed.image.registration(node_id)
         if kept is None:
-            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"broker {node_id} is not there at present")
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"broker {node_id} is not registered: try again")
         link = self._links.get((node_id, api_key))
         if link is None or link.broker_epoch != kept.revision:
             if link is not None:
-                link.close("the broker was started anew")
+                link.close("the broker has restarted")
             link = self._links[node_id, api_key] = Link(kept, self._client_id, self._rng)
         return link
 
@@ -138,11 +140,11 @@ class Peers:
             if node_id in touched.brokers:
                 kept = self._feed.image.registration(node_id)
                 if kept is None or kept.revision != link.broker_epoch:
-                    link.close("the broker is gone, or was started anew")
+                    link.close("the broker has stopped or restarted")
                     del self._links[node_id, api_key]
 
     async def close(self) -> None:
-        """Whoever waits gets an OSError."""
+        """Close all connections: waiting requests get an OSError."""
         with suppress(ValueError):
             self._feed.listeners.remove(self._on_touched)
         links, self._links = list(self._links.values()), {}

@@ -1,7 +1,7 @@
-"""A broker's part in replication: follow who leads, and keep count of who follows.
+"""The replication of one broker: assigns each followed partition to the fetcher of its leader, and owns the rest.
 
-Hears of every change of role (`Topics.listeners`) and hands the partition to the fetcher of its leader, or takes it
-away. What followers fetch from here is in `sessions`; who of them is in sync, `isr` decides.
+It is called for each change of role (`Topics.listeners`). `sessions` serves the fetches of followers from this broker;
+`isr` decides which followers are in sync.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from semel_broker.world import World
 
 
 class Replicator:
-    """One per broker, also for one that is alone: then it has nothing to do. `peers` and `topics` are closed by
-    others, after this."""
+    """One per broker, idle in a broker without a cluster. The owner closes `peers` and `topics` after it."""
 
     def __init__(
         self,
@@ -71,15 +70,15 @@ class Replicator:
         self._timer: TimerHandle | None = None
 
     def start(self) -> None:
-        """From here on roles are followed."""
+        """Follow all roles from now on."""
         self.isr.start()
         self._topics.listeners.append(self._on_role)
         for partition in self._topics.local.all():
             self._on_role(partition)
-        self._look_later()
+        self._schedule_check()
 
     async def close(self) -> None:
-        """Fetch no more, and let nobody wait."""
+        """Stop fetching, and answer the fetches that wait."""
         with suppress(ValueError):
             self._topics.listeners.remove(self._on_role)
         if self._timer is not None:
@@ -125,13 +124,13 @@ class Replicator:
     def _find(self, place: Place) -> Partition:
         topic = self._topics.get_by_id(place[0])
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of that id here")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic with that id is known here: refresh the metadata")
         return self._topics.partition(topic.name, place[1])
 
-    def _look_later(self) -> None:
-        self._timer = get_running_loop().call_later(self.isr.interval_s, self._look)
+    def _schedule_check(self) -> None:
+        self._timer = get_running_loop().call_later(self.isr.interval_s, self._check)
 
-    def _look(self) -> None:
-        self._look_later()
+    def _check(self) -> None:
+        self._schedule_check()
         self.sessions.note_again()
-        self.isr.look([partition for partition in self._topics.local.all() if partition.is_leading])
+        self.isr.check([partition for partition in self._topics.local.all() if partition.is_leading])

@@ -1,11 +1,10 @@
-"""The leader's side of followers' fetches: what each follower fetches, and what of that is news to it.
+"""The fetch sessions of followers, on the leader: which partitions each follower fetches, and what is new for it.
 
-A follower names a partition once and then again when something has changed for it: a new offset, which says that it
-has everything below, or a new leader epoch (KIP-227, incremental fetches). Its session stands in line with each
-partition meanwhile and hears of every append, so that a fetch costs what has happened and not what there is: of a
-thousand partitions those that are idle cost nothing.
+A follower names a partition once, and again when its state has changed: a new offset, below which it has all records,
+or a new leader epoch (KIP-227, incremental fetches). Its session waits at each partition and is woken by every append.
+So the cost of a fetch depends on the changes, not on the number of partitions: idle partitions cost nothing.
 
-One session per follower. A follower that lost its connection, or this broker its memory, begins a new one.
+There is one session per follower. A follower that lost its connection, or whose leader restarted, begins a new one.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ UNKNOWN: Final = -1
 START_SESSION_EPOCH: Final = 0
 SESSION_EPOCH_MAX: Final = 0x7FFFFFFF
 STARTS_PER_ANSWER: Final = 16
-"""Partitions of which each answer sees whether the start of the log has moved: nobody tells of that."""
+"""Partitions that each response checks for a moved log start, which wakes no session."""
 IDLE_S: Final = 120.0
-"""A session that is not used for so long is given up."""
+"""An idle session is closed after this time."""
 
 
 class Watched(FetchWaiter):
-    """A partition that a follower fetches: a waiter that never ends. `offset`, `leader_epoch`, `last_epoch` as the
-    follower named them; `is_claimed`: it was heard that the follower has everything below the offset."""
+    """A partition that a follower fetches: a waiter that stays registered. `offset`, `leader_epoch` and `last_epoch`
+    are as the follower named them; `is_claimed`: it was checked that the follower has all records below the offset."""
 
     __slots__ = (
         "bytes_max",
@@ -73,7 +72,7 @@ class Watched(FetchWaiter):
         self.high_watermark_told = self.start_told = UNKNOWN
 
     def name(self, wanted: FetchRequestPartition) -> None:
-        """The follower asks for the partition, or asks anew."""
+        """The follower names the partition in a request."""
         if (self.offset, self.leader_epoch) == (wanted.fetch_offset, wanted.current_leader_epoch):
             self.high_watermark_told = self.start_told = UNKNOWN
         self.offset, self.last_epoch = wanted.fetch_offset, wanted.last_fetched_epoch
@@ -100,7 +99,7 @@ class Watched(FetchWaiter):
 
 
 class FetchSession:
-    """One follower's. `answer` is made of what `take` was told and of what has happened since."""
+    """The session of one follower. A request is applied by `take`; `news` and `rest` make the response."""
 
     def __init__(
         self,
@@ -124,15 +123,15 @@ class FetchSession:
         self._rows: dict[Place, Watched] = {}
         self._news: dict[Watched, None] = {}
         self._unsettled: dict[Watched, None] = {}
-        self._to_look_at: deque[Watched] = deque()
+        self._to_check: deque[Watched] = deque()
         self._waiting: Future[None] | None = None
         self.is_nudged = False
-        """Whether the fetch that waits, or the next one, is to be answered whatever there is."""
+        """Whether the waiting fetch, or the next one, is answered at once, also without records."""
 
     # --- what the follower wants -----------------------------------------------------------------------------
 
     def take(self, request: FetchRequest) -> None:
-        """A request of this session, the next one in order."""
+        """Apply the next request of this session."""
         self.broker_epoch = request.replica_state.replica_epoch
         self.fetched_s = self._world.monotonic()
         self.next_epoch = 1 if request.session_epoch >= SESSION_EPOCH_MAX else request.session_epoch + 1
@@ -163,14 +162,14 @@ class FetchSession:
     # --- waiting ---------------------------------------------------------------------------------------------
 
     def wait(self, future: Future[None]) -> Future[None]:
-        """`future` is done as soon as there is something to look at, or nobody wants to wait any longer."""
+        """Complete `future` as soon as a partition has news, or the session is nudged."""
         self._waiting = future
         if self._news or self.is_nudged:
             future.set_result(None)
         return future
 
     def nudge(self) -> None:
-        """Let the fetch that waits, or the next one, wait no longer: the follower has something else to ask for."""
+        """Answer the waiting fetch, or the next one, at once: the follower has another request to send."""
         self.is_nudged = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
@@ -178,8 +177,8 @@ class FetchSession:
     # --- answering -------------------------------------------------------------------------------------------
 
     def news(self, bytes_max: int) -> list[tuple[Place, FetchResponsePartition]]:
-        """Partitions with data, or with something else that the follower has to act on; those that get data go to the
-        end of the line. What is left for want of `bytes_max` comes first the next time."""
+        """Rows with records, or with an error or an epoch that diverges. Rows that exceed `bytes_max` come first the
+        next time; rows that got records go to the end of the queue."""
         found: list[tuple[Place, FetchResponsePartition]] = []
         room, due, self._news = bytes_max, self._news, {}
         turn = iter(due)
@@ -194,18 +193,18 @@ class FetchSession:
         return found
 
     def rest(self) -> Iterator[tuple[Place, FetchResponsePartition]]:
-        """High watermarks and starts of logs that the follower has not been told, for an answer that is due anyway."""
+        """Rows with a high watermark or log start that is new to the follower, for a response that is sent anyway."""
         self._waiting, self.is_nudged = None, False
         for row in list(self._unsettled):
-            if (answer := self._tell(row)) is not None:
+            if (answer := self._news_of(row)) is not None:
                 yield row.place, answer
-        if not self._to_look_at:
-            self._to_look_at.extend(self._rows.values())
-        for _ in range(min(STARTS_PER_ANSWER, len(self._to_look_at))):
-            row = self._to_look_at.popleft()
+        if not self._to_check:
+            self._to_check.extend(self._rows.values())
+        for _ in range(min(STARTS_PER_ANSWER, len(self._to_check))):
+            row = self._to_check.popleft()
             partition = row.partition
             has_moved = partition is not None and partition.log_start_offset != row.start_told
-            if has_moved and (answer := self._tell(row)) is not None:
+            if has_moved and (answer := self._news_of(row)) is not None:
                 yield row.place, answer
 
     def _serve(self, row: Watched, room: int, *, at_least_one: bool) -> FetchResponsePartition | None:
@@ -230,13 +229,13 @@ class FetchSession:
             self._throttle.note(partition, self.replica, len(records))
             return self._note_told(row, partition, records)
         if row.offset < partition.end_offset and not is_held:
-            self._news[row] = None  # there was no room for its first batch
+            self._news[row] = None  # its first batch did not fit
         elif row.high_watermark_told != partition.high_watermark:
             self._unsettled[row] = None
         return None
 
     def _claim(self, row: Watched, partition: Partition) -> FetchResponseDivergingEpoch | None:
-        """The follower says that it has everything below its offset. If that is what the leader has, it counts."""
+        """Check that the leader's log has the follower's offset and epoch; if so, the offset counts."""
         row.is_claimed = False
         if row.offset < partition.log_start_offset:
             raise _out_of_range(row, partition)
@@ -257,7 +256,7 @@ class FetchSession:
         self._heard(partition, self.replica)
 
     def _refuse(self, row: Watched, code: int) -> FetchResponsePartition:
-        """The follower will ask again when it thinks that it makes sense."""
+        """A row with an error; the follower names the partition again later."""
         row.is_claimed = False
         self._unsettled.pop(row, None)
         partition = row.partition
@@ -270,8 +269,8 @@ class FetchSession:
             records=b"",
         )
 
-    def _tell(self, row: Watched) -> FetchResponsePartition | None:
-        """No data, but where the log starts and up to where it is committed, if the follower does not know."""
+    def _news_of(self, row: Watched) -> FetchResponsePartition | None:
+        """A row without records, if the high watermark or the log start is new to the follower."""
         partition = row.partition
         if partition is None or not row.is_claimed or partition.leader_epoch != row.leader_epoch:
             self._unsettled.pop(row, None)
@@ -294,31 +293,31 @@ class FetchSession:
     # --- keeping ---------------------------------------------------------------------------------------------
 
     def note_again(self) -> None:
-        """The last fetch spoke for all partitions of the session: those that it did not name stand where they stood."""
+        """Count the last fetch for all partitions of the session: those that it did not name are unchanged."""
         for row in list(self._rows.values()):
             partition = row.partition
             if partition is None or not row.is_claimed or partition.leader_epoch != row.leader_epoch:
                 continue
             try:
                 self._note_replica(row, partition, self.fetched_s)
-            except KafkaError:  # it is led elsewhere; the next answer says so
+            except KafkaError:  # another broker leads it; the next response says so
                 self._mark(row)
 
     def close(self) -> None:
-        """No partition has to do with it any more; a fetch that waits is told so."""
+        """Leave all partitions, and end the waiting fetch."""
         self.is_closed = True
         for row in self._rows.values():
             row.forget()
         self._rows.clear()
         self._news.clear()
         self._unsettled.clear()
-        self._to_look_at.clear()
+        self._to_check.clear()
         self.nudge()
 
 
 class Sessions:
-    """All followers' sessions. `find`: the partition at a place, raises KafkaError; `heard`: called after a follower
-    was heard of."""
+    """The sessions of all followers. `find` returns a partition or raises KafkaError; `heard` is called after each
+    fetch of a follower, for each partition."""
 
     def __init__(self, world: World, find: Find, heard: Heard, throttle: LeaderThrottle) -> None:
         self._world = world
@@ -326,39 +325,47 @@ class Sessions:
         self._by_replica: dict[int, FetchSession] = {}
 
     def take(self, request: FetchRequest) -> FetchSession:
-        """The session that a follower's fetch belongs to, a new one if it says so, with what it asks for taken in.
+        """The session of a follower's fetch, with the request applied; a new session if the request asks for one.
 
-        Raises KafkaError: 42 for who is no replica, 70 and 71 for a session that is not known (any more), 77 for a
-        broker that has a successor.
+        Raises KafkaError: INVALID_REQUEST for a consumer, FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, and
+        STALE_BROKER_EPOCH for a broker that has registered again since.
         """
         replica = request.replica_state.replica_id
         if replica < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "consumers fetch from a listener for clients")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "this listener is for brokers: consumers fetch from a client listener"
+            )
         session = self._by_replica.get(replica)
         if request.session_epoch == START_SESSION_EPOCH:
             if session is not None:
                 if request.replica_state.replica_epoch < session.broker_epoch:
-                    raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {replica} has registered anew since")
+                    raise KafkaError(
+                        ErrorCode.STALE_BROKER_EPOCH,
+                        f"broker {replica} has registered again since: fetch with its new broker epoch",
+                    )
                 session.close()
             number = self._world.rng.randint(1, 0x7FFFFFFF)
             session = self._by_replica[replica] = FetchSession(number, replica, self._world, *self._given)
         elif session is None or session.number != request.session_id:
-            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id} is open: begin a new one"
+            )
         elif session.next_epoch != request.session_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                f"request {request.session_epoch} of fetch session {session.number}, {session.next_epoch} is due",
+                f"fetch session {session.number} expects epoch {session.next_epoch}, not {request.session_epoch}: "
+                "begin a new one",
             )
         session.take(request)
         return session
 
     def nudge(self, replica: int) -> None:
-        """The follower wants the fetch that waits to be answered."""
+        """See `FetchSession.nudge`."""
         if (session := self._by_replica.get(replica)) is not None:
             session.nudge()
 
     def note_again(self) -> None:
-        """See `FetchSession.note_again`. Sessions that are not used any more are given up."""
+        """See `FetchSession.note_again`. Idle sessions are closed."""
         now = self._world.monotonic()
         for replica, session in sorted(self._by_replica.items()):
             if now - session.fetched_s > IDLE_S:

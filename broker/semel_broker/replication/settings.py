@@ -1,20 +1,20 @@
-"""The settings of replication, and the bounds that are none."""
+"""The limits of replication, and the parts of the settings and of the registration that it uses."""
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
 FRAME_BYTES_MAX: Final = 256 << 20
-"""Of one answer of another broker: a first batch comes whole, however large. Memory is taken as bytes arrive."""
+"""Of one response: the first batch comes whole, however large it is. Memory is allocated as bytes arrive."""
 CONNECT_TIMEOUT_S: Final = 3.0
 REQUEST_TIMEOUT_MS: Final = 10_000
-"""That another broker may take over its answer, besides the time that it was asked to wait."""
+"""The time that another broker has for a response, besides the time that the request lets it wait."""
 RETRY_S_MIN: Final = 0.02
 RETRY_S_MAX: Final = 1.0
 
 
 class ReplicationSettings(Protocol):
-    """What this package needs of the broker's settings."""
+    """The broker settings that replication reads."""
 
     @property
     def node_id(self) -> int: ...
@@ -35,7 +35,7 @@ class ReplicationSettings(Protocol):
 
 
 class Registered(Protocol):
-    """This broker's place in the cluster."""
+    """The registration of this broker in the cluster."""
 
     @property
     def epoch(self) -> int:

@@ -1,9 +1,9 @@
-"""PURE: how fast replicas that are not in sync may catch up, so that they leave the network to those that are.
+"""PURE: limits the rate at which replicas that are not in sync catch up, to leave the network to those in sync.
 
-A follower has a quota for all of them (`replication.quota.bytes.per.second`). Besides, a broker has a rate for the
-replicas that it leads and one for those that it follows, and topics list the replicas that these are about (KIP-73):
-`leader.replication.throttled.rate` with `leader.replication.throttled.replicas`, and the same for `follower`. What
-replicas in sync fetch is never held back, and, unlike in Kafka, does not count.
+A follower has one quota for all such replicas (`replication.quota.bytes.per.second`). A broker also has a rate for the
+replicas that it leads, and one for those that it follows. Topics list the replicas to which these apply (KIP-73):
+`leader.replication.throttled.rate` with `leader.replication.throttled.replicas`, and the same for `follower`. Fetches
+of replicas in sync are never delayed and, unlike in Kafka, do not count.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from math import inf
 from typing import Final
 
 BURST_S = 1.0
-"""What was not used is kept for so long."""
+"""Unused bytes of this time may be used later."""
 WAIT_S_MAX = 1.0
-"""A replica that is held back is looked at again after so long: the rate may have been altered."""
+"""A throttled replica is tried again after this time at the latest: the rate may have been altered."""
 UNBOUNDED: Final = 2**63 - 1
-"""The rate that is none, as in Kafka."""
+"""The rate that stands for no limit, as in Kafka."""
 ALL_REPLICAS: Final = "*"
 
 
 class Throttle:
-    """`rate` tells the bytes per second, as they are now. One answer may go beyond them; then it takes its time until
-    the next one. At 0 there is none at all."""
+    """A limit of bytes per second; `rate` returns the current one. Rate 0 lets nothing through.
+
+    One response may exceed it; the next one then waits until the average is met.
+    """
 
     def __init__(self, rate: Callable[[], int], now: float) -> None:
         self._rate = rate
@@ -35,13 +37,13 @@ class Throttle:
         return self._rate() != UNBOUNDED
 
     def note(self, size: int, now: float) -> None:
-        """So many bytes have come."""
+        """`size` bytes were transferred."""
         if self.is_bounded:
             self._fill(now)
             self._credit -= size
 
     def wait_s(self, now: float) -> float:
-        """For how long there should be no more, if the rate stays as it is."""
+        """Seconds until the next transfer is allowed, at the current rate; infinity at rate 0."""
         rate = self._rate()
         if rate == UNBOUNDED:
             self._credit = float(UNBOUNDED)
@@ -58,8 +60,10 @@ class Throttle:
 
 
 class ListedThrottle(Throttle):
-    """A throttle of those replicas on broker `node_id` that their topics list. `listed`: what a topic lists, "*" or
-    partition:broker."""
+    """A throttle for the replicas on broker `node_id` that topics list.
+
+    `listed` returns the entries of a topic: "*" or "partition:broker".
+    """
 
     def __init__(
         self, rate: Callable[[], int], now: float, *, node_id: int, listed: Callable[[str], tuple[str, ...]]
@@ -70,7 +74,7 @@ class ListedThrottle(Throttle):
         self._sets: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {}
 
     def applies_to(self, topic: str, index: int) -> bool:
-        """Whether it is about this replica."""
+        """Whether the topic lists this replica."""
         texts = self._listed(topic)
         if not texts:
             self._sets.pop(topic, None)
@@ -82,7 +86,7 @@ class ListedThrottle(Throttle):
 
 
 class FollowerThrottle:
-    """Both bounds of what comes to replicas here that are not in sync."""
+    """The quota and the listed rate together, for followers on this broker that are not in sync."""
 
     def __init__(self, quota: Throttle, listed: ListedThrottle) -> None:
         self._quota, self._listed = quota, listed
@@ -92,13 +96,13 @@ class FollowerThrottle:
         return self._quota.is_bounded or self._listed.is_bounded
 
     def note(self, topic: str, index: int, size: int, now: float) -> None:
-        """So many bytes have come for this replica."""
+        """`size` bytes were fetched for this replica."""
         self._quota.note(size, now)
         if self._listed.is_bounded and self._listed.applies_to(topic, index):
             self._listed.note(size, now)
 
     def wait_s(self, topic: str, index: int, now: float) -> float:
-        """For how long nothing more should be asked for it."""
+        """Seconds until the replica may be fetched again."""
         rest_s = self._quota.wait_s(now)
         listed_s = self._listed.wait_s(now)
         if listed_s > rest_s and self._listed.applies_to(topic, index):

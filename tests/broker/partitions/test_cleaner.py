@@ -196,7 +196,7 @@ async def test_the_dirtiest_log_comes_first_and_an_overdue_one_before_all(rig: R
     assert [event["topic"] for event in rig.events.of("log_compacted")] == ["overdue", "much", "little"]
 
 
-async def test_where_it_stopped_is_known_after_a_restart(rig: Rig) -> None:
+async def test_compaction_continues_where_it_stopped_after_a_restart(rig: Rig) -> None:
     partition = rig.partition("t")
     fill(partition, [(b"a", b"1")], [(b"a", b"2")])
     await rig.logs.checkpoint()
@@ -207,7 +207,7 @@ async def test_where_it_stopped_is_known_after_a_restart(rig: Rig) -> None:
     assert pairs_of(rig.partitions[0].log) == [(1, b"a", b"2")]
 
 
-async def test_an_unusable_offset_file_costs_only_a_second_look(rig: Rig) -> None:
+async def test_an_unusable_offset_file_only_repeats_the_compaction(rig: Rig) -> None:
     partition = rig.partition("t")
     fill(partition, [(b"a", b"1")], [(b"a", b"2")])
     await rig.logs.checkpoint()
@@ -216,7 +216,7 @@ async def test_an_unusable_offset_file_costs_only_a_second_look(rig: Rig) -> Non
     assert len(rig.events.of("cleaner_offset_unusable")) == 1
 
 
-async def test_a_topic_made_anew_under_an_old_name_starts_at_zero(rig: Rig) -> None:
+async def test_a_new_topic_with_an_old_name_is_compacted_from_offset_zero(rig: Rig) -> None:
     for value in (b"1", b"2"):
         partition = rig.partition("t")
         fill(partition, [(b"a", value)], [(b"a", None), (b"b", value)])
@@ -247,7 +247,7 @@ def led_with(partition: Partition, *, follower_at: int) -> None:
     partition.note_replica(2, 1, follower_at, 0)
 
 
-async def test_what_a_replica_has_not_fetched_yet_is_not_forgotten(rig: Rig) -> None:
+async def test_tombstones_that_a_replica_has_not_fetched_are_kept(rig: Rig) -> None:
     partition = rig.partition("t", replace(COMPACTED, min_cleanable_dirty_ratio=0.0))
     fill(partition, [(b"a", b"1")], [(b"a", None)])
     led_with(partition, follower_at=2)
@@ -296,7 +296,7 @@ async def test_a_log_that_cannot_be_read_is_left_alone_and_the_others_are_not(ri
     assert [event["topic"] for event in rig.events.of("log_compacted")] == ["good"]
 
 
-async def test_others_run_while_a_log_is_compacted(rig: Rig) -> None:
+async def test_other_tasks_run_while_a_log_is_compacted(rig: Rig) -> None:
     partition = rig.partition("t")
     fill(partition, *[[(b"k%d" % n, b"x" * 1000) for n in range(100)] for _ in range(10)])
     await rig.logs.checkpoint()
@@ -335,7 +335,7 @@ async def until(rig: Rig, event: str) -> dict[str, object]:
     return rig.events.of(event)[0]
 
 
-async def test_it_does_all_of_it_by_itself(quick: Rig) -> None:
+async def test_sweeps_and_compaction_run_by_the_clock(quick: Rig) -> None:
     old, keyed = quick.partition("old", LogConfig(retention_ms=1000)), quick.partition("keyed")
     fill(keyed, [(b"a", b"1")], [(b"a", b"2")])
     await until(quick, "log_compacted")

@@ -66,7 +66,7 @@ async def committed(partitions: Sequence[Partition], end: int) -> None:
             await partition.committed(end)
 
 
-async def test_partitions_of_one_turn_ask_a_quick_disk_once(rig: Rig) -> None:
+async def test_partitions_of_one_turn_share_one_sync_of_a_quick_disk(rig: Rig) -> None:
     partitions = rig.partitions(20)
     for partition in partitions:
         put(partition)
@@ -87,7 +87,7 @@ async def test_a_few_are_synced_one_by_one_where_that_is_quick(rig: Rig) -> None
 
 
 @pytest.mark.parametrize(("is_quick", "count"), [(True, SINGLY_MAX + 1), (False, 1)])
-async def test_many_or_a_slow_disk_are_left_to_the_threads(rig: Rig, is_quick: bool, count: int) -> None:
+async def test_many_files_or_a_slow_disk_are_synced_in_threads(rig: Rig, is_quick: bool, count: int) -> None:
     rig.disk.together_max, rig.disk.is_quick = 1, is_quick
     partitions = rig.partitions(count)
     for partition in partitions:
@@ -120,7 +120,7 @@ async def test_a_lazy_append_is_synced_with_the_next_one_or_by_itself_after_a_wh
     assert rig.disk.calls == [1, 1, 1]
 
 
-async def test_who_waits_alone_is_served_within_the_turn(rig: Rig) -> None:
+async def test_a_single_waiting_caller_is_synced_within_the_turn(rig: Rig) -> None:
     one, two = rig.partitions(2)
     put(one)
     put(two)
@@ -129,7 +129,7 @@ async def test_who_waits_alone_is_served_within_the_turn(rig: Rig) -> None:
     assert rig.disk.calls == [2]
 
 
-async def test_who_waits_with_others_shares_the_sync_at_the_end_of_the_turn(rig: Rig) -> None:
+async def test_several_waiting_callers_share_the_sync_at_the_end_of_the_turn(rig: Rig) -> None:
     partitions = rig.partitions(HURRIES_ALONE + 3)
     for partition in partitions:
         put(partition)

@@ -60,7 +60,7 @@ async def test_a_wait_that_begins_after_the_leadership_ended_is_refused(led: Mak
             await partition.committed(end)
 
 
-async def test_markers_of_a_leader_that_was_are_not_believed_to_be_there(led: Make) -> None:
+async def test_markers_of_a_former_leader_are_not_reported_as_committed(led: Make) -> None:
     """Leadership ends and comes back between two markers and whoever waits for them: another record is at their offset
     by then, and that one is committed."""
     partitions = [led(0), led(1)]

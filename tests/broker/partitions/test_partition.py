@@ -105,7 +105,7 @@ async def test_appends_of_one_turn_share_a_sync_and_later_ones_the_next() -> Non
 
 
 @pytest.mark.parametrize("turns", range(12))
-async def test_an_append_is_committed_in_whichever_turn_of_an_ending_flush_it_falls(turns: int) -> None:
+async def test_an_append_in_any_turn_of_an_ending_flush_is_committed(turns: int) -> None:
     partition = HeldPartition(fsync=True)
     partition.put()
     await asyncio.sleep(0)
@@ -131,7 +131,7 @@ async def test_nothing_is_read_above_the_high_watermark() -> None:
     assert partition.read(0, bytes_max=1000) != b""
 
 
-async def test_retiring_answers_everybody_who_waits() -> None:
+async def test_retiring_answers_all_waiting_requests() -> None:
     partition = HeldPartition(fsync=True)
     partition.put()
     committed = asyncio.ensure_future(partition.committed(1))
@@ -175,7 +175,7 @@ async def test_offset_waiters_are_done_in_order_of_offset_and_only_up_to_it() ->
     assert len(waiters) == 0
 
 
-def test_a_partition_goes_on_under_the_leader_epoch_of_its_log() -> None:
+def test_a_partition_continues_with_the_leader_epoch_of_its_log() -> None:
     """Files of another broker come with epochs of their own: what is appended must not fall behind them, nor must
     the markers of a coordinator, whose epoch this is in `__transaction_state`."""
     disk = MemoryDisk()
@@ -195,7 +195,7 @@ def test_a_partition_goes_on_under_the_leader_epoch_of_its_log() -> None:
 
 
 @pytest.mark.parametrize("takes_turns", [False, True])
-async def test_what_a_checkpoint_has_synced_is_committed_too(takes_turns: bool) -> None:
+async def test_records_that_a_checkpoint_has_synced_are_committed(takes_turns: bool) -> None:
     """The cleaner's may sync an append before the flusher comes to it, or before its task does; and tells nobody."""
     disk = MemoryDisk()
     world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=disk)

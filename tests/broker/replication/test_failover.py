@@ -104,7 +104,7 @@ async def test_same_leader_in_a_new_epoch_does_not_have_old_answers_counted_eith
     assert await one.put(b"third") == 2
 
 
-async def test_follower_that_knows_more_than_its_leader_asks_until_that_has_heard(cluster: Cluster) -> None:
+async def test_a_follower_with_a_newer_epoch_retries_until_its_leader_has_it(cluster: Cluster) -> None:
     """Reliability, "metadata older than what is known"."""
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
@@ -148,7 +148,7 @@ async def test_rebooted_broker_does_not_rejoin_under_its_old_registration(cluste
     await cluster.same(1, 2)
 
 
-async def test_last_replica_standing_leads_again_with_everything(cluster: Cluster) -> None:
+async def test_the_last_replica_leads_again_with_all_records(cluster: Cluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
     await one.put(b"both")
@@ -197,7 +197,7 @@ async def test_replica_at_the_high_watermark_but_below_the_epochs_start_does_not
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_what_was_acknowledged_survives_any_two_of_three(seed: int) -> None:
+async def test_acknowledged_records_survive_any_two_of_three_brokers(seed: int) -> None:
     """Brokers die, by process and by power, at any moment, and come back; all that was acknowledged is there at
     its offset, and all replicas are the same."""
     rng = Random(seed)

@@ -34,7 +34,7 @@ async def out_and_about(cluster: Cluster, partitions: int = 1) -> tuple[Replican
     return one, two
 
 
-async def test_change_rests_on_the_partition_and_on_both_registrations(cluster: Cluster) -> None:
+async def test_an_isr_change_checks_the_partition_and_both_registrations(cluster: Cluster) -> None:
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
     view = one.topics.view("t", 0)
@@ -53,7 +53,7 @@ async def test_many_partitions_change_together(cluster: Cluster) -> None:
     assert len(isr_changes(one)) - before < many / 4
 
 
-async def test_unknown_outcome_is_found_out_by_asking_again(cluster: Cluster) -> None:
+async def test_an_unknown_outcome_is_resolved_by_sending_again(cluster: Cluster) -> None:
     """It may have been applied, or may yet be: until that is known the joiner counts for the high watermark."""
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
@@ -73,7 +73,7 @@ async def test_unknown_outcome_is_found_out_by_asking_again(cluster: Cluster) ->
     assert not one.partition().replicas.is_proposing
 
 
-async def test_store_that_is_away_only_delays_it(cluster: Cluster) -> None:
+async def test_an_unavailable_store_only_delays_isr_changes(cluster: Cluster) -> None:
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
     transact, failures = one.store.transact, []
@@ -107,7 +107,7 @@ async def test_keeper_outlives_a_store_that_refuses(cluster: Cluster) -> None:
     await until(lambda: not one.partition().replicas.is_proposing)  # type: ignore[union-attr]
 
 
-async def test_who_is_about_to_join_counts_before_the_store_has_said_so(cluster: Cluster) -> None:
+async def test_a_joining_replica_counts_for_the_high_watermark_before_the_store_accepts(cluster: Cluster) -> None:
     """From the moment the store is asked it may say yes, and then the joiner may be elected (KIP-497)."""
     one, two = await out_and_about(cluster)
     await cluster.isr(1, 2, by=1)
@@ -143,14 +143,14 @@ async def test_one_change_of_a_partition_at_a_time(cluster: Cluster) -> None:
     await until(lambda: one.partition() in one.replicator.isr._under_way)
     for _ in range(10):
         one.replicator.isr.heard(one.partition(), 2)
-        one.replicator.isr.look([one.partition()])
+        one.replicator.isr.check([one.partition()])
     assert one.replicator.isr._due == {}
     one.store.gate.set()
     await cluster.isr(1, 2, by=1)
     assert len(isr_changes(one)) == before + 1
 
 
-async def test_lost_race_is_decided_anew(cluster: Cluster) -> None:
+async def test_a_change_that_lost_a_race_is_decided_again(cluster: Cluster) -> None:
     """Of a batch, too, only what somebody else has changed is left out."""
     one, two = await out_and_about(cluster, 3)
     for index in range(3):
@@ -181,14 +181,14 @@ async def test_leader_whose_session_is_over_changes_nothing(cluster: Cluster) ->
     await until(lambda: two.registration.is_valid() and 1 not in [r.node_id for r in two.feed.image.live()])
     one.partition().replicas._followers[2].caught_up_ms = -1_000_000  # type: ignore[union-attr]
     before = len(isr_changes(one))
-    one.replicator.isr.look([one.partition()])
+    one.replicator.isr.check([one.partition()])
     await until(lambda: len(isr_changes(one)) > before)
     assert not any(was for _, was in isr_changes(one)[before:])
     two.disk.release_syncs()
     one.store.watch_gate.set()
 
 
-async def test_who_does_not_fetch_any_more_is_not_let_in_again(cluster: Cluster) -> None:
+async def test_a_replica_that_stopped_fetching_does_not_rejoin_the_isr(cluster: Cluster) -> None:
     """With nobody else in sync the high watermark stands where they stopped; that they had all of it is old news."""
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])

@@ -167,7 +167,7 @@ async def test_garbage_ends_the_connection_and_not_the_broker(asker: Asker, othe
     assert await asker.ask() == 1, "on a new connection"
 
 
-async def test_who_waits_hears_that_the_connection_is_lost(asker: Asker, other: Other) -> None:
+async def test_waiting_requests_fail_when_the_connection_is_lost(asker: Asker, other: Other) -> None:
     other.answer = lambda _: None
     asking = [asyncio.create_task(asker.ask()) for _ in range(3)]
     while len(other.requests) < 3:
@@ -179,7 +179,7 @@ async def test_who_waits_hears_that_the_connection_is_lost(asker: Asker, other: 
     assert await asker.ask() == 1
 
 
-async def test_broker_that_was_started_anew_is_asked_anew(asker: Asker, other: Other) -> None:
+async def test_a_restarted_broker_gets_a_new_connection(asker: Asker, other: Other) -> None:
     """An answer of its former life must not count for the present one."""
     other.answer = lambda _: None
     asking = asyncio.create_task(asker.ask())
@@ -187,7 +187,7 @@ async def test_broker_that_was_started_anew_is_asked_anew(asker: Asker, other: O
         await asyncio.sleep(0.001)
     successor = Other()
     asker.register(2, await successor.listen())
-    with pytest.raises(ConnectionResetError, match="started anew"):
+    with pytest.raises(ConnectionResetError, match="stopped or restarted"):
         await asking
     assert await asker.ask() == 1
     assert (len(other.connections), len(successor.connections)) == (1, 1)
@@ -205,7 +205,7 @@ async def test_broker_that_is_not_registered_is_not_asked(asker: Asker, other: O
     assert await asker.ask() == 1
 
 
-async def test_unreachable_broker_is_not_dialled_for_every_question(asker: Asker, other: Other) -> None:
+async def test_an_unreachable_broker_is_not_dialled_for_every_request(asker: Asker, other: Other) -> None:
     port = other.server.sockets[0].getsockname()[1]
     other.close()
     await other.server.wait_closed()
@@ -228,7 +228,7 @@ async def test_unreachable_broker_is_not_dialled_for_every_question(asker: Asker
     assert dialled == 1, "not before a pause"
 
 
-async def test_request_that_is_given_up_holds_up_nobody(asker: Asker, other: Other) -> None:
+async def test_a_cancelled_request_does_not_delay_others(asker: Asker, other: Other) -> None:
     other.answer = lambda _: None
     asking = asyncio.create_task(asker.ask())
     while not other.requests:

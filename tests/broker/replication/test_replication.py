@@ -195,7 +195,7 @@ async def test_catching_up_is_throttled_and_being_in_sync_is_not(cluster: Cluste
     assert loop.time() - began < 2.0
 
 
-async def test_not_enough_replicas_is_said_before_the_append(cluster: Cluster) -> None:
+async def test_not_enough_replicas_is_answered_before_the_append(cluster: Cluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2], configs={"min.insync.replicas": "2"})
     await one.put(b"both")
@@ -207,7 +207,7 @@ async def test_not_enough_replicas_is_said_before_the_append(cluster: Cluster) -
     assert one.partition().end_offset == 1
 
 
-async def test_single_replicas_need_nobody(cluster: Cluster) -> None:
+async def test_single_replicas_need_no_other_broker(cluster: Cluster) -> None:
     one, two = await cluster.start(1, 2)
     await one.topics.create(NewTopic(name="mine", assignments={0: [1]}))
     await one.put(b"alone", topic="mine")

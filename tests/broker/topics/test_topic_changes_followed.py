@@ -62,7 +62,7 @@ class Held:
         monkeypatch.setattr(Partition, "close", slowly)
 
 
-async def test_a_topic_made_and_deleted_between_two_looks_hides_nothing_of_what_came_with_it(machine: Machine) -> None:
+async def test_a_topic_created_and_deleted_between_two_updates_hides_no_other_change(machine: Machine) -> None:
     await machine.topics.create(NewTopic(name="known"))
     (known,) = machine.topics.feed.image.topics.values()
     brief, briefer, last, other = drawn("t", 1), drawn("t", 2), drawn("t", 3), drawn("other", 4)
@@ -77,7 +77,7 @@ async def test_a_topic_made_and_deleted_between_two_looks_hides_nothing_of_what_
     await machine.stop()
 
 
-async def test_of_a_topic_of_which_nothing_was_seen_the_store_is_told_that_nothing_is_here(machine: Machine) -> None:
+async def test_the_removal_of_a_topic_that_was_never_seen_is_noted_in_the_store(machine: Machine) -> None:
     """The store did not keep its story: all that is left of it is that somebody has to see to its files."""
     unseen = drawn("unseen", 1)
     note = f"deletions/{unseen.topic_id}/0"
@@ -88,7 +88,7 @@ async def test_of_a_topic_of_which_nothing_was_seen_the_store_is_told_that_nothi
     await machine.stop()
 
 
-async def test_a_topic_that_is_moved_and_deleted_between_two_looks_leaves_nothing_here(machine: Machine) -> None:
+async def test_a_topic_moved_and_deleted_between_two_updates_leaves_no_files(machine: Machine) -> None:
     learn(machine.topics, ("t", drawn("t", 1, 0, 1)))
     machine.topics.partition("t", 0).open()
     learn(machine.topics, ("t", drawn("t", 1, 1, 2)), ("t", None))
@@ -120,7 +120,7 @@ async def test_a_name_deleted_again_while_its_first_files_are_being_removed_is_f
     await machine.stop()
 
 
-async def test_who_takes_over_the_place_of_a_removed_topic_is_opened_though_its_name_is_only_alike(
+async def test_a_topic_with_a_colliding_name_is_opened_once_the_removed_one_is_gone(
     machine: Machine,
 ) -> None:
     await machine.topics.create(NewTopic(name="a.b"))
@@ -131,7 +131,7 @@ async def test_who_takes_over_the_place_of_a_removed_topic_is_opened_though_its_
 
 
 @pytest.mark.parametrize("then", ["nothing", "here again", "gone", "moved on", "gone and made anew"])
-async def test_a_replica_given_to_others_is_gone_at_once_whatever_becomes_of_the_topic_meanwhile(
+async def test_a_replica_moved_to_other_brokers_is_retired_at_once(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     here, away = drawn("t", 1, 0, 1), drawn("t", 1, 1, 2)
@@ -166,7 +166,7 @@ async def test_a_replica_given_to_others_is_gone_at_once_whatever_becomes_of_the
     await machine.stop()
 
 
-async def test_what_others_do_while_a_broker_starts_is_known_to_it_afterwards(
+async def test_changes_during_the_start_of_a_broker_are_applied(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has the rest of a deletion to finish, and tells the store so: that takes its time."""

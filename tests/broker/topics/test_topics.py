@@ -61,7 +61,7 @@ async def test_of_many_concurrent_creates_of_one_name_exactly_one_wins(machine: 
     assert machine.topics.get("t") is won[0]
 
 
-async def test_concurrent_ensures_get_one_and_the_same(machine: Machine) -> None:
+async def test_concurrent_ensures_get_the_same_topic(machine: Machine) -> None:
     outcomes = await asyncio.gather(*(machine.topics.ensure("t") for _ in range(10)))
     assert all(topic is outcomes[0] for topic in outcomes)
 
@@ -243,7 +243,7 @@ async def test_a_flipped_bit_in_a_topic_id_refuses_the_start(machine: Machine) -
 
 
 @pytest.mark.parametrize("is_checked", [True, False], ids=["with checksum", "as Kafka writes it"])
-async def test_an_id_that_nobody_knows_under_a_living_name_refuses_the_start(
+async def test_an_unknown_topic_id_under_the_name_of_a_topic_refuses_the_start(
     machine: Machine, is_checked: bool
 ) -> None:
     await machine.topics.create(NewTopic(name="t"))
@@ -257,7 +257,7 @@ async def test_an_id_that_nobody_knows_under_a_living_name_refuses_the_start(
     assert machine.disk.exists(f"{ROOT}/t-0")
 
 
-async def test_the_directory_of_a_known_partition_is_missed_if_it_was_ever_there(machine: Machine) -> None:
+async def test_a_missing_directory_of_a_known_partition_refuses_the_start(machine: Machine) -> None:
     await machine.topics.create(NewTopic(name="t", partitions=3))
     await write(machine.topics, "t", 1, b"precious")
     await machine.stop()
@@ -271,7 +271,7 @@ async def test_the_directory_of_a_known_partition_is_missed_if_it_was_ever_there
     assert (await machine.start()).partition("t", 1).end_offset == 0
 
 
-async def test_what_was_deleted_or_set_aside_is_not_missed_under_a_new_topic_of_the_name(machine: Machine) -> None:
+async def test_deleted_directories_are_not_required_for_a_new_topic_of_that_name(machine: Machine) -> None:
     await machine.topics.create(NewTopic(name="t"))
     await write(machine.topics, "t", 0, b"old")
     await machine.stop()

@@ -81,7 +81,7 @@ async def power_cut(machine: Machine) -> Topics:
 
 @given(STEPS)
 @settings(max_examples=100, deadline=None)
-def test_what_was_answered_survives_a_power_cut_at_any_moment(steps: list[tuple[Step, int | None]]) -> None:
+def test_answered_changes_survive_a_power_cut_at_any_moment(steps: list[tuple[Step, int | None]]) -> None:
     async def run() -> None:
         machine = Machine()
         topics, state = await machine.start(), State()

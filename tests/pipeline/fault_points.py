@@ -48,7 +48,7 @@ def arrive(folder: Path, point: str, batch: int) -> None:
         except FileNotFoundError:
             continue
         if action == "raise":
-            raise InjectedError(f"injected {point} of batch {batch}")
+            raise InjectedError(f"injected fault at {point} of batch {batch}")
         if action == "exit":
             os._exit(1)
         if action == "stop":

@@ -274,7 +274,7 @@ def test_a_batch_repeated_with_other_settings_is_written_once(faulty_spark: Spar
                     faulty_spark.conf.set(name, value)
                 query = case.start(case.rows(faulty_spark, partitions=None), with_faults=True)
                 if adaptive == "true":
-                    with pytest.raises(Exception, match=f"injected {point}"):
+                    with pytest.raises(Exception, match=f"injected fault at {point}"):
                         query.awaitTermination()
                 else:
                     query.awaitTermination()

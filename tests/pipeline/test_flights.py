@@ -16,8 +16,8 @@ from pyspark_semel.pipeline.definition_file import load
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from demo.spark.arrivals import PARTITIONS, Late, arrivals, clocks, truth  # noqa: E402
-from demo.spark.report import row_of, summed  # noqa: E402
+from demo.spark.arrivals import PARTITIONS, Late, arrivals, clock_values, truth  # noqa: E402
+from demo.spark.report import row_of_json, summed  # noqa: E402
 
 ROWS = 3_000
 
@@ -27,13 +27,13 @@ def flights(spark: SparkSession) -> DataFrame:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     some = arrivals(ROWS)
     values = [(bytearray(each.value),) for each in some]
-    values += [(bytearray(value),) for value in clocks(max(each.at for each in some))]
+    values += [(bytearray(value),) for value in clock_values(max(each.at for each in some))]
     return parsed(spark, spark.createDataFrame(values, "value BINARY")).cache()
 
 
 def test_each_flight_is_enriched_once_and_clock_lines_are_skipped(spark: SparkSession, flights: DataFrame) -> None:
     found = enriched(spark, flights, airlines(spark), airports(spark)).collect()
-    values = {row_of(bytes(row["value"])): json.loads(row["value"]) for row in found}
+    values = {row_of_json(bytes(row["value"])): json.loads(row["value"]) for row in found}
     assert len(found) == len(values) == ROWS
     assert sorted(values) == list(range(ROWS))
     first = next(each for each in arrivals(1))
@@ -53,7 +53,7 @@ def test_each_flight_is_enriched_once_and_clock_lines_are_skipped(spark: SparkSe
         "arr_delay": 11,
         "distance": 1400,
     }
-    assert bytes(next(row["key"] for row in found if row_of(bytes(row["value"])) == 0)) == b"UA"
+    assert bytes(next(row["key"] for row in found if row_of_json(bytes(row["value"])) == 0)) == b"UA"
     unnamed = {each["dest"] for each in values.values()} - set(names("airports.csv", "faa"))
     assert unnamed
     assert all(each["dest_name"] == each["dest"] for each in values.values() if each["dest"] in unnamed)

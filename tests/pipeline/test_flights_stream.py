@@ -16,8 +16,8 @@ from semel_broker.testing.in_process import EphemeralBroker
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from demo.spark.arrivals import PARTITIONS, arrivals, clocks, truth  # noqa: E402
-from demo.spark.report import row_of, summed  # noqa: E402
+from demo.spark.arrivals import PARTITIONS, arrivals, clock_values, truth  # noqa: E402
+from demo.spark.report import row_of_json, summed  # noqa: E402
 
 ROWS = 3_000
 TOPICS = ("flights", "flights-enriched", "delays")
@@ -62,13 +62,13 @@ def test_each_flight_and_window_is_written_once_over_restarts(
     asyncio.run(create(address))
     some = arrivals(ROWS)
     values = [each.value for each in some]
-    parts = [values[:1000], [*values[1000:], *clocks(some[-1].at)], []]
+    parts = [values[:1000], [*values[1000:], *clock_values(some[-1].at)], []]
     for part in parts:
         asyncio.run(send(address, part))
         done = CliRunner().invoke(pipeline, ["run", str(ROOT / "pipeline" / "flights.toml"), "--progress", "json"])
         assert done.exit_code == 0, done.output
     enriched = asyncio.run(committed(address, "flights-enriched"))
-    assert sorted(map(row_of, enriched)) == list(range(ROWS))
+    assert sorted(map(row_of_json, enriched)) == list(range(ROWS))
     delays = summed(asyncio.run(committed(address, "delays")))
     assert delays.repeated == 0
     assert delays.windows == truth(ROWS)

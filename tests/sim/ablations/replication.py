@@ -216,7 +216,7 @@ def _(seam: Seam) -> None:
         return await transact(self, [each for each in expects if not each.key.startswith("brokers/")], puts)
 
     seam.replace(IsrKeeper, "_transact", whoever)
-    seam.replace(IsrKeeper, "_is_there", lambda self, replica, epoch: True)
+    seam.replace(IsrKeeper, "_may_join", lambda self, replica, epoch: True)
 
 
 # --- who leads ---

@@ -19,6 +19,7 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 from support.processes import BrokerProcess
 from support.strangers import STRANGERS, Row
+from support.tiers import tiered
 from support.transactional import BATCH, KafkaPython
 
 COUNT = 200
@@ -56,7 +57,9 @@ def read(address: str, topic: str, count: int, isolation: str) -> list[Row]:
     return rows
 
 
-@pytest.mark.parametrize("moment", [BEFORE_OFFSETS, BEFORE_COMMIT, AMID_COMMIT])
+@pytest.mark.parametrize(
+    "moment", tiered([BEFORE_OFFSETS, BEFORE_COMMIT, AMID_COMMIT], lambda moment: moment is AMID_COMMIT)
+)
 def test_the_successor_of_a_producer_whose_broker_was_killed_takes_over_exactly(
     own_broker: BrokerProcess, topic: str, moment: str
 ) -> None:

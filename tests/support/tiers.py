@@ -12,4 +12,9 @@ T = TypeVar("T")
 
 def tiered(values: Iterable[T], is_quick: Callable[[T], bool]) -> list[Any]:
     """Parameters of a test: those that are not quick are marked `thorough`."""
-    return [value if is_quick(value) else pytest.param(value, marks=pytest.mark.thorough) for value in values]
+    return [value if is_quick(value) else _thorough(value) for value in values]
+
+
+def _thorough(value: Any) -> Any:
+    """A tuple is the values of several parameters."""
+    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.thorough)

@@ -5,7 +5,7 @@ source, a crash keeps a random subset of the unsynced sectors; a lost sector rea
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, KeysView, MutableMapping, Sequence
 from random import Random
 from typing import NoReturn
 
@@ -111,6 +111,75 @@ class MemoryFile:
         assert self._boot == self._disk.boots, f"{self.path} was opened before the crash"
 
 
+class _Files(MutableMapping[str, _Inode]):
+    """Path -> file, with the files of one directory at hand: a broker has one directory for each partition."""
+
+    def __init__(self) -> None:
+        self._by_directory: dict[str, dict[str, _Inode]] = {}
+
+    def __getitem__(self, path: str) -> _Inode:
+        return self._by_directory[directory_of(path)][path]
+
+    def __setitem__(self, path: str, inode: _Inode) -> None:
+        self._by_directory.setdefault(directory_of(path), {})[path] = inode
+
+    def __delitem__(self, path: str) -> None:
+        directory = directory_of(path)
+        inside = self._by_directory[directory]
+        del inside[path]
+        if not inside:
+            del self._by_directory[directory]
+
+    def __iter__(self) -> Iterator[str]:
+        return (path for inside in self._by_directory.values() for path in inside)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_directory.values()))
+
+    def inside(self, directory: str) -> dict[str, _Inode]:
+        """The files of one directory, to read."""
+        return self._by_directory.get(directory, {})
+
+
+class _Directories:
+    """Paths of directories, with the children of each."""
+
+    def __init__(self) -> None:
+        self._children: dict[str, dict[str, None]] = {}
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._children.get(directory_of(path), ())
+
+    def __iter__(self) -> Iterator[str]:
+        return (path for children in self._children.values() for path in children)
+
+    def add(self, path: str) -> None:
+        self._children.setdefault(directory_of(path), {})[path] = None
+
+    def discard(self, path: str) -> None:
+        self._children.get(directory_of(path), {}).pop(path, None)
+
+    def children(self, path: str) -> KeysView[str]:
+        return self._children.get(path, {}).keys()
+
+    def tree(self, path: str) -> list[str]:
+        """The directory, and all below it."""
+        found = [path]
+        for each in found:
+            found += self._children.get(each, ())
+        return found
+
+    def copy(self) -> "_Directories":
+        copied = _Directories()
+        copied._children = {path: dict(children) for path, children in self._children.items()}
+        return copied
+
+
+def directory_of(path: str) -> str:
+    """The directory that a path lies in."""
+    return path.rpartition("/")[0]
+
+
 class MemoryDisk:
     """See `disk.Disk`.
 
@@ -128,10 +197,10 @@ class MemoryDisk:
         self.is_quick = False
         self.fuse: int | None = None
         self.held: asyncio.Future[None] | None = None
-        self._names: dict[str, _Inode] = {}
-        self._durable_names: dict[str, _Inode] = {}
-        self._directories: dict[str, None] = {}
-        self._durable_directories: dict[str, None] = {}
+        self._names = _Files()
+        self._durable_names = _Files()
+        self._directories = _Directories()
+        self._durable_directories = _Directories()
         self._locks: dict[str, None] = {}
 
     def sync_if_quick(self, files: Sequence[File]) -> bool:
@@ -154,20 +223,20 @@ class MemoryDisk:
         self.boots += 1
         self.held = None
         self.fuse = None
-        self._directories = dict(self._durable_directories)
-        self._names = {
-            path: inode for path, inode in self._durable_names.items() if path.rpartition("/")[0] in self._directories
-        }
-        self._durable_names = dict(self._names)
+        self._directories = self._durable_directories.copy()
+        kept = {path: inode for path, inode in self._durable_names.items() if directory_of(path) in self._directories}
+        self._names, self._durable_names = _Files(), _Files()
+        self._names.update(kept)
+        self._durable_names.update(kept)
         self._locks.clear()
         for path in sorted(self._names):
             self._names[path].crash(rng)
 
     def let_names_through(self, rng: Random, share: float) -> None:
         """Make each unsynced change of a name durable with probability `share`, as a file system may do."""
-        for path in sorted({**self._directories, **self._durable_directories}):
+        for path in sorted({*self._directories, *self._durable_directories}):
             if path in self._directories and path not in self._durable_directories and rng.random() < share:
-                self._durable_directories[path] = None
+                self._durable_directories.add(path)
         for path in sorted({**self._names, **self._durable_names}):
             if self._names.get(path) is not self._durable_names.get(path) and rng.random() < share:
                 if path in self._names:
@@ -199,9 +268,8 @@ class MemoryDisk:
         return len(self._inode(path).data)
 
     def listdir(self, path: str) -> list[str]:
-        prefix = path + "/"
-        inside = [name[len(prefix) :] for name in (*self._names, *self._directories) if name.startswith(prefix)]
-        return sorted({name: None for name in inside if "/" not in name})
+        start = len(path) + 1
+        return sorted({name[start:] for name in (*self._names.inside(path), *self._directories.children(path))})
 
     def mkdir(self, path: str, *, durable: bool = True) -> None:
         self.burn()
@@ -209,19 +277,18 @@ class MemoryDisk:
         for depth in range(1, len(parts) + 1):
             parent = "/".join(parts[:depth])
             if parent:
-                self._directories[parent] = None
+                self._directories.add(parent)
                 if durable or depth < len(parts):
-                    self._durable_directories[parent] = None
+                    self._durable_directories.add(parent)
 
     def rename(self, old: str, new: str) -> None:
         self.burn()
         if old in self._directories:
-            moved = [name for name in self._names if name.startswith(old + "/")]
-            for name in moved:
-                self._names[new + name[len(old) :]] = self._names.pop(name)
-            for name in [name for name in self._directories if name == old or name.startswith(old + "/")]:
-                del self._directories[name]
-                self._directories[new + name[len(old) :]] = None
+            for directory in self._directories.tree(old):
+                for name in list(self._names.inside(directory)):
+                    self._names[new + name[len(old) :]] = self._names.pop(name)
+                self._directories.discard(directory)
+                self._directories.add(new + directory[len(old) :])
             return
         inode = self._inode(old)
         del self._names[old]
@@ -239,41 +306,33 @@ class MemoryDisk:
 
     def rmtree(self, path: str) -> None:
         self.burn()
-        inside = path + "/"
-        self._names = {name: inode for name, inode in self._names.items() if not name.startswith(inside)}
-        self._directories = {name: None for name in self._directories if name != path and not name.startswith(inside)}
+        for directory in self._directories.tree(path):
+            for name in list(self._names.inside(directory)):
+                del self._names[name]
+            self._directories.discard(directory)
 
     def sync_dir(self, path: str) -> None:
         """Make the names in this directory durable, and the content of its directories (they may have been renamed)."""
         self.burn()
         self.syncs += 1
-        prefix, at = path + "/", len(path)
-        gone = [
-            name
-            for name in self._durable_directories
-            if name.rfind("/") == at and name.startswith(prefix) and name not in self._directories
-        ]
-        come = [
-            name
-            for name in self._directories
-            if name.rfind("/") == at and name.startswith(prefix) and name not in self._durable_directories
-        ]
+        now, before = self._directories.children(path), self._durable_directories.children(path)
+        gone, come = sorted(before - now), sorted(now - before)
         for name in gone:
-            del self._durable_directories[name]
-            for inside in [path for path in self._durable_names if path.startswith(name + "/")]:
-                del self._durable_names[inside]
+            self._forget_durable(name)
         for name in come:
-            self._durable_directories[name] = None
-            for inside, inode in self._names.items():
-                if inside.startswith(name + "/"):
-                    self._durable_names[inside] = inode
-        inside_now = [name for name in self._names if name.rfind("/") == at and name.startswith(prefix)]
-        before = [name for name in self._durable_names if name.rfind("/") == at and name.startswith(prefix)]
-        for name in before:
+            self._durable_directories.add(name)
+            for directory in self._directories.tree(name):
+                self._durable_names.update(self._names.inside(directory))
+        for name in list(self._durable_names.inside(path)):
             if name not in self._names:
                 del self._durable_names[name]
-        for name in inside_now:
-            self._durable_names[name] = self._names[name]
+        self._durable_names.update(self._names.inside(path))
+
+    def _forget_durable(self, path: str) -> None:
+        for directory in self._durable_directories.tree(path):
+            for name in list(self._durable_names.inside(directory)):
+                del self._durable_names[name]
+        self._durable_directories.discard(path)
 
     def read_bytes(self, path: str) -> bytes:
         return bytes(self._inode(path).data)

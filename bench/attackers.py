@@ -37,16 +37,20 @@ from semel_protocol.messages.k19_create_topics import (
     CreateTopicsRequestConfig,
     CreateTopicsRequestTopic,
 )
+from semel_protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from semel_protocol.messages.k21_delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsRequestPartition,
     DeleteRecordsRequestTopic,
 )
+from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from semel_protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestPartition,
     OffsetForLeaderEpochRequestTopic,
 )
+from semel_protocol.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnRequestTopic
+from semel_protocol.messages.k26_end_txn import EndTxnRequest
 from semel_protocol.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
 from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 from semel_protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
@@ -249,7 +253,31 @@ def inflated(address: str) -> None:
     line.close()
 
 
+def wide(address: str) -> None:
+    """Creates a topic of 3,000 partitions, ends a transaction that includes all of them, and deletes the topic."""
+    line = RawConnection(address)
+
+    def call(request: Message, version: int) -> Any:
+        line.send(request, version)
+        return line.receive()
+
+    topic = CreateTopicsRequestTopic(name=WIDE, num_partitions=WIDTH, replication_factor=1, assignments=[], configs=[])
+    assert not call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=False), 4).topics[0].error_code
+    begun = call(InitProducerIdRequest(transactional_id="wide", transaction_timeout_ms=600_000), 1)
+    mine = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
+    add = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="wide",
+        v3_and_below_topics=[AddPartitionsToTxnRequestTopic(name=WIDE, partitions=list(range(WIDTH)))],
+        **{f"v3_and_below_{name}": value for name, value in mine.items()},
+    )
+    assert not call(add, 0).results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+    assert not call(EndTxnRequest(transactional_id="wide", committed=True, **mine), 1).error_code
+    assert not call(DeleteTopicsRequest(topic_names=[WIDE], timeout_ms=30_000), 3).responses[0].error_code
+    line.close()
+
+
 ZSTD = 4
+WIDE, WIDTH = "wide", 3_000
 NAMES = [f"topic-{number}" for number in range(ELEMENTS)]
 FEW = ELEMENTS - 10
 
@@ -348,6 +376,7 @@ ATTACKS: dict[str, Callable[[str], None]] = {
     **{f"{name} of {ELEMENTS:,}": partial(large_requests, make=make) for name, make in _large().items()},
     "20,000 Metadata pipelined": pipelined,
     "200 batches that inflate to 30 MiB": inflated,
+    "a transaction of 3,000 partitions": wide,
 }
 
 

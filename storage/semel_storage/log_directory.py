@@ -5,7 +5,7 @@ The layout is Kafka's: `<topic>-<partition>/` per log, `meta.properties`, `recov
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 
 from semel_storage import checkpoints
@@ -172,21 +172,35 @@ class LogDirectory:
 
     def delete_logs(self, topic: str, partitions: Iterable[int], *, unique: str) -> None:
         """Delete partitions of a topic as `delete_log` does one; all share the syncs, for which the caller waits."""
+        for _ in self.deletion(topic, partitions, unique=unique):
+            pass
+
+    def deletion(self, topic: str, partitions: Iterable[int], *, unique: str) -> Generator[int, None, int]:
+        """`delete_logs` in steps, so that a topic with many partitions does not hold the event loop.
+
+        Yields 1 after each step and returns the number of directories. No log of these partitions may be opened
+        before the end.
+        """
         paths = []
         for partition in partitions:
             log = self.logs.pop((topic, partition), None)
             if log is not None:
                 log.abandon()
             self.forget(topic, partition)
-            paths.append(self._partition_path(topic, partition))
+            path = self._partition_path(topic, partition)
+            if self.disk.exists(path):
+                paths.append(path)
+            yield 1
         self.save_checkpoints()  # first, so that the next start reports no missing directory
-        doomed = {path: f"{path}.{unique}{DELETE_SUFFIX}" for path in paths if self.disk.exists(path)}
-        for path, aside in doomed.items():
-            self.disk.rename(path, aside)
-        if doomed:
+        for path in paths:
+            self.disk.rename(path, f"{path}.{unique}{DELETE_SUFFIX}")
+            yield 1
+        if paths:
             self.disk.sync_dir(self.root)
-        for aside in doomed.values():
-            self.disk.remove_later(aside)
+        for path in paths:
+            self.disk.remove_later(f"{path}.{unique}{DELETE_SUFFIX}")
+            yield 1
+        return len(paths)
 
     async def checkpoint(self) -> None:
         """Make every log durable and move its recovery point to its end (log.flush.offset.checkpoint.interval.ms)."""

@@ -11,13 +11,17 @@ even, and topics of one partition are not all placed on the first broker.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from itertools import chain, zip_longest
+from operator import itemgetter
 from typing import Final
 
 import msgspec
 
 from semel_broker.cluster.image import Image
+
+STEP_ELEMENTS: Final = 32
+"""The cost of placing one partition, in array elements that could be decoded meanwhile."""
 
 
 class Load(msgspec.Struct):
@@ -31,13 +35,17 @@ class Load(msgspec.Struct):
         self.leaders[replicas[0]] += 1
         self.replicas.update(replicas)
 
+    def add_all(self, rows: Sequence[Sequence[int]]) -> None:
+        """Add the replicas of many partitions."""
+        self.leaders.update(map(itemgetter(0), rows))
+        self.replicas.update(chain.from_iterable(rows))
+
 
 def load(image: Image) -> Load:
     """The load of the brokers, over all topics."""
     total = Load(Counter(), Counter())
     for kept in image.topics.values():
-        for replicas in kept.value.replicas:
-            total.add(replicas)
+        total.add_all(kept.value.replicas)
     return total
 
 
@@ -48,17 +56,23 @@ def place(
     *,
     existing: Sequence[Sequence[int]] = (),
     elsewhere: Load | None = None,
-) -> list[list[int]]:
+) -> Generator[int, None, list[list[int]]]:
     """The replicas of `count` new partitions of a topic, `factor` each, the preferred leader first.
 
     `racks`: the available brokers, each with its rack ("": none). `existing`: the partitions that the topic has.
-    `elsewhere`: the load of other topics; it decides between brokers that are equal for this topic.
+    `elsewhere`: the load of other topics; it decides between brokers that are equal for this topic. Works in steps and
+    yields the cost of each, in array elements (`Slices.finish`).
     """
     assert 1 <= factor <= len(racks), f"{factor} replicas on {len(racks)} brokers"
     plan = _Plan(racks, elsewhere or Load(Counter(), Counter()))
     for replicas in existing:
         plan.add(replicas)
-    return [plan.next(factor) for _ in range(count)]
+        yield STEP_ELEMENTS
+    placed = []
+    for _ in range(count):
+        placed.append(plan.next(factor))
+        yield STEP_ELEMENTS
+    return placed
 
 
 ANY_SLOT: Final = -1

@@ -2,7 +2,7 @@
 
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -91,9 +91,12 @@ def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
     )
 
 
-def create(new: NewTopic, *, topic_id: bytes, sites: Sites, config: BrokerConfig) -> TopicRecord:
-    """The record of a new topic. Raises INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
-    INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST."""
+def create(new: NewTopic, *, topic_id: bytes, sites: Sites, config: BrokerConfig) -> Generator[int, None, TopicRecord]:
+    """The record of a new topic, made in steps (`placement.place`).
+
+    Raises INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT,
+    INVALID_CONFIG, INVALID_REQUEST.
+    """
     brokers = list(sites.racks)
     check_name(new.name, config)
     if new.assignments:
@@ -101,7 +104,7 @@ def create(new: NewTopic, *, topic_id: bytes, sites: Sites, config: BrokerConfig
         replicas = _assigned(new, brokers)
     else:
         count, factor = _partition_count(new, config), _replication_factor(new, brokers, config)
-        replicas = placement.place(count, factor, sites.racks, elsewhere=sites.load)
+        replicas = yield from placement.place(count, factor, sites.racks, elsewhere=sites.load)
     return TopicRecord(new.name, text_of_id(topic_id), replicas, check_configs(new.configs, config))
 
 
@@ -112,9 +115,11 @@ def grow(
     assignments: Sequence[Sequence[int]] | None = None,
     sites: Sites,
     config: BrokerConfig,
-) -> TopicRecord:
-    """The record with `count` partitions in total. Raises INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
-    INVALID_REPLICA_ASSIGNMENT."""
+) -> Generator[int, None, TopicRecord]:
+    """The record with `count` partitions in total, made in steps (`placement.place`).
+
+    Raises INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT.
+    """
     brokers = list(sites.racks)
     has = len(record.replicas)
     if count <= has:
@@ -129,7 +134,9 @@ def grow(
                 f"topic {record.name!r} has {factor} replicas of each partition, and only {len(brokers)} brokers are "
                 "there: start the others, or assign the new partitions by hand",
             )
-        more = placement.place(count - has, factor, sites.racks, existing=record.replicas, elsewhere=sites.load)
+        more = yield from placement.place(
+            count - has, factor, sites.racks, existing=record.replicas, elsewhere=sites.load
+        )
     else:
         if len(assignments) != count - has:
             raise _bad_assignment(f"{count - has} partitions are to be added, {len(assignments)} are assigned")

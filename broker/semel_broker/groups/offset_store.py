@@ -7,7 +7,7 @@ compaction.
 
 from __future__ import annotations
 
-from asyncio import Future, gather
+from asyncio import Future, gather, sleep
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -21,6 +21,9 @@ from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import group_tombstone, offset_rows
 from semel_broker.world import Logger
+
+DELETED_AT_ONCE = 500
+"""Offsets that are deleted in one turn of the event loop, where a request may be for very many."""
 
 Key = tuple[str, str, int]
 """(group id, topic, partition)."""
@@ -137,13 +140,25 @@ class OffsetStore:
         Of all topics, or of one name. This broker's image of the topics has to be as new as the log: a topic that it
         does not know yet would lose its offsets.
         """
-        written = []
-        for group_id, partitions in self._outlived(
-            only_topic
-        ).items():  # no await in this loop: no commit comes in between
-            doomed = self._without_newer(group_id, [OffsetRecord(*each, None) for each in partitions])
-            if doomed:
-                written.append(self._store(*self._offset_tombstones(group_id, doomed)))
+        written: list[Future[None]] = []
+        rows = 0
+        for group_id, partitions in self._outlived(only_topic).items():
+            found = list(partitions)
+            for start in range(0, len(found), DELETED_AT_ONCE):
+                # No await from here to the write: no commit comes in between.
+                portion = found[start : start + DELETED_AT_ONCE]
+                doomed = [OffsetRecord(*each, None) for each in portion if self._is_outlived(group_id, *each)]
+                if doomed := self._without_newer(group_id, doomed):
+                    written.append(self._store(*self._offset_tombstones(group_id, doomed)))
+                    rows += len(doomed)
+                if rows >= DELETED_AT_ONCE:
+                    await self._deleted(written)
+                    written, rows = [], 0
+                    await sleep(0)
+        await self._deleted(written)
+
+    async def _deleted(self, written: Iterable[Future[None]]) -> None:
+        """Return once these tombstones are durable, or are refused."""
         for refused in await gather(*written, return_exceptions=True):
             if isinstance(refused, KafkaError):
                 self._log.warning("outlived_offsets_kept", error=str(refused))  # no client sees them anyway
@@ -153,16 +168,23 @@ class OffsetStore:
     def _outlived(self, only_topic: str | None) -> dict[str, dict[tuple[str, int], None]]:
         """Group id -> (topic, partition) without an offset that counts."""
         found: dict[str, dict[tuple[str, int], None]] = {}
-        for group in self._groups.values():
-            for topic, partition, committed in group.offsets:
-                if only_topic in (topic, None) and not self._counts(topic, committed):
-                    found.setdefault(group.group_id, {})[topic, partition] = None
-        for (group_id, topic, partition), _, _, committed in self._pending:
-            if only_topic in (topic, None) and not self._counts(topic, committed):
-                present = self._groups[group_id].offsets.get(topic, partition) if group_id in self._groups else None
-                if present is None or not self._counts(topic, present):
-                    found.setdefault(group_id, {})[topic, partition] = None
+        for group_id, group in self._groups.items():
+            for topic in group.offsets.topics() if only_topic is None else [only_topic]:
+                for partition, committed in group.offsets.of_topic(topic).items():
+                    if not self._counts(topic, committed):
+                        found.setdefault(group_id, {})[topic, partition] = None
+        for (group_id, topic, partition), *_ in self._pending:
+            if only_topic in (topic, None) and self._is_outlived(group_id, topic, partition):
+                found.setdefault(group_id, {})[topic, partition] = None
         return found
+
+    def _is_outlived(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether there is an offset of this partition, also in an open transaction, and none that counts."""
+        group = self._groups.get(group_id)
+        present = group.offsets.get(topic, partition) if group is not None else None
+        if present is not None:
+            return not self._counts(topic, present)
+        return any(not self._counts(topic, held) for _, held in self._pending.of((group_id, topic, partition)))
 
     def _without_newer(self, group_id: str, doomed: Sequence[OffsetRecord]) -> list[OffsetRecord]:
         """The records without a newer value under way: a tombstone behind that value would delete it."""

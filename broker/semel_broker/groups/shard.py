@@ -7,9 +7,10 @@ serves all sessions.
 
 from __future__ import annotations
 
-from asyncio import Future, Lock, get_running_loop
+from asyncio import Future, Lock, get_running_loop, sleep
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import cast
 
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -20,7 +21,7 @@ from semel_broker.coordination.shards import TRANSIENT, Shard
 from semel_broker.groups import state
 from semel_broker.groups.deadlines import GROUP, Alarm, Key
 from semel_broker.groups.group import CONSUMER, Group, GroupState
-from semel_broker.groups.offset_store import Counts, OffsetStore
+from semel_broker.groups.offset_store import DELETED_AT_ONCE, Counts, OffsetStore
 from semel_broker.groups.offsets import GroupOffsets, OffsetRecord
 from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import group_row
@@ -230,11 +231,21 @@ class GroupShard(Shard):
         self.offset_store.expire(self._world.now_ms(), self._config.offsets_retention_minutes * MINUTE_MS)
 
     async def delete_group(self, group_id: str) -> None:
-        """DeleteGroups: delete a group without members, and its offsets. Raises COORDINATOR_NOT_AVAILABLE,
-        NOT_COORDINATOR, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
-        group = self._known(group_id)
-        if group.state is not GroupState.EMPTY:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members: stop them first")
+        """DeleteGroups: delete a group without members, and its offsets.
+
+        A group with very many offsets loses them in portions: a member that joins meanwhile finds a part of them gone,
+        and the request gets NON_EMPTY_GROUP. Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NON_EMPTY_GROUP,
+        GROUP_ID_NOT_FOUND.
+        """
+        while True:
+            group = self._known(group_id)
+            if group.state is not GroupState.EMPTY:
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members: stop them first")
+            if len(group.offsets) <= DELETED_AT_ONCE:
+                break
+            portion = [(topic, partition) for topic, partition, _ in islice(group.offsets, DELETED_AT_ONCE)]
+            await self.offset_store.delete(group_id, portion)
+            await sleep(0)
         await self.offset_store.delete_group(group)
 
     # --- carrying out ---

@@ -3,6 +3,7 @@
 GROUP_SUBSCRIBED_TO_TOPIC: a member of the group subscribes to the topic.
 """
 
+from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -12,22 +13,27 @@ from semel_protocol.messages.k47_offset_delete import (
 
 from semel_broker.context import RequestContext
 
+PORTION_ROWS = 500
+"""Rows that are deleted in one turn of the event loop."""
+
 
 async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDeleteResponse:
     partitions = [(topic.name, row.partition_index) for topic in request.topics for row in topic.partitions]
-    shard = await ctx.broker.groups.shard_of_known(request.group_id)
-    codes = await shard.delete_offsets(request.group_id, partitions)
-    code_of = dict(zip(partitions, codes, strict=True))
-    topics = [
-        OffsetDeleteResponseTopic(
-            name=topic.name,
-            partitions=[
-                OffsetDeleteResponsePartition(
-                    partition_index=row.partition_index, error_code=code_of[topic.name, row.partition_index]
-                )
-                for row in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
+    slices = ctx.slices()
+    code_of: dict[tuple[str, int], ErrorCode] = {}
+    for start in range(0, len(partitions) or 1, PORTION_ROWS):
+        if start:
+            await slices.next()
+        portion = partitions[start : start + PORTION_ROWS]
+        shard = await ctx.broker.groups.shard_of_known(request.group_id)
+        code_of.update(zip(portion, await shard.delete_offsets(request.group_id, portion), strict=True))
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for row in topic.partitions:
+            code = code_of[topic.name, row.partition_index]
+            rows.append(OffsetDeleteResponsePartition(partition_index=row.partition_index, error_code=code))
+            if slices.is_over():
+                await slices.next()
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
     return OffsetDeleteResponse(topics=topics)

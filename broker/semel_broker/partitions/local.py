@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.checkpoints import PARTITION_METADATA, RECOVERY_POINT
@@ -226,10 +226,11 @@ class LocalPartitions:
         partition.retire()
         self._notify(partition)
 
-    def delete_topic(self, record: TopicRecord, *, has_successor: bool) -> None:
+    def delete_topic(self, record: TopicRecord, *, has_successor: bool) -> Generator[int, None, int]:
         """Delete the logs of a deleted topic, but not those of a new topic with the same name.
 
-        A directory that has lost its topic id in a power cut belongs to the new topic, if there is one.
+        A directory that has lost its topic id in a power cut belongs to the new topic, if there is one. Works in steps:
+        yields 1 after each, and returns the number of directories.
         """
         unnamed = None if not has_successor else record.id_bytes
         own = []
@@ -238,8 +239,10 @@ class LocalPartitions:
                 self._logs.forget(record.name, index)
             elif self._logs.topic_id(record.name, index) in (record.id_bytes, unnamed):
                 own.append(index)
-        if own:
-            self._logs.delete_logs(record.name, own, unique=record.topic_id)
+            yield 1
+        if not own:
+            return 0
+        return (yield from self._logs.deletion(record.name, own, unique=record.topic_id))
 
     def delete(self, partition: Partition) -> None:
         """Delete the log of a partition that is closed."""

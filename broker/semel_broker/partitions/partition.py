@@ -537,10 +537,11 @@ class Partition:
     def retire(self) -> None:
         """The topic or this replica is deleted: waiting and later requests get UNKNOWN_TOPIC_OR_PARTITION."""
         self._is_retired = True
-        self._fail_waiting(self._gone())
+        gone = self._gone()
+        self._fail_waiting(gone)
         if self.durability is not None:
             self.durability.retire()
-            self.durability.fail(self._gone())
+            self.durability.fail(gone)
         self.view.release_waiters()
 
     async def close(self) -> None:

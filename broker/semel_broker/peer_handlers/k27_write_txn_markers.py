@@ -22,6 +22,7 @@ from semel_protocol.messages.k27_write_txn_markers import (
 )
 
 from semel_broker.context import RequestContext
+from semel_broker.scheduling.turns import CLOCK_STEPS
 from semel_broker.txn.markers.channel import Entry, Marker
 from semel_broker.txn.markers.remote_destination import entries_of
 from semel_broker.txn.model.metadata import TopicPartition
@@ -39,6 +40,7 @@ async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteT
             markers.setdefault(partition, []).append(marker)
     codes: Codes = {}
     late: dict[Future[list[ErrorCode]], list[Entry]] = {}
+    slices = ctx.slices()
     for partition, here in markers.items():  # each partition by itself, so that a slow one does not delay the others
         entries = [(marker, partition) for marker in here]
         answer = transactions.markers.here.write(entries)
@@ -46,6 +48,9 @@ async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteT
             codes.update(zip(entries, answer, strict=True))
         else:
             late[answer] = entries
+        if slices.is_over(CLOCK_STEPS):  # a marker may have to open its partition's log
+            await slices.next()
+            transactions.markers_arrived_over(ctx.client_id, ctx.connection)
     if late:
         await wait(list(late), timeout=ctx.broker.config.limits.peer_hold_ms_max / 1000)
     for answer, entries in late.items():

@@ -11,7 +11,7 @@ write to the store and the change of the directories is harmless: the next start
 from __future__ import annotations
 
 from asyncio import Task, current_task, gather, get_running_loop, shield, sleep
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, Final, Self
@@ -45,6 +45,7 @@ from semel_broker.config.loading import BrokerConfig
 from semel_broker.config.topic_configs import PRODUCER
 from semel_broker.partitions.local import STRAY_SUFFIX, LocalPartitions
 from semel_broker.partitions.partition import Lease, Partition
+from semel_broker.scheduling.turns import Turns
 from semel_broker.topics import dynamic_configs
 from semel_broker.world import World
 
@@ -103,6 +104,7 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._partition_count = 0
+        self._turns = Turns(get_running_loop(), world.monotonic)  # of the slices in which large topics are removed
         self._removals: dict[str, dict[Task[None], Sequence[int]]] = {}  # by topic key: tasks, and their partitions
         self._unfinished: set[str] = set()  # ids of deleted topics, until the store has noted their removal here
         self._owns_feed = False
@@ -137,7 +139,8 @@ class Topics:
         ]
         topics._unfinished.update(record.topic_id for record in unfinished)
         for record in unfinished:
-            topics.local.delete_topic(record, has_successor=record.name in topics._by_name)
+            for _ in topics.local.delete_topic(record, has_successor=record.name in topics._by_name):
+                pass
         for view in topics.local.recover(topics._owner):
             topics.partition(view.topic, view.index).open()
         for view in feed.image.partitions():
@@ -226,7 +229,8 @@ class Topics:
         is_current = False
         while True:
             try:
-                record = topic_plan.create(new, topic_id=self._new_id(), sites=self._sites(), config=self._config)
+                plan = topic_plan.create(new, topic_id=self._new_id(), sites=self._sites(), config=self._config)
+                record = await self._turns.slices().finish(plan)
             except KafkaError as error:
                 if is_current or error.code not in TOO_FEW_BROKERS:
                     raise
@@ -293,8 +297,9 @@ class Topics:
         POLICY_VIOLATION.
         """
 
-        def grow(record: TopicRecord) -> TopicRecord:
-            grown = topic_plan.grow(record, count, assignments=assignments, sites=self._sites(), config=self._config)
+        async def grow(record: TopicRecord) -> TopicRecord:
+            plan = topic_plan.grow(record, count, assignments=assignments, sites=self._sites(), config=self._config)
+            grown = await self._turns.slices().finish(plan)
             self._check_total(count - len(record.replicas))
             return grown
 
@@ -308,7 +313,7 @@ class Topics:
         Raises UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT, INVALID_CONFIG, or what `edit` raises.
         """
 
-        def reconfigure(record: TopicRecord) -> TopicRecord:
+        async def reconfigure(record: TopicRecord) -> TopicRecord:
             return topic_plan.reconfigure(record, edit(record.configs), self._config)
 
         return await self._change(name, reconfigure, validate_only)
@@ -426,9 +431,12 @@ class Topics:
 
     async def _remove(self, record: TopicRecord, gone: Sequence[Partition]) -> None:
         with self._freeing_directories(record.name):
+            slices = self._turns.slices()
             for partition in gone:
                 await partition.close()
-            self.local.delete_topic(record, has_successor=record.name in self._by_name)
+                if slices.is_over():
+                    await slices.next()
+            await slices.finish(self.local.delete_topic(record, has_successor=record.name in self._by_name))
         await self._note_removed(record.topic_id)
         self._world.log.info("topic_deleted", topic=record.name)
 
@@ -488,15 +496,18 @@ class Topics:
 
     # --- inside: persist -------------------------------------------------------------------------------------
 
-    async def _change(self, name: str, change: Callable[[TopicRecord], TopicRecord], validate_only: bool) -> Topic:
+    async def _change(
+        self, name: str, change: Callable[[TopicRecord], Awaitable[TopicRecord]], validate_only: bool
+    ) -> Topic:
         """Decide on the current record and write it if the record is unchanged; otherwise decide again."""
         while True:
             topic = self.required(name)
-            record = change(topic.record)
+            revision = topic.revision
+            record = await change(topic.record)
             if validate_only:
                 return self._topic(record, ABSENT)
             key = records.topic_key(name)
-            if await self._transact([Expect(key, topic.revision)], [Put(key, msgspec.json.encode(record))]):
+            if await self._transact([Expect(key, revision)], [Put(key, msgspec.json.encode(record))]):
                 self._world.log.info(
                     "topic_changed", topic=name, partitions=len(record.replicas), configs=record.configs
                 )

@@ -6,6 +6,7 @@ or on another broker, the new leader finds there what was decided (PREPARE_*) an
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from collections.abc import Sequence
 
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -19,6 +20,7 @@ from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.coordination.shards import Shards
 from semel_broker.partitions.partition import Partition
+from semel_broker.scheduling.turns import Turns
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.admission import Admission, Admissions
 from semel_broker.txn.expiry import Expiry
@@ -67,7 +69,8 @@ class TransactionCoordinator:
         self._peers: PeerCalls = peers or NoPeers()
         self._leaders: Leaders = leaders or OnlyBroker(config.node_id, topics)
         self._expired = ExpiredIds()
-        here = LocalDestination(topics, offsets_ended)
+        turns = Turns(get_running_loop(), world.monotonic)
+        here = LocalDestination(topics, offsets_ended, turns)
         self._senders: dict[str, int] = {}  # the newest connection of each
         timeout_ms = config.limits.peer_request_timeout_ms
         self.markers = MarkerChannel(
@@ -76,6 +79,7 @@ class TransactionCoordinator:
             config.node_id,
             here,
             lambda node: RemoteDestination(self._peers, node, timeout_ms),
+            turns,
         )
         context = CoordinatorContext(
             world=world,

@@ -5,7 +5,7 @@ source, a crash keeps a random subset of the unsynced sectors; a lost sector rea
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, KeysView, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from random import Random
 from typing import NoReturn
 
@@ -159,8 +159,9 @@ class _Directories:
     def discard(self, path: str) -> None:
         self._children.get(directory_of(path), {}).pop(path, None)
 
-    def children(self, path: str) -> KeysView[str]:
-        return self._children.get(path, {}).keys()
+    def children(self, path: str) -> dict[str, None]:
+        """The directories in it, to read."""
+        return self._children.get(path, {})
 
     def tree(self, path: str) -> list[str]:
         """The directory, and all below it."""
@@ -201,6 +202,8 @@ class MemoryDisk:
         self._durable_names = _Files()
         self._directories = _Directories()
         self._durable_directories = _Directories()
+        self._moved: dict[str, dict[str, None]] = {}
+        """By directory: its directories that have come or gone since its last sync."""
         self._locks: dict[str, None] = {}
 
     def sync_if_quick(self, files: Sequence[File]) -> bool:
@@ -224,6 +227,7 @@ class MemoryDisk:
         self.held = None
         self.fuse = None
         self._directories = self._durable_directories.copy()
+        self._moved.clear()
         kept = {path: inode for path, inode in self._durable_names.items() if directory_of(path) in self._directories}
         self._names, self._durable_names = _Files(), _Files()
         self._names.update(kept)
@@ -277,6 +281,7 @@ class MemoryDisk:
         for depth in range(1, len(parts) + 1):
             parent = "/".join(parts[:depth])
             if parent:
+                self._note_moved(parent)
                 self._directories.add(parent)
                 if durable or depth < len(parts):
                     self._durable_directories.add(parent)
@@ -289,6 +294,8 @@ class MemoryDisk:
                     self._names[new + name[len(old) :]] = self._names.pop(name)
                 self._directories.discard(directory)
                 self._directories.add(new + directory[len(old) :])
+            self._note_moved(old)
+            self._note_moved(new)
             return
         inode = self._inode(old)
         del self._names[old]
@@ -310,23 +317,26 @@ class MemoryDisk:
             for name in list(self._names.inside(directory)):
                 del self._names[name]
             self._directories.discard(directory)
+        self._note_moved(path)
 
     def sync_dir(self, path: str) -> None:
         """Make the names in this directory durable, and the content of its directories (they may have been renamed)."""
         self.burn()
         self.syncs += 1
-        now, before = self._directories.children(path), self._durable_directories.children(path)
-        gone, come = sorted(before - now), sorted(now - before)
-        for name in gone:
-            self._forget_durable(name)
-        for name in come:
-            self._durable_directories.add(name)
-            for directory in self._directories.tree(name):
-                self._durable_names.update(self._names.inside(directory))
+        for name in self._moved.pop(path, ()):
+            if name not in self._directories:
+                self._forget_durable(name)
+            elif name not in self._durable_directories:
+                self._durable_directories.add(name)
+                for directory in self._directories.tree(name):
+                    self._durable_names.update(self._names.inside(directory))
         for name in list(self._durable_names.inside(path)):
             if name not in self._names:
                 del self._durable_names[name]
         self._durable_names.update(self._names.inside(path))
+
+    def _note_moved(self, path: str) -> None:
+        self._moved.setdefault(directory_of(path), {})[path] = None
 
     def _forget_durable(self, path: str) -> None:
         for directory in self._durable_directories.tree(path):

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import json
+from semel_broker.cluster import placement
 from semel_broker.cluster.image import Image
-from semel_broker.cluster.placement import Load, load, place
+from semel_broker.cluster.placement import Load, load
 from semel_broker.cluster.records import TopicRecord
 from semel_broker.cluster.store import Entry
 
 racks_of_brokers = st.dictionaries(st.integers(0, 50), st.sampled_from(["", "a", "b", "c"]), min_size=1, max_size=12)
+
+
+def place(*args: Any, **options: Any) -> list[list[int]]:
+    """All steps of a placement."""
+    steps = placement.place(*args, **options)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            rows: list[list[int]] = done.value
+            return rows
 
 
 def spread(counts: Counter[int], brokers: dict[int, str]) -> int:

@@ -11,7 +11,10 @@ from broker.conftest import StartBroker
 from broker.handlers.test_groups import NOW, context, describe, enter_two, member
 from broker.harness import Harness, Wire
 from broker.members import GroupMember, committed
-from semel_broker.handlers import k08_offset_commit, k09_offset_fetch
+from semel_broker.groups import shard
+from semel_broker.groups.offsets import OffsetRecord
+from semel_broker.groups.shard import GroupShard
+from semel_broker.handlers import k08_offset_commit, k09_offset_fetch, offset_rows
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k08_offset_commit import OffsetCommitRequest
 from semel_protocol.messages.k09_offset_fetch import (
@@ -19,6 +22,7 @@ from semel_protocol.messages.k09_offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
+from semel_protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupRequestMember
 from semel_protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from semel_protocol.messages.k42_delete_groups import DeleteGroupsRequest
 from semel_protocol.messages.k47_offset_delete import (
@@ -101,6 +105,31 @@ async def test_member_commits_in_its_generation_only(broker: Harness) -> None:
     second.member_id = "stranger"
     assert await second.commit({0: 4}) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert await committed(first.wire, "g", 0) == [3]
+
+
+async def test_rows_stored_before_the_member_leaves_carry_no_error(
+    broker: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit of many partitions is stored in portions; here the member leaves between two of them."""
+    monkeypatch.setattr(offset_rows, "PORTION_ROWS", 2)
+    one = await member(broker)
+    await one.enter()
+    other = await broker.wire()
+    stored = GroupShard.commit
+    portions: list[int] = []
+
+    async def commit(shard: GroupShard, group_id: str, records: list[OffsetRecord], **who: Any) -> None:
+        portions.append(len(records))
+        if len(portions) == 2:
+            row = LeaveGroupRequestMember(member_id=one.member_id, group_instance_id=None)
+            await other.call(LeaveGroupRequest(group_id="g", members=[row]))
+        await stored(shard, group_id, records, **who)
+
+    monkeypatch.setattr(GroupShard, "commit", commit)
+    gone = ErrorCode.UNKNOWN_MEMBER_ID
+    assert await one.commit({0: 1, 9: 1, 1: 2, 2: 3, 3: 4}) == [0, gone, 0, gone, gone]
+    assert portions == [2, 2]
+    assert await committed(other, "g", 0, 1, 2, 3) == [1, 2, -1, -1]
 
 
 async def test_commit_waits_for_the_assignment_of_the_new_generation(broker: Harness) -> None:
@@ -303,6 +332,20 @@ async def test_deleting_a_group_deletes_its_offsets(synced_broker: Harness) -> N
     await one.commit({1: 1})
     await synced_broker.restart()
     assert await committed(await synced_broker.wire(), "g", 0, 1) == [-1, 1]
+
+
+async def test_a_group_with_many_offsets_is_deleted_whole(
+    synced_broker: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard, "DELETED_AT_ONCE", 1)
+    one = await member(synced_broker)
+    await one.commit({0: 1, 1: 1, 2: 1, 3: 1})
+    assert (await one.wire.call(DeleteGroupsRequest(groups_names=["g"]))).results[0].error_code == 0
+    assert (await describe(one.wire)).group_state == "Dead"
+    await synced_broker.restart()
+    wire = await synced_broker.wire()
+    assert await committed(wire, "g", 0, 1, 2, 3) == [-1] * 4
+    assert (await describe(wire)).group_state == "Dead"
 
 
 async def test_offsets_of_a_deleted_topic_do_not_apply_to_a_new_one(broker: Harness) -> None:

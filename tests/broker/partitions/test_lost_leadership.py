@@ -12,6 +12,7 @@ import pytest
 from broker.cluster.brokers import Notes
 from semel_broker.partitions.partition import Partition, Role
 from semel_broker.partitions.replicas import Replicas
+from semel_broker.scheduling.turns import Turns
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.markers.channel import Marker
 from semel_broker.txn.markers.local_destination import LocalDestination
@@ -65,7 +66,7 @@ async def test_markers_of_a_former_leader_are_not_reported_as_committed(led: Mak
     by then, and that one is committed."""
     partitions = [led(0), led(1)]
     topics = cast("Topics", SimpleNamespace(partition=lambda topic, index: partitions[index]))
-    destination = LocalDestination(topics, lambda *ended: None)
+    destination = LocalDestination(topics, lambda *ended: None, Turns(asyncio.get_running_loop(), lambda: 0.0))
     marker = Marker(ProducerIdentity(7, 0), commit=True, coordinator_epoch=0)
     answer = destination.write([(marker, ("t", index)) for index in range(2)])
     assert not isinstance(answer, list)

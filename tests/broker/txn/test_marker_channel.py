@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from broker.wire import EventLog
+from semel_broker.scheduling.turns import Turns
 from semel_broker.txn.markers.channel import Entry, Marker, MarkerChannel
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.metadata import TopicPartition
@@ -35,7 +36,8 @@ class Room:
         self.done: list[str] = []
         self.wanted = True
         self.is_behind = False
-        self.channel = MarkerChannel(self.log, self, HERE, Broker(self, HERE), lambda node: Broker(self, node))
+        turns = Turns(asyncio.get_running_loop(), lambda: 0.0)
+        self.channel = MarkerChannel(self.log, self, HERE, Broker(self, HERE), lambda node: Broker(self, node), turns)
 
     def of(self, partition: TopicPartition) -> int | None:
         if partition in self.leaderless or partition in self.deleted:

@@ -9,15 +9,16 @@ former leader may still answer.
 
 from __future__ import annotations
 
-from asyncio import Future, TimerHandle, get_running_loop, wait
+from asyncio import Future, Task, TimerHandle, get_running_loop, wait
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.cluster.image import Image
+from semel_broker.scheduling.turns import Turns
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.metadata import TopicPartition
@@ -26,7 +27,7 @@ from semel_broker.world import Logger
 BACKOFF_MS = 20
 BACKOFF_MS_MAX = 1_000
 MARKERS_AT_ONCE = 2_000
-"""In one request to another broker."""
+"""In one request to another broker, and in one turn of the loop."""
 NOBODY = -1
 
 
@@ -112,7 +113,7 @@ class PendingMarker:
 
 class MarkerChannel:
     """All markers of the coordinators on broker `node_id`. `here` writes into its partitions; `remote(node)` makes the
-    destination of another broker."""
+    destination of another broker. `turns`: of the slices in which the markers of a large transaction are queued."""
 
     def __init__(
         self,
@@ -121,12 +122,15 @@ class MarkerChannel:
         node_id: int,
         here: Destination,
         remote: Callable[[int], Destination],
+        turns: Turns,
     ) -> None:
         self.here = here
         self._log = log
         self._leaders = leaders
         self._node_id = node_id
         self._remote = remote
+        self._turns = turns
+        self._queueing: dict[Task[None], None] = {}
         self._far: dict[int, Destination] = {}
         self._queues: dict[int, list[PendingMarker]] = {}
         self._scheduled = False
@@ -146,9 +150,11 @@ class MarkerChannel:
         """Write `marker` into each of `partitions`, then call `done`, possibly before this returns."""
         assert partitions, "a transaction without partitions needs no marker"
         dispatch = Dispatch(transactional_id, marker, len(partitions), done, wanted)
-        here = [pending for partition in partitions if self._enqueue(pending := PendingMarker(dispatch, partition))]
-        if here:
-            self._write(here[0].node, here)
+        self._send_portion(dispatch, partitions[:MARKERS_AT_ONCE])
+        if len(partitions) > MARKERS_AT_ONCE:
+            task = get_running_loop().create_task(self._send_rest(dispatch, partitions))
+            self._queueing[task] = None
+            task.add_done_callback(self._queueing.pop)
 
     def leaders_changed(self) -> None:
         """Partitions may have other leaders now: queue the markers of these partitions for them."""
@@ -168,8 +174,9 @@ class MarkerChannel:
         for answer, node in list(self._writing.items()):
             if node in self._asked:
                 answer.cancel()
-        if self._writing:
-            await wait(list(self._writing))
+        under_way: list[Future[Any]] = [*self._writing, *self._queueing]
+        if under_way:
+            await wait(under_way)
 
     @property
     def waiting(self) -> int:
@@ -177,6 +184,17 @@ class MarkerChannel:
         return sum(pending.timer is not None for pending in self._open)
 
     # --- inside ---
+
+    def _send_portion(self, dispatch: Dispatch, partitions: Sequence[TopicPartition]) -> None:
+        here = [pending for partition in partitions if self._enqueue(pending := PendingMarker(dispatch, partition))]
+        if here:
+            self._write(here[0].node, here)
+
+    async def _send_rest(self, dispatch: Dispatch, partitions: Sequence[TopicPartition]) -> None:
+        """Send the markers behind the first portion, one portion in a turn of the loop."""
+        for start in range(MARKERS_AT_ONCE, len(partitions), MARKERS_AT_ONCE):
+            await self._turns.next_slice()
+            self._send_portion(dispatch, partitions[start : start + MARKERS_AT_ONCE])
 
     def _destination_at(self, node: int) -> Destination:
         if node == self._node_id:

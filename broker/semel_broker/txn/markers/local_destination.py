@@ -16,12 +16,16 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.partitions.partition import Partition
+from semel_broker.scheduling.turns import CLOCK_STEPS, Turns
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.markers.channel import Entry
 
 OffsetsEnded = Callable[[int, int, int, bool], None]
 """(partition of `__consumer_offsets`, producer id, epoch, commit): its pending offsets take effect, or are dropped."""
 
+AT_ONCE_MAX = 8
+"""Markers of one call that are written at once; more are written in slices. A marker may have to open its partition's
+log, which costs syncs of directories."""
 
 Key = tuple[str, int, int]
 """(topic, partition, producer id)."""
@@ -90,24 +94,35 @@ class Written(msgspec.Struct):
 
 class LocalDestination:
     """This broker. Markers of one call share a sync; a retry of a marker that is there already does no harm. Every
-    marker breaks the `guards` of its producer."""
+    marker breaks the `guards` of its producer. `turns`: of the slices in which many markers are written."""
 
     is_here = True
 
-    def __init__(self, topics: Topics, offsets_ended: OffsetsEnded) -> None:
+    def __init__(self, topics: Topics, offsets_ended: OffsetsEnded, turns: Turns) -> None:
         self._topics = topics
         self._offsets_ended = offsets_ended
+        self._turns = turns
         self.guards = Guards()
 
     def write(self, entries: Sequence[Entry]) -> list[ErrorCode] | Future[list[ErrorCode]]:
         """A code for each marker: NONE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH and
         TRANSACTION_COORDINATOR_FENCED (fenced), or the error of the append."""
+        if len(entries) > AT_ONCE_MAX:
+            return get_running_loop().create_task(self._write_in_slices(entries))
         written = [self._append(entry) for entry in entries]
-        uncommitted = next((each.partition for each in written if each.committing is not None), None)
-        if uncommitted is None:
+        if not _hurry(written):
             return [self._ended(entry, each) for entry, each in zip(entries, written, strict=True)]
-        uncommitted.hurry()
         return get_running_loop().create_task(self._when_committed(entries, written))
+
+    async def _write_in_slices(self, entries: Sequence[Entry]) -> list[ErrorCode]:
+        written = []
+        slices = self._turns.slices()
+        for entry in entries:
+            written.append(self._append(entry))
+            if slices.is_over(CLOCK_STEPS):
+                await slices.next()
+        _hurry(written)
+        return await self._when_committed(entries, written)
 
     def _append(self, entry: Entry) -> Written:
         marker, (topic, index) = entry
@@ -143,3 +158,12 @@ class LocalDestination:
         if topic == CONSUMER_OFFSETS and not written.code:
             self._offsets_ended(index, marker.producer.producer_id, marker.producer.epoch, marker.commit)
         return written.code
+
+
+def _hurry(written: Sequence[Written]) -> bool:
+    """Begin the sync of the markers that are not durable, if there are any; whether there are."""
+    for each in written:
+        if each.partition is not None and each.committing is not None:
+            each.partition.hurry()
+            return True
+    return False

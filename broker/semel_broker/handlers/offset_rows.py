@@ -1,0 +1,99 @@
+"""The rows of one OffsetCommit or TxnOffsetCommit: checked, stored in portions, answered one by one.
+
+Errors of one row: UNKNOWN_TOPIC_OR_PARTITION for a missing partition, OFFSET_OUT_OF_RANGE for a negative offset
+(Kafka's broker stores it; its clients refuse to send it), OFFSET_METADATA_TOO_LARGE for long metadata. An error of the
+member or its generation fails all rows that are not stored yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k08_offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from semel_protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
+
+from semel_broker.context import RequestContext
+from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
+
+PORTION_ROWS = 500
+"""Rows that are stored in one turn of the event loop."""
+
+Row = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
+Store = Callable[[list[OffsetRecord]], Awaitable[None]]
+T = TypeVar("T")
+P = TypeVar("P")
+
+
+class OffsetRows:
+    """The rows of one request. After `store` has raised, set `refusal`: the error of the rows that are not stored."""
+
+    def __init__(
+        self, topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic], ctx: RequestContext
+    ) -> None:
+        self._topics = topics
+        self._ctx = ctx
+        self._slices = ctx.slices()
+        self._codes: dict[tuple[str, int], ErrorCode] = {}
+        self._records: dict[tuple[str, int], OffsetRecord] = {}  # the last one of each partition
+        self._stored_count = 0
+        self.refusal = ErrorCode.NONE
+
+    async def check(self, expire_ms: int = NO_EXPIRY) -> None:
+        """Check each row by itself. `expire_ms`: when its offset expires."""
+        for topic in self._topics:
+            for row in topic.partitions:
+                key = topic.name, row.partition_index
+                code = self._codes[key] = self._check_row(topic.name, row)
+                if code is ErrorCode.NONE:
+                    self._records[key] = OffsetRecord(*key, self._committed(topic.name, row, expire_ms))
+                if self._slices.is_over():
+                    await self._slices.next()
+
+    async def store(self, store: Store) -> None:
+        """Call `store` with the records of the valid rows, in portions; also once if there are none."""
+        records = list(self._records.values())
+        for start in range(0, len(records) or 1, PORTION_ROWS):
+            if start:
+                await self._slices.next()
+            portion = records[start : start + PORTION_ROWS]
+            await store(portion)
+            self._stored_count += len(portion)
+
+    async def answer(self, topic: Callable[[str, list[P]], T], row: Callable[[int, ErrorCode], P]) -> list[T]:
+        """The answer's topics, made by `topic(name, rows)` and `row(partition, error)`."""
+        made = []
+        stored = set(list(self._records)[: self._stored_count]) if self.refusal else set()
+        for each in self._topics:
+            rows: list[P] = []
+            for asked in each.partitions:
+                key = each.name, asked.partition_index
+                code = self.refusal if self.refusal and key not in stored else self._codes[key]
+                rows.append(row(asked.partition_index, code))
+                if self._slices.is_over():
+                    await self._slices.next()
+            made.append(topic(each.name, rows))
+        return made
+
+    def _check_row(self, name: str, row: Row) -> ErrorCode:
+        topic = self._ctx.broker.topics.get(name)
+        if topic is None or not 0 <= row.partition_index < topic.partition_count:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if row.committed_offset < 0:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        metadata = row.committed_metadata or ""
+        bytes_max = self._ctx.broker.config.offset_metadata_max_bytes
+        if len(metadata) > bytes_max or (not metadata.isascii() and len(metadata.encode()) > bytes_max):
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return ErrorCode.NONE
+
+    def _committed(self, name: str, row: Row, expire_ms: int) -> CommittedOffset:
+        return CommittedOffset(
+            row.committed_offset,
+            row.committed_leader_epoch,
+            row.committed_metadata or "",
+            self._ctx.broker.world.now_ms(),
+            expire_ms,
+            self._ctx.broker.topics.required(name).topic_id,
+        )

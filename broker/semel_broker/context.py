@@ -50,11 +50,11 @@ class Broker(msgspec.Struct, kw_only=True):
     advertised_brokers: AdvertisedBrokers
     turns: Turns
     work_turns: WorkTurns
+    recompressor: Recompressor
     log: Logger
     registration: Registration | None = None
     """None: the broker runs alone, with a store of its own."""
     refused_batches: RefusedBatches = msgspec.field(default_factory=RefusedBatches)
-    recompressor: Recompressor = msgspec.field(default_factory=Recompressor)
 
 
 class RequestContext(msgspec.Struct, frozen=True, gc=False):

@@ -20,6 +20,7 @@ from semel_broker.partitions.cleaner import Cleaner
 from semel_broker.peer_handlers import PEER_VERSIONS, peer_handlers
 from semel_broker.replication.peers import Peers
 from semel_broker.replication.replicator import Replicator
+from semel_broker.scheduling.recompressor import Recompressor
 from semel_broker.scheduling.turns import Turns
 from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.topics.advertised_brokers import AdvertisedBrokers
@@ -153,6 +154,7 @@ async def _open(
         log=world.log,
         registration=registration if home.is_shared else None,
         work_turns=WorkTurns(config.limits.record_work_per_turn),
+        recompressor=Recompressor(config.limits.recompressed_at_once_bytes),
     )
 
 

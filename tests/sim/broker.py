@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
 from semel_broker import world as broker_world
 from semel_broker.cluster.store import OutcomeUnknownError, StoreUnavailableError
 from semel_broker.config.loading import load
@@ -67,6 +68,10 @@ class Logger:
             world.tell(self._host.name, event + "".join(f" {key}={value}" for key, value in fields.items()))
 
 
+RECOMPRESSED_AT_ONCE = "recompressed at once"
+"""Among a run's settings: `Limits.recompressed_at_once_bytes`."""
+
+
 class SimBroker:
     """`address` is what clients are told. `settings`: the broker's, under Kafka's names.
 
@@ -81,6 +86,7 @@ class SimBroker:
         self.host = host
         self.address = f"{host.name}:{PORT}"
         self.settings = {**SETTINGS, **(settings or {}), "host.name": host.name, "port": PORT, "log.dir": DATA}
+        self.recompressed_at_once = self.settings.pop(RECOMPRESSED_AT_ONCE, None)
         self.restart_after_ms = restart_after_ms
         self.node: Node | None = None
         self.damaged: dict[str, bytes] = {}
@@ -124,6 +130,8 @@ class SimBroker:
 
     async def _main(self, host: Host) -> None:
         config = load(overrides=[f"{name}={_text(value)}" for name, value in self.settings.items()])
+        if isinstance(self.recompressed_at_once, int):
+            config.limits = replace(config.limits, recompressed_at_once_bytes=self.recompressed_at_once)
         world = broker_world.World(
             now_ms=host.now_ms,
             monotonic=host.monotonic,

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from sim import cluster_swarm, swarm
+from sim.broker import RECOMPRESSED_AT_ONCE
 from sim.cluster import BROKER, KEEPS, NAMES_OF, STORE
 from sim.disk import DiskWeather
 from sim.faults import WHICHEVER, Fault
@@ -69,7 +70,7 @@ def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
     names = sorted(kinds or WORKLOADS)
     chosen = rng.sample(names, min(len(names), rng.choice((1, 1, 2))))
     workloads = [WORKLOADS[name].draw(rng, f"{chr(97 + place)}-") for place, name in enumerate(chosen)]
-    settings = draw_settings(rng)
+    settings = draw_settings(rng) | draw_recompression(Random(f"recompression/{seed}"))
     plan = RunPlan(
         seed=seed,
         workloads=workloads,
@@ -103,6 +104,14 @@ def draw_cluster_settings(rng: Random) -> dict[str, Any]:
         "replica.fetch.wait.max.ms": rng.choice((50, 500)),
         KEEPS: rng.choice((10, 100, 1_000)),
     }
+
+
+def draw_recompression(rng: Random) -> dict[str, Any]:
+    """Whether topics have a codec of their own, and how much is recompressed before later batches wait."""
+    if rng.random() >= 0.1:
+        return {}
+    codec = rng.choice(("gzip", "lz4", "snappy", "zstd", "uncompressed"))
+    return {"compression.type": codec, RECOMPRESSED_AT_ONCE: rng.choice((0, 1_000, 128 << 10))}
 
 
 def draw_throttles(rng: Random) -> dict[str, Any]:

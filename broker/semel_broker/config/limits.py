@@ -57,6 +57,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     # Decompressed bytes of a batch of a topic whose compression.type is not `producer`; one batch at a time.
     recompressed_batch_inflated_bytes_max: int = 16 * MIB
+    # Bytes of records recompressed at once in a turn before later batches are queued: 5 to 10 ms of work.
+    recompressed_at_once_bytes: int = 128 * KIB
 
     # Bytes in the open segment of an internal topic's partition; then it is rolled. An open segment is not compacted,
     # and a start reads all of them: with segment.bytes alone that could be 5 GB.

@@ -23,8 +23,6 @@ from semel_storage.segments.log_config import LogConfig
 
 KIB: Final = 1 << 10
 SMALL_BYTES: Final = 64 * KIB
-AT_ONCE_BYTES: Final = 2 * SMALL_BYTES
-"""Bytes of records recompressed at once in a turn before later batches are queued: 5 to 10 ms of work."""
 MEDIUM_BYTES: Final = 1024 * KIB
 
 
@@ -63,13 +61,13 @@ class _Job:
 
 
 class Recompressor:
-    """Recompresses batches for all connections of a broker."""
+    """Recompresses batches for all connections of a broker. `at_once_bytes`: `Limits.recompressed_at_once_bytes`."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once_bytes: int) -> None:
         self._queues: tuple[deque[_Job], ...] = (deque(), deque(), deque())
         self._next = 0
         self._handle: Handle | None = None
-        self._at_once_left = AT_ONCE_BYTES
+        self._at_once_bytes = self._at_once_left = at_once_bytes
         self._new_turn: Handle | None = None
 
     def at_once(self, batch: Buffer, header: BatchHeader, target: Target) -> bytes | None:
@@ -103,7 +101,7 @@ class Recompressor:
 
     def _begin_turn(self) -> None:
         self._new_turn = None
-        self._at_once_left = AT_ONCE_BYTES
+        self._at_once_left = self._at_once_bytes
 
     def _enter(self, queue: int, job: _Job) -> None:
         self._queues[queue].append(job)

@@ -86,7 +86,7 @@ class Seat(Replicant):
         self.advertised_brokers = AdvertisedBrokers(self.feed, self.world.monotonic)
         self.refused_batches = RefusedBatches()
         self.work_turns = WorkTurns(self.config.limits.record_work_per_turn)
-        self.recompressor = Recompressor()
+        self.recompressor = Recompressor(self.config.limits.recompressed_at_once_bytes)
         self.wires = Wires(self)
         self.producer_ids = ProducerIds(self.store)
         self.groups = GroupCoordinator(self.world, self.config, self.topics)

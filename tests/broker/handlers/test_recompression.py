@@ -7,6 +7,7 @@ import random
 
 import pytest
 from broker.harness import Harness, Wire, batch, fetch_request, headers_of, produce_request, records_of
+from semel_broker.config.limits import Limits
 from semel_broker.config.loading import load
 from semel_broker.config.topic_configs import in_force
 from semel_broker.scheduling.recompressor import Recompressor, Target, target_of
@@ -158,7 +159,7 @@ async def test_the_topics_compression_level_is_used() -> None:
 
 
 async def test_a_small_batch_does_not_wait_behind_large_ones() -> None:
-    recompressor = Recompressor()
+    recompressor = Recompressor(Limits().recompressed_at_once_bytes)
     target = Target(GZIP, 9, 16 * MIB)
     order: list[str] = []
 
@@ -173,7 +174,7 @@ async def test_a_small_batch_does_not_wait_behind_large_ones() -> None:
 
 
 async def test_a_large_batch_is_worked_on_in_many_turns_and_one_slice_at_a_time() -> None:
-    recompressor = Recompressor()
+    recompressor = Recompressor(Limits().recompressed_at_once_bytes)
     large = batch(noise(4 * MIB), codec=GZIP)
     tasks = [
         asyncio.ensure_future(recompressor.recompressed(large, read_header(large), Target(LZ4, 1, 16 * MIB)))
@@ -187,7 +188,7 @@ async def test_a_large_batch_is_worked_on_in_many_turns_and_one_slice_at_a_time(
 
 
 async def test_what_a_turn_recompresses_at_once_is_bounded() -> None:
-    recompressor = Recompressor()
+    recompressor = Recompressor(Limits().recompressed_at_once_bytes)
     small = batch(noise(40 * KIB))
     header, target = read_header(small), Target(LZ4, 1, 16 * MIB)
     assert [recompressor.at_once(small, header, target) is not None for _ in range(6)] == [True] * 4 + [False] * 2
@@ -200,7 +201,7 @@ async def test_what_a_turn_recompresses_at_once_is_bounded() -> None:
 
 
 async def test_a_batch_of_a_cancelled_request_is_dropped() -> None:
-    recompressor = Recompressor()
+    recompressor = Recompressor(Limits().recompressed_at_once_bytes)
     large = batch(noise(MIB), codec=GZIP)
     waiting = asyncio.ensure_future(recompressor.recompressed(large, read_header(large), Target(LZ4, 1, 16 * MIB)))
     await asyncio.sleep(0)

@@ -14,7 +14,7 @@
 # make strangers  other people's programs and test suites against a broker, fetched by their languages' package clients
 #             (NAME=kafka-clients); BROKERS=3: against three; AGAINST=kafka: against Apache Kafka, to compare
 # make check  format, lint, types, floors, tidy
-# make map    writes the file map of ARCHITECTURE.md from the docstrings of the files
+# make map    writes the file map of ARCHITECTURE.md from the docstrings, and docs/states.md from the tables of transitions
 # make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running)
 # make bench  the figures of README, measured on this machine
 # Each target does all the set-up it needs; it wants python3 (3.11 or newer), make and a package registry.
@@ -111,6 +111,7 @@ check: $(VENV)/.dev
 
 map: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m tidy.file_map --write
+	@PYTHONPATH=tests $(BIN)/python -m tidy.state_diagrams --write
 
 cluster: $(VENV)/.dev
 	@$(BIN)/python -m cluster up $(ARGS)

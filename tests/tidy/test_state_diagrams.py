@@ -1,0 +1,31 @@
+"""docs/states.md shows every table of transitions as it is in the code."""
+
+from __future__ import annotations
+
+from tidy.state_diagrams import DIAGRAMS, PAGE, drawn, modules_with_tables, page
+
+
+def test_the_page_is_what_the_tables_say() -> None:
+    assert PAGE.read_text() == page(), "run `make map`"
+
+
+def test_each_table_has_a_diagram() -> None:
+    assert sorted(modules_with_tables()) == sorted(diagram.module for diagram in DIAGRAMS)
+
+
+def test_each_state_can_be_reached() -> None:
+    for diagram in DIAGRAMS:
+        table = diagram.table
+        reached = [next(state for state in table if state.name == diagram.first)]
+        for state in reached:
+            reached += [then for then in table[state] if then not in reached]
+        assert sorted(state.name for state in reached) == sorted(state.name for state in table), diagram.title
+
+
+def test_quiet_states_are_told_in_words() -> None:
+    member = next(diagram for diagram in DIAGRAMS if "FAILED" in diagram.quiet)
+    lines = drawn(member)
+    assert not any("--> FAILED" in line or "--> STOPPED" in line for line in lines)
+    assert "Not drawn: every state leads to `STOPPED` (stopped)." in lines
+    (told,) = [line for line in lines if "leads to `FAILED`" in line]
+    assert "`ADOPTING`" in told

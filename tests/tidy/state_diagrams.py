@@ -20,8 +20,8 @@ PACKAGES = ("protocol/semel_protocol", "storage/semel_storage", "broker/semel_br
 
 HEAD = """# States
 
-The diagrams are drawn from the tables of transitions in the code, by `make map`; `make check` compares them. A transition
-that is not in its table is a bug and raises AssertionError. Terms: [glossary](glossary.md).
+The diagrams are drawn from the tables of transitions in the code, by `make map`; `make check` compares them. A
+transition that is not in its table is a bug and raises AssertionError. Terms: [glossary](glossary.md).
 """
 
 

@@ -212,7 +212,7 @@ async def test_a_store_can_be_closed_while_etcd_does_not_answer(house: EtcdHouse
     house.process.pause()
     try:
         asking = asyncio.ensure_future(store.get("k"))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # the request is sent
         async with asyncio.timeout(SOON_S):
             await session.close()
             await store.close()

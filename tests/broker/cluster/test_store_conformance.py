@@ -261,7 +261,7 @@ async def test_a_compacted_watch_raises_compacted_and_a_new_listing_continues(ho
 async def test_closing_a_watch_ends_it_for_waiting_and_later_callers(store: Store) -> None:
     watch = store.watch("k", (await store.list("")).revision)
     waiting = asyncio.ensure_future(following(watch))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # the store could have answered
     assert not waiting.done()
     await put(store, "other")
     await watch.close()
@@ -274,7 +274,7 @@ async def test_closing_a_watch_ends_it_for_waiting_and_later_callers(store: Stor
 async def test_closing_the_store_ends_its_watches_and_refuses_later_calls(store: Store) -> None:
     watch = store.watch("k", (await store.list("")).revision)
     waiting = asyncio.ensure_future(following(watch))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # the store could have answered
     writing = asyncio.ensure_future(store.transact([], [Put("k", b"1")]))
     await asyncio.sleep(0)
     await store.close()

@@ -129,5 +129,5 @@ async def test_old_record_timestamps_do_not_expire_their_producer(make_scene: Ma
         for number in range(3):
             async with producer.transaction():
                 await producer.send_and_wait(TOPIC, b"%d" % number, timestamp_ms=month_ago_ms)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # two checks for expired ids
     assert await scene.values(3) == [b"0", b"1", b"2"]

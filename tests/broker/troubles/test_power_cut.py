@@ -48,7 +48,7 @@ async def test_an_outage_beyond_the_transaction_timeout_fences_the_producer(
     async with scene.producer(transaction_timeout_ms=150, client_id="web-1") as producer:
         await half_a_transaction(producer)
         await scene.cut_power()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # longer than transaction.timeout.ms
         await scene.start()
         await scene.wait_for("was aborted", "txn", "why", "TEST-TID-0")
         words = ("'TEST-TID-0'", "open for longer than its transaction.timeout.ms", "allowed were 150 ms", "a new one")
@@ -73,7 +73,7 @@ async def test_librdkafka_is_fenced_by_the_timeout_and_a_new_producer_continues(
     producer.produce(TOPIC, b"half")
     assert await asyncio.to_thread(producer.flush, PATIENCE_S) == 0
     await scene.cut_power()
-    await asyncio.sleep(1.1)
+    await asyncio.sleep(1.1)  # longer than transaction.timeout.ms
     await scene.start()
     await scene.wait_for("allowed were 1000 ms", "txn", "why", "TEST-TID-0")
     with pytest.raises(KafkaException) as fenced:

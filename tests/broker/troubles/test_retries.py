@@ -146,7 +146,7 @@ async def test_an_unreachable_broker_gets_few_connection_attempts(scene: Scene) 
         await scene.kill()
         server = await asyncio.start_server(close_at_once, "127.0.0.1", scene.broker.port)
         sent = [await producer.send(TOPIC, b"%d" % number) for number in range(2, 100)]
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # attempts within it are counted
         server.close()
         await server.wait_closed()
         assert 1 <= attempts <= 20

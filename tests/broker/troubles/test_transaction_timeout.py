@@ -91,7 +91,7 @@ async def test_a_timeout_shorter_than_the_sweep_takes_effect_with_the_next_sweep
     async with scene.producer(transaction_timeout_ms=50) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait(TOPIC, b"slow")
-        await asyncio.sleep(0.06)
+        await asyncio.sleep(0.06)  # longer than transaction.timeout.ms
         if "Ongoing" in (story := await scene.semel("txn", "why", "TEST-TID-0")):  # unless a sweep was due just now
             assert "the coordinator aborts it at its next sweep (transaction.timeout.ms = 50)" in story
         await scene.wait_for("was aborted", "txn", "why", "TEST-TID-0")

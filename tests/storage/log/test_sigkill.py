@@ -25,7 +25,7 @@ def test_every_acknowledged_batch_survives_sigkill(tmp_path: Path) -> None:
         ) as child:
             assert child.stdout is not None
             assert child.stdout.readline(), "the child came to its first sync"
-            time.sleep(rng.uniform(0.0, 0.15))
+            time.sleep(rng.uniform(0.0, 0.15))  # a random moment of the child's work
             child.kill()
             lines = [line for line in child.stdout.read().splitlines(keepends=True) if line.endswith(b"\n")]
         if lines:

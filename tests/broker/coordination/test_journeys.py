@@ -1,4 +1,7 @@
-"""How many files of the broker one request enters: each is a file that a reader of the request has to open."""
+"""How many files of the broker one request enters: each is a file that a reader of the request has to open.
+
+The figures and the reasons for them: docs/decisions/0021-files-that-a-request-enters.md.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import semel_broker
 from broker.harness import Harness
 from broker.members import GroupMember
 from broker.transactional import TransactionalProducer
+from broker.wire import batch
 
 ROOT = Path(semel_broker.__file__).parent
 OURS = ("coordination", "groups", "handlers", "txn")
@@ -45,6 +49,15 @@ async def files_of(request: Callable[[], Awaitable[object]]) -> tuple[list[str],
         await asyncio.sleep(0)
     ours = [each for each in files if each.split("/")[0] in OURS]
     return ours, [each for each in files if each not in ours]
+
+
+async def test_a_produce_enters_3_files_of_its_handler_and_14_others(broker: Harness) -> None:
+    wire = await broker.wire()
+    await wire.create_topic("t")
+    await wire.produce("t", batch(b"the log exists from here on"))
+    ours, others = await files_of(lambda: wire.produce("t", batch(b"x")))
+    assert len(ours) <= 3, ours
+    assert len(others) <= 14, others
 
 
 async def test_an_end_txn_enters_12_files_of_the_coordinator_and_13_others(broker: Harness) -> None:

@@ -112,6 +112,7 @@ check: $(VENV)/.dev
 map: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m tidy.file_map --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.state_diagrams --write
+	@PYTHONPATH=tests $(BIN)/python -m tidy.client_settings --write
 
 cluster: $(VENV)/.dev
 	@$(BIN)/python -m cluster up $(ARGS)

@@ -10,10 +10,12 @@ from semel_protocol import __version__
 
 from semel import errors
 from semel._assignment.assignors import CooperativeStickyAssignor, RangeAssignor, RoundRobinAssignor, StickyAssignor
+from semel._config.client import AdminConfig, ProducerConfig, TransactionGroupConfig
+from semel._config.consumer import ConsumerConfig
 from semel._produce.record_batch import RecordBatch
 from semel._subscription.listener import ConsumerRebalanceListener
 from semel.admin import Admin, ConfigResource, ConfigResourceType, NewPartitions, NewTopic, RecordsToDelete
-from semel.batch_reader import BatchReader, CommittedBatches
+from semel.batch_reader import BatchReader, BatchReaderConfig, CommittedBatches
 from semel.consumer import Consumer
 from semel.producer import Producer
 from semel.structs import (
@@ -34,12 +36,15 @@ from semel.transaction_group import TransactionGroup
 
 __all__ = [
     "Admin",
+    "AdminConfig",
     "BatchReader",
+    "BatchReaderConfig",
     "BrokerMetadata",
     "CommittedBatches",
     "ConfigResource",
     "ConfigResourceType",
     "Consumer",
+    "ConsumerConfig",
     "ConsumerGroupMetadata",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
@@ -52,6 +57,7 @@ __all__ = [
     "PartitionMetadata",
     "PreparedTransaction",
     "Producer",
+    "ProducerConfig",
     "RangeAssignor",
     "RecordBatch",
     "RecordMetadata",
@@ -62,6 +68,7 @@ __all__ = [
     "TopicPartition",
     "Transaction",
     "TransactionGroup",
+    "TransactionGroupConfig",
     "__version__",
     "errors",
 ]

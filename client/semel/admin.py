@@ -101,7 +101,7 @@ MAX_TIMESTAMP = -3
 
 
 class Admin:
-    """Creates, describes, alters and deletes what a cluster holds. `AdminConfig` lists the settings.
+    """Creates, describes, alters and deletes what a cluster holds. `help(Admin.__init__)` lists the settings.
 
     Every call may raise KafkaTimeoutError, KafkaConnectionError, UnsupportedVersionError and the authorization errors.
     The docstrings name the other exceptions. Any number of tasks of one event loop may share an Admin.

@@ -62,7 +62,10 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class BatchReader:
-    """Reads offset ranges of partitions, several at the same time if needed. `BatchReaderConfig` lists the settings."""
+    """Reads offset ranges of partitions, several at the same time if needed.
+
+    `help(BatchReader.__init__)` lists the settings.
+    """
 
     @takes_settings(BatchReaderConfig)
     def __init__(self, config: BatchReaderConfig) -> None:

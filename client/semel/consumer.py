@@ -16,11 +16,13 @@ rebalance_timeout_ms. After the revocation no record of the partition is handed 
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Unpack
 
+from semel._config.client import describe_settings
 from semel._config.consumer import ConsumerConfig, ConsumerSettings
 from semel._config.settings import own_settings
 from semel._consume.commits import Commits, Committable, committable
@@ -42,8 +44,9 @@ from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTim
 
 
 class Consumer:
-    """Reads records of the topics given, or of those that `subscribe` or `assign` name. `ConsumerConfig` lists the
-    settings.
+    """Reads records of the topics given, or of those that `subscribe` or `assign` name.
+
+    `help(Consumer.__init__)` lists the settings, and docs/client-settings.md.
 
     It must not be used from several threads. One task at a time should ask for records, because the next call marks the
     earlier records as consumed.
@@ -78,6 +81,8 @@ class Consumer:
         self._background = Background(config.client_id, self._changed)
         if topics:
             self.subscribe(topics)
+
+    describe_settings(__init__, ConsumerConfig, inspect.Parameter("topics", inspect.Parameter.VAR_POSITIONAL))
 
     @property
     def group_id(self) -> str | None:

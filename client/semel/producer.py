@@ -34,6 +34,7 @@ from semel.errors import (
     IllegalStateError,
     MessageSizeTooLargeError,
     ProducerClosed,
+    ProducerNotStarted,
     TransactionAborted,
 )
 from semel.structs import ConsumerGroupMetadata, GroupStep, PreparedTransaction, RecordMetadata, TopicPartition
@@ -44,7 +45,9 @@ BURST_MS_MAX = 10
 
 
 class Producer:
-    """Sends records to topics. `async with` starts and stops it; `ProducerConfig` lists the settings.
+    """Sends records to topics. `async with` starts and stops it.
+
+    `help(Producer.__init__)` lists the settings, and docs/client-settings.md.
 
     Any number of tasks of one event loop may share a producer. It must not be used from several threads. Records of one
     task for one partition are stored in the order of its `send` calls.
@@ -183,7 +186,7 @@ class Producer:
         max_block_ms.
         """
         if self._life is not Life.RUNNING:
-            raise ProducerClosed(f"the producer is {self._life.value}")
+            raise self._not_running()
         return {row.partition for row in (await self._cluster.wait_for_topic(topic)).partitions}
 
     def create_batch(self) -> RecordBatch:
@@ -340,13 +343,17 @@ class Producer:
         if self._transaction is None:
             raise IllegalOperation("this producer has no transactional_id")
         if self._transactions is None or self._life is not Life.RUNNING:
-            raise ProducerClosed(f"the producer is {self._life.value}")
+            raise self._not_running()
         return self._transactions
+
+    def _not_running(self) -> ProducerClosed:
+        kind = ProducerNotStarted if self._life is Life.NEW else ProducerClosed
+        return kind(f"the producer is {self._life.value}")
 
     @property
     def _sender(self) -> Sender:
         if self._started is None or self._life is not Life.RUNNING:
-            raise ProducerClosed(f"the producer is {self._life.value}")
+            raise self._not_running()
         if self._transaction is not None:
             self._transaction.check_not_ended()
         self._started.check_usable()

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import msgspec
 
+from semel._config.reference import SETTINGS
 from semel._config.settings import check_settings, own_settings, shown
 from semel._edge import Edge
 from semel.errors import KafkaConfigurationError
@@ -28,6 +29,7 @@ Partitioner = Callable[[bytes | None, list[int], list[int]], int]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 CODEC_OF: dict[str | None, int] = {None: 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 DEFAULT_PORT = 9092
+RAISES = "Raises KafkaConfigurationError for wrong or contradicting settings, TypeError for unknown ones."
 PORT_DIGITS_MAX = 5
 
 
@@ -37,15 +39,23 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap_servers: str | Iterable[str] = "localhost:9092"
     """One or several addresses, `host[:port]`, comma-separated or as a list. One that answers is enough."""
     client_id: str = "semel"
+    """The name of this client in the broker's log, in quotas and in the ledger of fences."""
     request_timeout_ms: int = 30_000
     """The longest wait for an answer. A request without an answer closes its connection."""
     bootstrap_timeout_ms: int = 10_000
     """How long `start` tries the bootstrap servers."""
     metadata_max_age_ms: int = 300_000
+    """How long topics, partitions and leaders are used before the client asks for them again. An error that shows that
+    they are stale makes it ask at once.
+    """
     retry_backoff_ms: int = 100
+    """The pause before a request is sent again. It doubles with each attempt, up to retry_backoff_max_ms."""
     retry_backoff_max_ms: int = 1_000
+    """The longest pause before a request is sent again."""
     reconnect_backoff_ms: int = 50
+    """The pause before the next attempt to connect to a broker. It doubles up to reconnect_backoff_max_ms."""
     reconnect_backoff_max_ms: int = 1_000
+    """The longest pause before the next attempt to connect to a broker."""
     connections_max_idle_ms: int | None = 540_000
     """A connection without traffic for longer is closed. None: never."""
     max_block_ms: int = 60_000
@@ -55,6 +65,9 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     security_protocol: Literal["PLAINTEXT", "SSL"] = "PLAINTEXT"
     """'SSL' is TLS, with `ssl_context`. SASL is not supported."""
     ssl_context: ssl.SSLContext | None = None
+    """The certificates to trust, and the client's own: `ssl.create_default_context(cafile=...)`. Needs
+    security_protocol='SSL'.
+    """
     edge: Edge | None = None
     """Clocks, random numbers and TCP. None is the real ones; simulators pass their own."""
 
@@ -99,6 +112,7 @@ class TransactionGroupConfig(DriverConfig, frozen=True):
     """Settings of `TransactionGroup`."""
 
     name: str
+    """The name of the group. Its members are the transactional ids `<name>/<member>`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,8 +138,11 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     `<group>/<member>`.
     """
     key_serializer: Serializer | None = None
+    """Makes the key's bytes, or None for a record without key. None: keys are bytes already."""
     value_serializer: Serializer | None = None
+    """Makes the value's bytes, or None for a record without value. None: values are bytes already."""
     compression_type: CompressionType | None = None
+    """The codec of batches. None: no compression."""
     max_batch_size: int = 16_384
     """A batch of one partition is sent when it reaches this size, in bytes. Larger records get a batch of their own
     (Kafka: batch.size).
@@ -145,6 +162,9 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
     delivery_timeout_ms: int = 120_000
     """The time from `send` to success or failure, retries included."""
     max_in_flight_requests_per_connection: int = 5
+    """Produce requests to one broker that are sent and not answered. At most 5 with enable_idempotence, since brokers
+    remember the last 5 batches of a producer.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -195,12 +215,22 @@ def takes_settings(
             init(self, config(*args, **own_settings(settings)))
 
         __init__.__doc__ = init.__doc__
-        myself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-        settings = inspect.signature(config).parameters.values()
-        __init__.__signature__ = inspect.Signature([myself, *settings])  # type: ignore[attr-defined]  # for help()
+        describe_settings(__init__, config)
         return __init__
 
     return wrap
+
+
+def describe_settings(init: Callable[..., None], config: Callable[..., Any], *before: inspect.Parameter) -> None:
+    """Gives `init` the signature and the words of its settings, for help() and for tools that read signatures.
+
+    before: the parameters in front of the settings.
+    """
+    myself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    settings = inspect.signature(config).parameters.values()
+    init.__signature__ = inspect.Signature([myself, *before, *settings])  # type: ignore[attr-defined]
+    words = SETTINGS[config.__name__]
+    init.__doc__ = f"{inspect.cleandoc(init.__doc__ or RAISES)}\n\nSettings:\n\n{words}"
 
 
 def parse_address(address: str) -> tuple[str, int]:

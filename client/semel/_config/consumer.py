@@ -22,8 +22,9 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     group_instance_id: str | None = None
     """Makes a static member (KIP-345): a restart within session_timeout_ms causes no rebalance."""
     key_deserializer: Deserializer | None = None
+    """Makes `record.key` from the bytes, or from None for a record without key. None: keys stay bytes."""
     value_deserializer: Deserializer | None = None
-    """Called with the bytes, or with None for a record without key or value."""
+    """Makes `record.value` from the bytes, or from None for a record without value. None: values stay bytes."""
     auto_offset_reset: Literal["latest", "earliest", "none"] = "latest"
     """Where to start without a committed offset, or when it does not exist any more. 'none' raises an error instead."""
     enable_auto_commit: bool = True
@@ -31,12 +32,17 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     consumed when the application asks for the next one.
     """
     auto_commit_interval_ms: int = 5_000
+    """The time between two commits, with enable_auto_commit."""
     max_poll_records: int | None = 500
     """The largest number of records that getmany returns. None: all that are buffered."""
     max_poll_interval_ms: int = 300_000
     """A member that does not ask for records for longer leaves the group. It joins again when it asks."""
     session_timeout_ms: int = 45_000
+    """The coordinator removes a member from the group after this time without a heartbeat. The broker allows a range:
+    group.min.session.timeout.ms to group.max.session.timeout.ms.
+    """
     heartbeat_interval_ms: int = 3_000
+    """The time between two heartbeats; at most a third of session_timeout_ms is usual."""
     rebalance_timeout_ms: int | None = None
     """How long a rebalance may wait for this member. While the application processes records, the revocation of
     their partition waits for at most about this time. None: max_poll_interval_ms, as Kafka.
@@ -46,17 +52,25 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     (KIP-429).
     """
     fetch_min_bytes: int = 1
+    """The broker answers a fetch once it has this many bytes, or after fetch_max_wait_ms."""
     fetch_max_bytes: int = 52_428_800
+    """The bytes of one fetch's answer. A first batch that is larger is returned whole."""
     fetch_max_wait_ms: int = 500
+    """How long the broker waits for fetch_min_bytes. Must be less than request_timeout_ms."""
     max_partition_fetch_bytes: int = 1_048_576
+    """The bytes of one partition in a fetch's answer. A first batch that is larger is returned whole."""
     fetch_buffer_bytes: int = 67_108_864
     """semel's own: the bound on bytes fetched ahead of the application, over all partitions."""
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    """'read_committed' returns records of committed transactions only, and none behind an open transaction."""
     check_crcs: bool = True
+    """Check the CRC of each batch. A wrong one raises CorruptRecordException."""
     exclude_internal_topics: bool = True
     """Whether a pattern leaves out internal topics such as __consumer_offsets."""
     allow_auto_create_topics: bool = True
+    """Let the broker create subscribed topics that do not exist, if its auto.create.topics.enable allows it."""
     client_rack: str = ""
+    """The rack of this client. It is sent to the broker and has no effect with semel's brokers."""
     default_api_timeout_ms: int = 60_000
     """How long commit, committed, position, beginning_offsets and similar calls may take, retries included."""
     consumer_timeout_ms: int | None = None

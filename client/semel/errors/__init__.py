@@ -8,9 +8,10 @@ exception. `semel._net.retry` holds the table of the client's own reaction to ea
 from semel_protocol.errors import ErrorCode, error_code
 
 from semel.errors.answers import *  # noqa: F403
-from semel.errors.answers import UnknownError
+from semel.errors.answers import UnknownError as UnknownError  # "as": exported, also for pyright
 from semel.errors.base import *  # noqa: F403
-from semel.errors.base import ERROR_OF, KafkaError
+from semel.errors.base import ERROR_OF
+from semel.errors.base import KafkaError as KafkaError
 from semel.errors.client import *  # noqa: F403
 
 

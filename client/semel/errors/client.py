@@ -83,6 +83,12 @@ class ProducerClosed(KafkaError):
     advice = "Create a new Producer"
 
 
+class ProducerNotStarted(ProducerClosed):
+    """The call needs a producer that was started. The record was not stored."""
+
+    advice = "Call `await producer.start()` first, or use `async with Producer(...) as producer`"
+
+
 # Transactions
 
 

@@ -23,6 +23,7 @@ from semel.errors import (
     KafkaTimeoutError,
     MessageSizeTooLargeError,
     ProducerClosed,
+    ProducerNotStarted,
     UnsupportedVersionError,
 )
 from semel_protocol.errors import ErrorCode
@@ -299,7 +300,7 @@ async def test_a_cancelled_stop_fails_what_is_not_stored(fake_broker: FakeBroker
 
 async def test_a_stopped_producer_refuses_calls(fake_broker: FakeBroker) -> None:
     sender = producer(fake_broker)
-    with pytest.raises(ProducerClosed, match="not started"):
+    with pytest.raises(ProducerNotStarted, match=r"not started\. Call `await producer.start\(\)` first"):
         await sender.send("t", b"a")
     async with sender:
         await sender.send_and_wait("t", b"a")

@@ -1,0 +1,173 @@
+"""The client's settings in words, taken from the declarations in `semel._config`: docs/client-settings.md, and the
+texts that `help(semel.Producer)` and its like show.
+
+`python -m tidy.client_settings` prints the page; with `--write` both files are written.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import textwrap
+from pathlib import Path
+
+import msgspec
+from semel._config.settings import RULES
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/client-settings.md"
+MODULE = ROOT / "client/semel/_config/reference.py"
+CLIENT, CONSUMER, READER = (
+    ROOT / "client/semel" / path for path in ("_config/client.py", "_config/consumer.py", "batch_reader.py")
+)
+WIDTH = 100
+
+HEAD = """# Settings of the client
+
+Each setting is a keyword argument of its class: `Producer(bootstrap_servers="localhost:9092", linger_ms=5)`. Names are
+those of aiokafka, and Kafka's in snake_case. Times are in milliseconds, sizes in bytes. Type and value are checked when
+the object is made: KafkaConfigurationError names the first invalid one, and TypeError names one that does not exist.
+
+In Python, `help(semel.Producer.__init__)` shows the same. `semel.ProducerConfig` and its like are the types that hold
+the settings. The page is written by `make map` from `client/semel/_config`.
+"""
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One declared setting, as source text. `default`: "" for a setting that has to be given."""
+
+    name: str
+    kind: str
+    default: str
+    words: str
+
+
+class Section(msgspec.Struct, frozen=True):
+    """The settings of one class. `config`: the name of the struct; `inherits`: the struct with its other settings."""
+
+    title: str
+    config: str
+    path: Path
+    inherits: str | None = None
+
+
+SECTIONS = (
+    Section("Every client", "ClientConfig", CLIENT),
+    Section("Producer", "ProducerConfig", CLIENT, "ClientConfig"),
+    Section("Consumer", "ConsumerConfig", CONSUMER, "ClientConfig"),
+    Section("Admin", "AdminConfig", CLIENT, "ClientConfig"),
+    Section("BatchReader", "BatchReaderConfig", READER, "ClientConfig"),
+    Section("TransactionGroup", "DriverConfig", CLIENT, "ClientConfig"),
+    Section("TransactionGroup", "TransactionGroupConfig", CLIENT, "DriverConfig"),
+)
+
+
+def declared(section: Section) -> list[Setting]:
+    """The settings that the class itself declares, in their order."""
+    tree = ast.parse(section.path.read_text())
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == section.config)
+    found = []
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+            continue
+        words = ""
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
+            words = " ".join(after.value.value.split())
+        default = "" if node.value is None else ast.unparse(node.value)
+        found.append(Setting(node.target.id, ast.unparse(node.annotation), default, words))
+    return found
+
+
+def described() -> dict[str, list[Setting]]:
+    """Name of a struct -> the settings that it declares. A setting of the BatchReader without words has the
+    consumer's."""
+    found = {section.config: declared(section) for section in SECTIONS}
+    words = {setting.name: setting.words for setting in found["ConsumerConfig"]}
+    found["BatchReaderConfig"] = [
+        setting if setting.words else msgspec.structs.replace(setting, words=words[setting.name])
+        for setting in found["BatchReaderConfig"]
+    ]
+    return found
+
+
+def page() -> str:
+    """The page as Markdown."""
+    known = described()
+    lines = [HEAD]
+    titles: dict[str, list[Setting]] = {}
+    for section in SECTIONS:
+        titles.setdefault(section.title, []).extend(known[section.config])
+    for title, settings in titles.items():
+        lines += [f"## {title}", ""]
+        if title != "Every client":
+            lines += ["The settings of [every client](#every-client)" + (", and:" if settings else ".") + "", ""]
+        if settings:
+            lines += ["| setting | default | what it does, and what it may be |", "|---|---|---|"]
+            lines += [
+                f"| `{each.name}` | {_shown(each.default)} | {_cell(f'{each.words} {_allowed(each)}')} |"
+                for each in settings
+            ]
+            lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _shown(default: str) -> str:
+    if not default:
+        return "must be given"
+    return f"`{int(default):,}`" if default.isdigit() and int(default) >= 10_000 else f"`{_cell(default)}`"
+
+
+def _allowed(setting: Setting) -> str:
+    return f"Must be {RULES[setting.name].kind}."
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def reference() -> str:
+    """The module that holds the texts for `help`."""
+    known = described()
+    parents = {section.config: section.inherits for section in SECTIONS}
+    lines = [
+        '"""The settings of each client in words, for `help`. Written by `make map` from the declarations."""',
+        "",
+        "from typing import Final",
+        "",
+        "SETTINGS: Final = {",
+    ]
+    for section in SECTIONS:
+        if section.config in ("ClientConfig", "DriverConfig"):
+            continue
+        texts = []
+        config: str | None = section.config
+        while config is not None:
+            texts = (
+                [_help(setting) for setting in known[config]] + texts
+                if config == "ClientConfig"
+                else texts + [_help(setting) for setting in known[config]]
+            )
+            config = parents[config]
+        text = "\n".join(texts)
+        lines += [f'    "{section.config}": """\\', text, '""",']
+    return "\n".join([*lines, "}", '"""Name of the struct -> one paragraph a setting."""']) + "\n"
+
+
+def _help(setting: Setting) -> str:
+    default = f" (default: {setting.default})" if setting.default else ""
+    words = f"{setting.words} {_allowed(setting)}"
+    body = textwrap.fill(words, WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+    return f"{setting.name}{default}\n{body}"
+
+
+def main() -> None:
+    """Print the page, or write both files."""
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(page())
+        MODULE.write_text(reference())
+    else:
+        print(page(), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from semel_broker.world import World
 
 _STARTED = monotonic()
+OPEN_FILES_OF_MACOS = 10_240
+"""What its kernel allows whatever its limits say (OPEN_MAX)."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -210,8 +212,12 @@ def _is_data_path(file: str, config: BrokerConfig) -> bool:
 def _allow_many_connections() -> None:
     """Raise the soft limit of open files: each connection and each log takes one; the usual limit is 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+    if soft == hard:
+        return
+    try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):  # macOS: the hard limit is infinite, and the kernel allows less
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, OPEN_FILES_OF_MACOS), hard))
 
 
 def _log_loop_error(world: World, files: OpenFiles, context: dict[str, Any]) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from collections.abc import Callable
 
 from semel_broker.world import Logger
 
 LOG_INTERVAL_S = 60.0
+DESCRIPTORS = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
 RESERVED_PART = 8
 """One in this many descriptors is reserved for logs."""
 RESERVED_MIN, RESERVED_MAX = 32, 512
@@ -31,7 +33,7 @@ class OpenFiles:
     def used(self) -> int:
         """The number of open descriptors."""
         try:
-            return len(os.listdir("/proc/self/fd"))
+            return len(os.listdir(DESCRIPTORS))
         except OSError:  # listing takes a descriptor, too
             return self.limit
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from importlib.metadata import entry_points
 
 import click
@@ -19,6 +20,9 @@ OWN = {
 """Commands that need no extra."""
 
 EXTRA_OF = {"semel_broker": "broker", "semel_storage": "broker", "pyspark_semel": "spark"}
+
+POSIX_ONLY = ("fcntl", "resource")
+"""Modules of Python that Windows does not have."""
 
 HELP_OF = {
     "cluster": "Show the brokers, their partitions, and the partitions with problems.",
@@ -56,6 +60,11 @@ def _load(name: str, target: str) -> click.Command:
     try:
         command = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as e:
+        if e.name in POSIX_ONLY:
+            raise click.ClickException(
+                f"`semel {name}` runs on Linux and macOS, not on {sys.platform}: use WSL or a container. "
+                "The client and the other commands run here"
+            ) from e
         extra = EXTRA_OF.get(module.split(".")[0])
         if extra is None:
             raise

@@ -23,7 +23,7 @@ from time import perf_counter
 from typing import NoReturn, TypeVar
 
 from semel_storage.disk.disk import Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile
-from semel_storage.disk.os_sync import SyncPace, find_syncfs, timed_sync
+from semel_storage.disk.os_sync import SyncPace, find_syncfs, sync_data, sync_names, timed_sync
 
 SYNC_THREADS = 4
 QUICK_BYTES = 64 << 10
@@ -83,7 +83,7 @@ class OsFile:
     def truncate(self, n: int) -> None:
         try:
             os.ftruncate(self._fd, n)
-            os.fdatasync(self._fd)
+            sync_data(self._fd)
         except OSError as error:
             self._disk.fail("truncate", self.path, error)
         self._size = self._synced_size = n
@@ -250,7 +250,7 @@ class OsDisk:
         with self._room_for_one():
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                os.fsync(fd)
+                sync_names(fd)
             except OSError as error:
                 self.fail("fsync of directory", path, error)
             finally:
@@ -286,7 +286,7 @@ class OsDisk:
                     while len(rest):
                         rest = rest[os.write(fd, rest) :]
                     if durable:
-                        os.fdatasync(fd)
+                        sync_data(fd)
                 finally:
                     os.close(fd)
                 os.replace(temporary, path)

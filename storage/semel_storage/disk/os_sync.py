@@ -1,6 +1,8 @@
-"""EDGE: calls fdatasync and syncfs, and measures whether the disk is fast enough to sync on the event loop thread."""
+"""EDGE: syncs files by the system's own calls, and measures whether the disk is fast enough for the loop's thread."""
 
 import ctypes
+import errno
+import fcntl
 import os
 import platform
 import re
@@ -19,10 +21,42 @@ KERNEL_MIN = (5, 15)
 """The first long-term kernel whose syncfs reports write errors, also on overlay file systems."""
 
 
+def sync_data(fd: int) -> None:
+    """Make the file's bytes and size durable. Raises OSError.
+
+    Linux: fdatasync. macOS: F_FULLFSYNC, because fsync there leaves the bytes in the drive's cache; file systems that
+    do not know it (network ones) get fsync. Other systems: fsync.
+    """
+    if _FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(fd, _FULL_SYNC)
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+                raise
+            os.fsync(fd)
+    elif _HAS_FDATASYNC:
+        os.fdatasync(fd)
+    else:
+        os.fsync(fd)
+
+
+def sync_names(fd: int) -> None:
+    """Make the names in a directory durable, by its descriptor. Raises OSError."""
+    if _FULL_SYNC is not None:
+        sync_data(fd)
+    else:
+        os.fsync(fd)
+
+
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+"""macOS only."""
+_HAS_FDATASYNC = hasattr(os, "fdatasync")
+
+
 def timed_sync(fd: int) -> float:
-    """Call fdatasync on the current thread; returns its duration in seconds. Raises OSError."""
+    """Sync the file on the current thread; returns the duration in seconds. Raises OSError."""
     begun = perf_counter()
-    os.fdatasync(fd)
+    sync_data(fd)
     return perf_counter() - begun
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from client.shell import Shell
+from semel.cli.main import main
 from support.processes import BrokerProcess
 
 
@@ -144,3 +147,13 @@ def test_an_unreachable_broker_is_explained(semel: Shell) -> None:
     done = semel.run("topic", "list", "-b", "127.0.0.1:1")
     assert done.exit_code == 1
     assert "127.0.0.1:1" in done.output
+
+
+def test_windows_is_told_that_the_broker_does_not_run_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of Python that Windows lacks is made to be missing."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setitem(sys.modules, "resource", None)
+    monkeypatch.delitem(sys.modules, "semel_broker.__main__", raising=False)
+    result = CliRunner().invoke(main, ["serve", "--help"])
+    assert result.exit_code == 1
+    assert "runs on Linux and macOS, not on win32: use WSL or a container" in result.output

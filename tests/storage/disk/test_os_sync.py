@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -94,3 +97,51 @@ def test_a_failed_syncfs_ends_the_process(tmp_path: Path, monkeypatch: pytest.Mo
         file.append(b"x")
     with pytest.raises(EndError, match="syncfs"):
         disk.sync_if_quick(files)
+
+
+# --- other systems ---
+
+
+@pytest.fixture
+def descriptor(tmp_path: Path) -> Iterator[int]:
+    fd = os.open(tmp_path / "f", os.O_RDWR | os.O_CREAT)
+    yield fd
+    os.close(fd)
+
+
+def test_macos_gets_the_sync_that_empties_the_drives_cache(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(os_sync, "_FULL_SYNC", 51)
+    monkeypatch.setattr(os_sync.fcntl, "fcntl", lambda fd, call: asked.append((fd, call)))
+    os_sync.sync_data(descriptor)
+    os_sync.sync_names(descriptor)
+    assert asked == [(descriptor, 51)] * 2
+
+
+@pytest.mark.parametrize(("number", "falls_back"), [(errno.ENOTSUP, True), (errno.EIO, False)])
+def test_a_file_system_without_the_full_sync_gets_fsync(
+    descriptor: int, monkeypatch: pytest.MonkeyPatch, number: int, falls_back: bool
+) -> None:
+    def refuse(fd: int, call: int) -> None:
+        raise OSError(number, "refused")
+
+    synced: list[int] = []
+    monkeypatch.setattr(os_sync, "_FULL_SYNC", 51)
+    monkeypatch.setattr(os_sync.fcntl, "fcntl", refuse)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    if falls_back:
+        os_sync.sync_data(descriptor)
+        assert synced == [descriptor]
+    else:
+        with pytest.raises(OSError, match="refused"):
+            os_sync.sync_data(descriptor)
+        assert not synced
+
+
+def test_a_system_without_fdatasync_gets_fsync(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os_sync, "_HAS_FDATASYNC", False)
+    monkeypatch.delattr(os, "fdatasync")
+    monkeypatch.setattr(os, "fsync", synced.append)
+    assert os_sync.timed_sync(descriptor) >= 0
+    assert synced == [descriptor]

@@ -16,7 +16,7 @@
 # make check  format, lint, types, floors, tidy
 # make map    writes the file map of ARCHITECTURE.md from the docstrings, and docs/states.md from the tables of transitions
 # make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running)
-# make bench  the figures of README, measured on this machine
+# make bench  the figures of docs/figures.md, measured on this machine
 # Each target does all the set-up it needs; it wants python3 (3.11 or newer), make and a package registry.
 
 PYTHON ?= python3

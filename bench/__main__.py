@@ -1,4 +1,4 @@
-"""Measure every figure of README on this machine in this run. ARGS="--only produce" selects sections."""
+"""Measure every figure of docs/figures.md on this machine in this run. ARGS="--only produce" selects sections."""
 
 from __future__ import annotations
 

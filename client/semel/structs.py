@@ -101,7 +101,7 @@ class ConsumerRecord(msgspec.Struct, Generic[KT, VT], gc=False):
     checksum: int | None
     serialized_key_size: int
     serialized_value_size: int
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...]
 
 
 class BrokerMetadata(msgspec.Struct, frozen=True):

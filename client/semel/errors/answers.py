@@ -371,3 +371,64 @@ class FetchSessionTopicIdError(BrokerResponseError, RetriableError, code=ErrorCo
 
 class TransactionAbortable(BrokerResponseError, AbortableError, code=ErrorCode.TRANSACTION_ABORTABLE):
     advice = "Call abort_transaction(), then repeat the transaction"
+
+
+# Codes that semel's broker never answers, and Kafka's may
+
+
+class InvalidFetchRequestError(BrokerResponseError, code=ErrorCode.INVALID_FETCH_SIZE):
+    advice = "Raise max_partition_fetch_bytes"
+
+
+class StaleControllerEpochError(BrokerResponseError, code=ErrorCode.STALE_CONTROLLER_EPOCH):
+    advice = "The controller has changed: try again"
+
+
+class IllegalSaslStateError(BrokerResponseError, code=ErrorCode.ILLEGAL_SASL_STATE):
+    advice = "Use a listener without SASL"
+
+
+class UnsupportedForMessageFormatError(BrokerResponseError, code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT):
+    advice = "The topic has record batches of Kafka before 0.11: raise its message.format.version"
+
+
+class TransactionCoordinatorFenced(
+    BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.TRANSACTION_COORDINATOR_FENCED
+):
+    advice = "Another coordinator has taken over: create a new Producer"
+
+
+class SecurityDisabled(BrokerResponseError, MisconfiguredError, code=ErrorCode.SECURITY_DISABLED):
+    advice = "The broker has no authorizer: it cannot keep ACLs"
+
+
+class LogDirNotFound(BrokerResponseError, code=ErrorCode.LOG_DIR_NOT_FOUND):
+    advice = "Name a log directory that the broker has"
+
+
+class DelegationTokenAuthDisabled(BrokerResponseError, code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED):
+    advice = "Turn delegation tokens on in the broker"
+
+
+class DelegationTokenNotFound(BrokerResponseError, code=ErrorCode.DELEGATION_TOKEN_NOT_FOUND):
+    advice = "Create a new token"
+
+
+class DelegationTokenOwnerMismatch(BrokerResponseError, code=ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH):
+    advice = "Use a token of this principal"
+
+
+class DelegationTokenRequestNotAllowed(BrokerResponseError, code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED):
+    advice = "Ask over a connection that was authenticated without a token"
+
+
+class DelegationTokenAuthorizationFailed(BrokerResponseError, code=ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED):
+    advice = "Have the principal allowed to use the token"
+
+
+class DelegationTokenExpired(BrokerResponseError, code=ErrorCode.DELEGATION_TOKEN_EXPIRED):
+    advice = "Renew the token, or create a new one"
+
+
+class InvalidPrincipalType(BrokerResponseError, code=ErrorCode.INVALID_PRINCIPAL_TYPE):
+    advice = "Use the principal type User"

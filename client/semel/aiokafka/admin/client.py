@@ -1,0 +1,5 @@
+"""aiokafka's `admin.client`."""
+
+from semel.aiokafka.admin import AIOKafkaAdminClient
+
+__all__ = ["AIOKafkaAdminClient"]

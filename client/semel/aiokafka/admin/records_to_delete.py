@@ -1,0 +1,5 @@
+"""aiokafka's `admin.records_to_delete`."""
+
+from semel.admin import RecordsToDelete
+
+__all__ = ["RecordsToDelete"]

@@ -1,0 +1,5 @@
+"""aiokafka's `producer`."""
+
+from semel.aiokafka.producer.producer import AIOKafkaProducer
+
+__all__ = ["AIOKafkaProducer"]

@@ -15,9 +15,9 @@ import msgspec
 from sim.broker import SimBroker
 from sim.coverage import fault_met
 from sim.damage import damage
-from sim.holds import API_KEYS_OF, LATE_OF, Aim, Hold
+from sim.holds import API_KEYS_OF, LATE_OF, Hold, RequestTrigger
 from sim.host import Host
-from sim.moments import Ambush
+from sim.moments import MomentTrigger
 from sim.store import SimStore
 from sim.world import World
 
@@ -119,24 +119,24 @@ def needs_frames(fault: Fault) -> bool:
 def _take_aim(stage: Stage, fault: Fault) -> None:
     if stage.is_healed:
         return
-    ambushes: dict[str, Ambush] = {}
+    triggers: dict[str, MomentTrigger] = {}
 
-    def strike(where: str) -> None:
-        for name, ambush in ambushes.items():
-            stage.brokers[name].watch.drop(ambush)
+    def come_about(where: str) -> None:
+        for name, trigger in triggers.items():
+            stage.brokers[name].watch.drop(trigger)
         met = msgspec.structs.replace(fault, host=where) if fault.host == WHICHEVER else fault
         stage.world.after(int(fault.aim_ms * NS_PER_MS) + 1, _begin, stage, met)
 
     if fault.moment:
         for name, broker in stage.brokers.items():
             if fault.host in (name, WHICHEVER):
-                ambushes[name] = Ambush(fault.moment, partial(strike, name))
-                broker.watch.wait(ambushes[name])
+                triggers[name] = MomentTrigger(fault.moment, partial(come_about, name))
+                broker.watch.wait(triggers[name])
         return
     is_client = fault.host not in (WHICHEVER, *stage.brokers) and KINDS[fault.kind].meets != "store"
     is_asking = is_client or (fault.host in stage.brokers and fault.aim == WRITE_TXN_MARKERS)
     source = fault.host if is_asking else ""
-    stage.world.network.aim(Aim(fault.aim, source, strike))
+    stage.world.network.aim(RequestTrigger(fault.aim, source, come_about))
 
 
 def _begin(stage: Stage, fault: Fault) -> None:

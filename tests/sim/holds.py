@@ -52,7 +52,7 @@ class Wire(msgspec.Struct, frozen=True):
     now on. `break_loose`: its client finds it reset, while what was sent is on its way."""
 
     release: Callable[[float], object]
-    break_loose: Callable[[], object]
+    reset_client: Callable[[], object]
 
 
 NO_WIRE = Wire(lambda delay_ms: None, lambda: None)
@@ -81,12 +81,12 @@ class Hold(msgspec.Struct):
         return self.count > 0 and self.api_key == api_key and self.source in ("", source) and self.sink in ("", sink)
 
 
-class Aim(msgspec.Struct):
+class RequestTrigger(msgspec.Struct):
     """Call `strike` once, with the sink, when host `source` ("": any) sends a request of API `api_key`."""
 
     api_key: int
     source: str
-    strike: Callable[[str], object]
+    callback: Callable[[str], object]
 
 
 class Late(msgspec.Struct):
@@ -162,7 +162,7 @@ class Conversation:
     def __init__(
         self,
         holds: list[Hold],
-        aims: list[Aim],
+        aims: list[RequestTrigger],
         late: list[Late],
         source: str,
         sink: str,
@@ -186,10 +186,10 @@ class Conversation:
         api = APIS.get(api_key)
         name = f"{api.name if api is not None else api_key} v{version} #{number}"
         self._tell(self._source, f"> {name}, {size} bytes")
-        for aim in self._aims:
-            if aim.api_key == api_key and aim.source in ("", self._source):
-                self._aims.remove(aim)
-                aim.strike(self._sink)
+        for trigger in self._aims:
+            if trigger.api_key == api_key and trigger.source in ("", self._source):
+                self._aims.remove(trigger)
+                trigger.callback(self._sink)
                 break
         for late in [each for each in self._late if each.api_key == api_key and each.source == self._source]:
             late.left -= late.talk is not self
@@ -219,7 +219,7 @@ class Conversation:
         self._note(self._source, f"{name} held until {hold.past} more of API {hold.until} and {hold.delay_ms:.0f} ms")
         self._held(name.partition(" ")[0], HELD_MOST_MS, False)
         if hold.breaks:
-            self.wire.break_loose()
+            self.wire.reset_client()
         return HELD_MOST_MS
 
     def _answer(self, head: bytes) -> int:

@@ -153,7 +153,7 @@ class Host:
         loop.dead = True
         self.disk.in_use = False
         # Kept, and never run again: freed coroutines would run their `finally` blocks as if the process still lived.
-        self.world.bury((loop, self.main, asyncio.all_tasks(loop), list(loop.ready)))
+        self.world.keep_until_close((loop, self.main, asyncio.all_tasks(loop), list(loop.ready)))
         loop.ready.clear()
         self.main = None
         self.listeners.clear()

@@ -116,7 +116,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> Task[T]:
         if self.dead:
-            self.world.bury(coro)
+            self.world.keep_until_close(coro)
             raise ProcessEnded
         return SimTask(coro, loop=self, name=name, context=context)
 

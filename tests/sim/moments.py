@@ -43,27 +43,27 @@ the place of what was there; none of which is durable yet."""
 SWAP_FILE = f"{LOG}{SWAP_SUFFIX}"
 
 
-class Ambush(msgspec.Struct):
+class MomentTrigger(msgspec.Struct):
     """Call `strike` once, at the next moment of this name."""
 
     moment: str
-    strike: Callable[[], object]
+    callback: Callable[[], object]
 
 
 class Watch:
     """Knows what a broker does from what it appends. Looks at it only while somebody waits."""
 
     def __init__(self) -> None:
-        self._waiting: list[Ambush] = []
+        self._waiting: list[MomentTrigger] = []
 
-    def wait(self, ambush: Ambush) -> None:
-        assert ambush.moment in MOMENTS, f"there is no moment {ambush.moment!r}"
-        self._waiting.append(ambush)
+    def wait(self, trigger: MomentTrigger) -> None:
+        assert trigger.moment in MOMENTS, f"there is no moment {trigger.moment!r}"
+        self._waiting.append(trigger)
 
-    def drop(self, ambush: Ambush) -> None:
+    def drop(self, trigger: MomentTrigger) -> None:
         """That one waits no more."""
-        if ambush in self._waiting:
-            self._waiting.remove(ambush)
+        if trigger in self._waiting:
+            self._waiting.remove(trigger)
 
     def clear(self) -> None:
         """Nobody waits any more."""
@@ -77,10 +77,10 @@ class Watch:
 
     def has_come(self, moment: str) -> None:
         """It is that moment: one of those who wait for it strikes."""
-        for ambush in self._waiting:
-            if ambush.moment == moment:
-                self._waiting.remove(ambush)
-                ambush.strike()
+        for trigger in self._waiting:
+            if trigger.moment == moment:
+                self._waiting.remove(trigger)
+                trigger.callback()
                 return
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from sim.holds import Aim, Conversation, Held, Hold, Late, Wire
+from sim.holds import Conversation, Held, Hold, Late, RequestTrigger, Wire
 from sim.pipe import Pipe
 from sim.transport import FIRST_CLIENT_PORT, Endpoint, Listener
 
@@ -55,7 +55,7 @@ class Network:
         self.weather = NetworkWeather()
         self.watching = False
         self.holds: list[Hold] = []
-        self.aims: list[Aim] = []
+        self.aims: list[RequestTrigger] = []
         self.late: list[Late] = []
         self.held: list[Held] = []
         """What holds have held."""
@@ -103,10 +103,10 @@ class Network:
         assert self.watching, "frames are not followed: set network.watching before connections are made"
         self.holds.append(hold)
 
-    def aim(self, aim: Aim) -> None:
+    def aim(self, trigger: RequestTrigger) -> None:
         """See `Aim`. Needs `watching`, too."""
         assert self.watching, "frames are not followed: set network.watching before connections are made"
-        self.aims.append(aim)
+        self.aims.append(trigger)
 
     def heal(self) -> None:
         """Links are open and fast again, nothing is held any longer, and segments take no longer than they have to."""
@@ -179,7 +179,7 @@ class Network:
             talk = Conversation(
                 self.holds, self.aims, self.late, loop.host.name, listener.host.name, world.note, world.tell, said
             )  # fmt: skip
-            talk.wire = Wire(partial(self._release, near.outgoing), near.cut_loose)
+            talk.wire = Wire(partial(self._release, near.outgoing), near.reset_client)
             near.outgoing.watch, far.outgoing.watch = talk.watches()
         self._pairs = {end: peer for end, peer in self._pairs.items() if not (end.gone and peer.gone)}
         self._pairs[near], self._pairs[far] = far, near

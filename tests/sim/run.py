@@ -30,7 +30,7 @@ from sim.plan import RunPlan
 from sim.replicas import replicas_of
 from sim.rot import Rot
 from sim.workloads import WORKLOADS
-from sim.workloads.base import Calm, Desk
+from sim.workloads.base import ClientContext, FaultFreePhase
 from sim.workloads.board import Board
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
 from sim.world import NS, Stuck, World
@@ -99,7 +99,7 @@ class Run:
         self._mains: dict[str, Callable[[Host], Any]] = {}
         self._done: dict[str, bool] = {}
         self._boards: dict[str, Board] = {}
-        self._calm = Calm()
+        self._fault_free = FaultFreePhase()
 
     def execute(self) -> None:
         """All of it but the judging. Raises Stuck."""
@@ -112,13 +112,13 @@ class Run:
         stage = Stage(self.world, self.cluster.brokers, self._boot_client, self.cluster.store)
         faults.schedule(self.plan.faults, stage)
         self._until(self._nothing_to_do, WORK_FOR_NS)
-        self._calm.has_come = True
+        self._fault_free.has_begun = True
         faults.heal(stage)
         for name in self._mains:
             stage.boot(name)
         if not self._until(self._all_done, DRAINED_WITHIN_NS):
             self.final.undrained += [f"{name} has not come to its end" for name, done in self._done.items() if not done]
-        self.final.undrained += self._calm.standing
+        self.final.undrained += self._fault_free.stalled
         self._decide()
         for workload in self.plan.workloads:
             self._alone(f"{workload.prefix}settle", self._settling(workload), DRAINED_WITHIN_NS)
@@ -166,7 +166,7 @@ class Run:
         kind, script = WORKLOADS[workload.kind], Script(client.ops)
 
         async def main(host: Host) -> None:
-            await kind.client(workload, client, self._desk(host), script)
+            await kind.client(workload, client, self._context(host), script)
             self._done[client.name] = True
 
         self._mains[client.name] = main
@@ -181,7 +181,7 @@ class Run:
     def _settling(self, workload: WorkloadPlan) -> Callable[[Host], Any]:
         async def main(host: Host) -> None:
             try:
-                await WORKLOADS[workload.kind].settle(workload, self._desk(host))
+                await WORKLOADS[workload.kind].settle(workload, self._context(host))
             except AssertionError as error:
                 self.final.undrained.append(str(error))
 
@@ -222,18 +222,18 @@ class Run:
 
     # Means
 
-    def _desk(self, host: Host) -> Desk:
-        return Desk(
+    def _context(self, host: Host) -> ClientContext:
+        return ClientContext(
             edge=SimEdge(host),
             bootstrap_servers=self.cluster.address,
             history=self.history,
-            calm=self._calm,
-            rest=host.pause,
+            fault_free=self._fault_free,
+            pause_process=host.pause,
             boards=self._boards,
         )
 
     def _nothing_to_do(self) -> bool:
-        return all(done or name in self._calm.waiting for name, done in self._done.items())
+        return all(done or name in self._fault_free.waiting for name, done in self._done.items())
 
     def _all_done(self) -> bool:
         return all(self._done.values())

@@ -29,7 +29,7 @@ AIMED = {
     "full disk": 1,
 }
 """Kinds that may wait for a request, with their weights: what a fault comes amid is mostly nothing otherwise."""
-AMBUSHES = {
+AT_MOMENTS = {
     "kill broker": 2,
     "power loss": 4,
     "kill amid changes": 4,
@@ -78,7 +78,7 @@ def draw(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, f
     if rng.random() < 0.5:
         faults += _draw_aimed(rng, roles, broker, until_ms, fsync=fsync)
     if rng.random() < 0.5:
-        faults += _draw_ambushes(rng, roles, broker, until_ms, fsync=fsync)
+        faults += _draw_at_moments(rng, roles, broker, until_ms, fsync=fsync)
     if rng.random() < 0.2:
         skews = {name: int(rng.gauss(0, 10_000)) for name in hosts["any"]}
         faults += [Fault(at_ms=0, kind="clock", host=name, args={"by_ms": skew}) for name, skew in skews.items()]
@@ -102,7 +102,7 @@ def _draw_aimed(rng: Random, roles: Mapping[str, str], broker: str, until_ms: in
         at_ms += fault.lasting_ms + rng.expovariate(1 / mean_ms)
 
 
-def _draw_ambushes(
+def _draw_at_moments(
     rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, fsync: bool
 ) -> Iterator[Fault]:
     """Faults of one or two kinds, each at one of one or two moments of the broker's. Who waits for its start has it end
@@ -111,8 +111,8 @@ def _draw_ambushes(
     for role in roles.values():
         weights |= MOMENTS_OF.get(role, {})
     moments = rng.choices(list(weights), list(weights.values()), k=rng.choice((1, 2)))
-    names = [name for name in AMBUSHES if fsync or not FAULTS[name].needs_fsync]
-    names = rng.choices(names, [AMBUSHES[name] for name in names], k=rng.choice((1, 2)))
+    names = [name for name in AT_MOMENTS if fsync or not FAULTS[name].needs_fsync]
+    names = rng.choices(names, [AT_MOMENTS[name] for name in names], k=rng.choice((1, 2)))
     mean_ms = rng.uniform(1_000, 8_000)
     at_ms = rng.expovariate(1 / mean_ms)
     while at_ms < until_ms:

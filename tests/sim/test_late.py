@@ -18,7 +18,7 @@ from semel_storage.internal_topics import (
 
 from sim.holds import Hold
 from sim.host import Host
-from sim.moments import GENERATION, MARKER, MOMENTS, OFFSETS, SNAPSHOT, SWAP, Ambush, Watch, moments_in
+from sim.moments import GENERATION, MARKER, MOMENTS, OFFSETS, SNAPSHOT, SWAP, MomentTrigger, Watch, moments_in
 from sim.plan import draw
 from sim.test_network import PORT, Pair, Peer, frame
 
@@ -128,7 +128,7 @@ def test_what_a_broker_does_shows_in_the_names_of_its_files() -> None:
 def test_who_lies_in_wait_strikes_once() -> None:
     watch, struck = Watch(), list[str]()
     for name in ("one", "two"):
-        watch.wait(Ambush("PrepareCommit", lambda name=name: struck.append(name)))  # type: ignore[misc]
+        watch.wait(MomentTrigger("PrepareCommit", lambda name=name: struck.append(name)))  # type: ignore[misc]
     watch.has_changed("data/__transaction_state-0/0.log", [transaction(3)])
     assert struck == []
     watch.has_changed("data/__transaction_state-0/0.index", [transaction(2)])

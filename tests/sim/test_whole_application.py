@@ -13,9 +13,9 @@ from support.tiers import tiered
 
 from sim.applications import enrich
 from sim.applications.play import BLOWS, VERSIONS, Blow, play, points
-from sim.workloads.eye import text
 from sim.workloads.member import Membership
-from sim.workloads.pen import Pen
+from sim.workloads.recording_consumer import text
+from sim.workloads.recording_producer import RecordingProducer
 
 STRIDES: dict[Blow, int] = {"kill": 1, "pause": 2, "pause, replaced late": 3, "kill broker": 2, "power loss": 2}
 
@@ -38,15 +38,17 @@ def test_one_output_for_each_input_wherever_it_falls(blow: Blow, version: int) -
     check(version, blow, every[version % STRIDES[blow] :: STRIDES[blow]])
 
 
-async def transform_and_commit_apart(pen: Pen, member: Membership, batches: dict[TopicPartition, Any]) -> None:
+async def transform_and_commit_apart(
+    writer: RecordingProducer, member: Membership, batches: dict[TopicPartition, Any]
+) -> None:
     """As applications do that are not exactly once."""
-    txn = pen.witness.beginning(enrich.ID)
-    async with pen.producer.transaction():
+    txn = writer.witness.beginning(enrich.ID)
+    async with writer.producer.transaction():
         for records in batches.values():
             for record in records:
-                await pen.send(enrich.TARGET, 0, txn=txn, made_from=text(record.value))
-        pen.witness.committing(txn)
-    pen.witness.committed(txn)
+                await writer.send(enrich.TARGET, 0, txn=txn, made_from=text(record.value))
+        writer.witness.committing(txn)
+    writer.witness.committed(txn)
     await member.commit()
 
 

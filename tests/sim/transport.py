@@ -152,7 +152,7 @@ class Endpoint(Transport):
         if not self.gone:
             self.loop.call_soon(self._lose, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
-    def cut_loose(self) -> None:
+    def reset_client(self) -> None:
         """For the process here the connection is gone; what it has sent is on its way all the same."""
         if not self.gone:
             self.loop.call_soon(self._lose, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))

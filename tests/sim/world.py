@@ -74,7 +74,7 @@ class World:
         self._choice = self.random("schedule").random
         self._timers: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._numbers = 0
-        self._graveyard: list[object] = []
+        self._kept_until_close: list[object] = []
         self.tally: dict[str, int] = {}
         """How often what happened, see `coverage`."""
         self._is_over = False
@@ -224,9 +224,9 @@ class World:
 
     # The end
 
-    def bury(self, remains: object) -> None:
+    def keep_until_close(self, remains: object) -> None:
         """Keep what belonged to a killed process: its coroutines must not run their `finally` blocks now."""
-        self._graveyard.append(remains)
+        self._kept_until_close.append(remains)
 
     def close(self) -> None:
         """Kill what still runs, note exceptions that nobody looked at, and free all memory. The world is over."""
@@ -244,7 +244,7 @@ class World:
             self.network.close()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # tasks of the dead that never began
-                self._graveyard.clear()
+                self._kept_until_close.clear()
                 _unwind()
                 gc.collect()
         finally:

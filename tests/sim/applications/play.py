@@ -20,8 +20,8 @@ from sim.history import History
 from sim.host import Host
 from sim.logs import captured
 from sim.run import Listener
-from sim.workloads.base import Desk, stop
-from sim.workloads.pen import Pen
+from sim.workloads.base import ClientContext, stop
+from sim.workloads.recording_producer import RecordingProducer
 from sim.world import NS, World
 
 MS = 1_000_000
@@ -107,25 +107,25 @@ class Play:
 
     # Who runs
 
-    def _desk(self, host: Host) -> Desk:
-        return Desk(edge=SimEdge(host), bootstrap_servers=self.broker.address, history=self.history)
+    def _context(self, host: Host) -> ClientContext:
+        return ClientContext(edge=SimEdge(host), bootstrap_servers=self.broker.address, history=self.history)
 
     async def _prepare(self, host: Host) -> None:
-        desk = self._desk(host)
-        async with Admin(**desk.settings()) as admin:
+        context = self._context(host)
+        async with Admin(**context.settings()) as admin:
             await admin.create_topics([NewTopic(SOURCE, 1), NewTopic(TARGET, TARGET_PARTITIONS)])
-        pen = Pen(desk, "setup", {})
-        await pen.start()
+        writer = RecordingProducer(context, "setup", {})
+        await writer.start()
         for _ in range(BATCHES * BATCH_RECORDS):
-            await pen.send(SOURCE, 0)
-        await stop(pen.producer)
+            await writer.send(SOURCE, 0)
+        await stop(writer.producer)
 
     def _boot_application(self, name: str) -> None:
         """Start it on its host, and again as long as it asks for that, as a supervisor would."""
         host = self.world.hosts.get(name) or self.world.host(name)
 
         async def main(host: Host) -> None:
-            if await Enrich(self._desk(host), name).run():
+            if await Enrich(self._context(host), name).run():
                 del self._alive[name]
 
         def ended(how: str) -> None:

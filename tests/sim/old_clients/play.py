@@ -23,7 +23,7 @@ from sim.old_clients.ours import OurProducer
 from sim.old_clients.raw import GROUP, INPUT, OUTPUT, TIMEOUT_MS, RawProducer
 from sim.old_clients.slots import Slots
 from sim.run import Listener
-from sim.workloads.base import Desk
+from sim.workloads.base import ClientContext
 from sim.world import NS, World
 
 MS = 1_000_000
@@ -77,8 +77,8 @@ def _play(case: Case, listener: Listener | None) -> Result:
         if case.client in RAW:
             producer = RawProducer(case, ("broker", PORT), slots, history.witness("old"))
         else:
-            desk = Desk(edge=SimEdge(host), bootstrap_servers=broker.address, history=history)
-            producer = OurProducer(case, desk, slots)
+            context = ClientContext(edge=SimEdge(host), bootstrap_servers=broker.address, history=history)
+            producer = OurProducer(case, context, slots)
         await producer.run()
         assert slots.something_was_late
         refused.extend(producer.refused)

@@ -32,7 +32,7 @@ class GaveUp(Exception):  # noqa: N818 (named for what it tells)
     """No answer came in time, and the client does not ask again; or it was refused."""
 
 
-class Lines:
+class Connections:
     """The connections of a client: what `TransactionalProducer` takes for its one connection.
 
     `insists`: a request without an answer is sent again.
@@ -76,11 +76,11 @@ class RawProducer:
         self.refused: list[str] = []
         self._case, self._slots, self._witness = case, slots, witness
         self._address = address
-        self._lines = Lines(address, by_role=case.by_role)
+        self._connections = Connections(address, by_role=case.by_role)
         self._version = 2 if case.client == "version 2" else 1
         self._count = 0
         self._must_bump = False
-        self._wire: TransactionalProducer = TransactionalProducer(self._lines, self._version, ID)  # type: ignore[arg-type]
+        self._wire: TransactionalProducer = TransactionalProducer(self._connections, self._version, ID)  # type: ignore[arg-type]
 
     async def run(self) -> None:
         try:
@@ -90,7 +90,7 @@ class RawProducer:
                 await self._slots.look(f"{self._address[0]}:{self._address[1]}", GROUP, self._witness)
         except GaveUp as error:
             self.refused.append(f"{error}: ends")
-        self._lines.close()
+        self._connections.close()
 
     async def _initialize(self) -> None:
         """A new epoch; of the same producer id (KIP-360) if it has one."""
@@ -101,7 +101,7 @@ class RawProducer:
             producer_id=wire.producer_id,
             producer_epoch=wire.epoch,
         )
-        response = await self._lines.call(request, 4)
+        response = await self._connections.call(request, 4)
         self._check("InitProducerId", response.error_code)
         wire.producer_id, wire.epoch = response.producer_id, response.producer_epoch
         wire._sequences.clear()
@@ -124,7 +124,7 @@ class RawProducer:
             is_held = is_first and step == self._case.held
             if is_held:
                 self._slots.hold(step, self._case.arrives)
-            self._lines.insists = not (is_held and self._case.gives_up)
+            self._connections.insists = not (is_held and self._case.gives_up)
             try:
                 if step == END:
                     await self._end(txn, commit=commits and not failed)
@@ -137,7 +137,7 @@ class RawProducer:
                 failed = True
                 self._must_bump = self._case.client == "bumps its epoch"
             finally:
-                self._lines.insists = True
+                self._connections.insists = True
 
     async def _step(self, step: str, transaction: Transaction, txn: int) -> None:
         wire = self._wire

@@ -10,7 +10,7 @@ from semel import Admin, ConfigResource, ConfigResourceType, NewPartitions, NewT
 from semel.errors import KafkaError
 
 from sim.history import Witness
-from sim.workloads.base import Desk, excuse
+from sim.workloads.base import ClientContext, raise_unexpected
 from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
 
 FORGET_MS = (60_000, 600_000, 86_400_000)
@@ -51,13 +51,13 @@ def draw_deletions(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms:
     return ops
 
 
-async def administer(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
+async def administer(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     """The role."""
-    witness = desk.history.witness(client.name)
+    witness = context.history.witness(client.name)
     admin: Admin | None = None
     while not script.is_done:
         if admin is None:
-            admin = await _opened(client, desk)
+            admin = await _opened(client, context)
         op = script.next()
         assert op is not None
         await asyncio.sleep(op.pause_ms / 1000)
@@ -65,19 +65,19 @@ async def administer(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script:
             await _change(admin, witness, op)
         except KafkaError as error:
             # An earlier try may have done it: who asks again hears that the topic exists, or does not any more.
-            excuse(error)
+            raise_unexpected(error)
     if admin is not None:
         await admin.close()
 
 
-async def _opened(client: ClientPlan, desk: Desk) -> Admin:
+async def _opened(client: ClientPlan, context: ClientContext) -> Admin:
     while True:
-        admin = Admin(**desk.settings(client_id=client.name, **client.settings))
+        admin = Admin(**context.settings(client_id=client.name, **client.settings))
         try:
             await admin.start()
             return admin
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             await admin.close()
             await asyncio.sleep(0.2)
 

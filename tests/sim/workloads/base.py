@@ -17,18 +17,18 @@ from sim.workloads.board import Board
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
 
 
-class Calm(msgspec.Struct):
+class FaultFreePhase(msgspec.Struct):
     """When all faults are over. `has_come`: they are. `waiting`: clients that have nothing left to do before.
 
     `standing`: who has not gone on although it had come.
     """
 
-    has_come: bool = False
+    has_begun: bool = False
     waiting: dict[str, None] = {}
-    standing: list[str] = []
+    stalled: list[str] = []
 
 
-class Desk(msgspec.Struct, kw_only=True):
+class ClientContext(msgspec.Struct, kw_only=True):
     """What a client body is given: the outside world of its host, where the brokers are, and where to write down.
 
     `rest`: lets its process stand still until somebody wakes it, or the faults are over.
@@ -37,8 +37,8 @@ class Desk(msgspec.Struct, kw_only=True):
     edge: Edge
     bootstrap_servers: str
     history: History
-    calm: Calm = msgspec.field(default_factory=Calm)
-    rest: Callable[[], None] = lambda: None
+    fault_free: FaultFreePhase = msgspec.field(default_factory=FaultFreePhase)
+    pause_process: Callable[[], None] = lambda: None
     boards: dict[str, Board] = {}
     """What drivers keep outside of themselves, by the prefix of their workload."""
 
@@ -51,7 +51,7 @@ class Desk(msgspec.Struct, kw_only=True):
         return {"bootstrap_servers": self.bootstrap_servers, "edge": self.edge, **more}
 
 
-Role = Callable[[WorkloadPlan, ClientPlan, Desk, Script], Awaitable[None]]
+Role = Callable[[WorkloadPlan, ClientPlan, ClientContext, Script], Awaitable[None]]
 
 
 class Workload(ABC):
@@ -64,24 +64,24 @@ class Workload(ABC):
     def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
         """A plan of 20 to 60 s."""
 
-    async def client(self, plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
+    async def client(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
         """The main of one client host. Returns when its script is done; killed and booted again, it goes on."""
-        await self.roles[client.role](plan, client, desk, script)
+        await self.roles[client.role](plan, client, context, script)
 
-    async def settle(self, plan: WorkloadPlan, desk: Desk) -> None:  # noqa: B027 (most have nothing to settle)
+    async def settle(self, plan: WorkloadPlan, context: ClientContext) -> None:  # noqa: B027 (most have nothing to settle)
         """When all is healed and every script is done: what has to end does so. Run on a host of its own.
 
         Raises AssertionError saying what does not end.
         """
 
 
-INEXCUSABLE = (CorruptRecordException, KafkaProtocolError, MisconfiguredError)
+NEVER_EXPECTED = (CorruptRecordException, KafkaProtocolError, MisconfiguredError)
 """No fault that the simulator knows leads to these."""
 
 
-def excuse(error: KafkaError) -> None:
+def raise_unexpected(error: KafkaError) -> None:
     """An error that faults explain is part of a client's life. Raises one that they do not."""
-    if isinstance(error, INEXCUSABLE):
+    if isinstance(error, NEVER_EXPECTED):
         raise error
 
 
@@ -94,4 +94,4 @@ async def stop(client: Stoppable) -> None:
     try:
         await client.stop()
     except KafkaError as error:
-        excuse(error)
+        raise_unexpected(error)

@@ -15,7 +15,7 @@ from semel.errors import InvalidTxnState, KafkaError, KafkaTimeoutError, Produce
 from semel.transaction_group import UNKNOWN_OUTCOME
 
 from sim.history import Witness
-from sim.workloads.base import Desk, excuse, stop
+from sim.workloads.base import ClientContext, raise_unexpected, stop
 from sim.workloads.board import Batch, Board, Offer, Result, Task
 from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
 
@@ -63,13 +63,13 @@ def group_of(plan: WorkloadPlan) -> str:
 class Driver:
     """One incarnation of one driver."""
 
-    def __init__(self, plan: WorkloadPlan, client: ClientPlan, desk: Desk) -> None:
+    def __init__(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
         self.name = client.name
-        self.board: Board = desk.board(plan.prefix)
-        self._settings, self._desk = client.settings, desk
+        self.board: Board = context.board(plan.prefix)
+        self._settings, self._context = client.settings, context
         self._group = group_of(plan)
-        self._now_ms = desk.history.now_ms
-        self.witness: Witness = desk.history.witness(client.name)
+        self._now_ms = context.history.now_ms
+        self.witness: Witness = context.history.witness(client.name)
         self._transactions: TransactionGroup | None = None
         self._doubts = 0
 
@@ -77,13 +77,13 @@ class Driver:
         """The group, started, however long it takes."""
         while self._transactions is None:
             made = TransactionGroup(
-                self._group, **self._desk.settings(client_id=self.name, owner=self.witness.client, **self._settings)
+                self._group, **self._context.settings(client_id=self.name, owner=self.witness.client, **self._settings)
             )
             try:
                 await made.start()
                 self._transactions = made
             except KafkaError as error:
-                excuse(error)
+                raise_unexpected(error)
                 await stop(made)
                 await asyncio.sleep(PAUSE_S)
         return self._transactions
@@ -187,9 +187,9 @@ def _offer(step: GroupStep, batch: Batch) -> Offer:
     return Offer(step, batch, tasks)
 
 
-async def drive(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
+async def drive(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     """The role."""
-    driver = Driver(plan, client, desk)
+    driver = Driver(plan, client, context)
     board = driver.board
     has_workers = any(other.role == "tasker" for other in plan.clients)
     while has_workers and not board.is_over:
@@ -212,6 +212,6 @@ async def drive(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Scri
         except ProducerFenced:
             await asyncio.sleep(PAUSE_S)  # somebody else drives, or has ended the step: the next one tells
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             await asyncio.sleep(PAUSE_S)
     await driver.close()

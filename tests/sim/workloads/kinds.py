@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from sim.workloads import administrator, driver, member, reader, settings, tasker, transactor, worker, writer
-from sim.workloads.base import Desk, Role, Workload
+from sim.workloads.base import ClientContext, Role, Workload
 from sim.workloads.plan import ClientPlan, TopicPlan, WorkloadPlan
 
 ROLES: Mapping[str, Role] = {
@@ -185,7 +185,7 @@ class ConsumeTransformProduce(Workload):
         writing = {**settings.transactional(rng), "transactional_id": name}
         return ClientPlan(name=name, role="worker", settings={"pen": writing, "member": reading}, ops=ops)
 
-    async def settle(self, plan: WorkloadPlan, desk: Desk) -> None:
+    async def settle(self, plan: WorkloadPlan, context: ClientContext) -> None:
         strategies = [
             client.settings["member"]["partition_assignment_strategy"][0]
             for client in plan.clients
@@ -193,7 +193,7 @@ class ConsumeTransformProduce(Workload):
         ]
         if strategies:
             last = self._worker(Random(0), f"{plan.prefix}last", strategies[0], [])
-            await worker.settle(plan, last, desk)
+            await worker.settle(plan, last, context)
 
 
 class Compacted(Workload):

@@ -12,11 +12,11 @@ from semel.errors import KafkaError, RetriableError
 
 from sim.events import NO_TXN
 from sim.history import Witness
-from sim.workloads.base import Desk, excuse, stop
-from sim.workloads.eye import noted
-from sim.workloads.patience import read_on
-from sim.workloads.pen import PAUSE_S
+from sim.workloads.base import ClientContext, raise_unexpected, stop
+from sim.workloads.liveness import read_on
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
+from sim.workloads.recording_consumer import noted
+from sim.workloads.recording_producer import PAUSE_S
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float, auto_commit: bool) -> list[Op]:
@@ -37,13 +37,15 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float, auto_commit: bool) -> l
 class Membership(ConsumerRebalanceListener):
     """A consumer in a group whose doings are written down. `positions`: behind what it was handed out and has still."""
 
-    def __init__(self, desk: Desk, name: str, group: str, topics: list[str], settings: dict[str, Any]) -> None:
-        self.witness: Witness = desk.history.witness(name)
+    def __init__(
+        self, context: ClientContext, name: str, group: str, topics: list[str], settings: dict[str, Any]
+    ) -> None:
+        self.witness: Witness = context.history.witness(name)
         self.group, self.positions = group, dict[TopicPartition, int]()
-        self._now_ms = desk.history.now_ms
+        self._now_ms = context.history.now_ms
         self.read_committed = settings.get("isolation_level") == "read_committed"
         self.consumer = Consumer(
-            **desk.settings(client_id=name, group_id=group, auto_offset_reset="earliest", **settings)
+            **context.settings(client_id=name, group_id=group, auto_offset_reset="earliest", **settings)
         )
         self.consumer.subscribe(topics, listener=self)
 
@@ -95,25 +97,27 @@ class Membership(ConsumerRebalanceListener):
             self.positions.pop(place, None)
 
 
-async def opened(desk: Desk, name: str, group: str, topics: list[str], settings: dict[str, Any]) -> Membership:
+async def opened(
+    context: ClientContext, name: str, group: str, topics: list[str], settings: dict[str, Any]
+) -> Membership:
     """A member that has joined, however long it takes."""
     while True:
-        mine = Membership(desk, name, group, topics, settings)
+        mine = Membership(context, name, group, topics, settings)
         try:
             await mine.start()
             return mine
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             await asyncio.sleep(PAUSE_S)
 
 
-async def take_part(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
+async def take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     """The role; its group is the plan's first."""
     topics = [topic.name for topic in plan.topics]
     mine: Membership | None = None
     while not script.is_done:
         if mine is None:
-            mine = await opened(desk, client.name, plan.groups[0], topics, client.settings)
+            mine = await opened(context, client.name, plan.groups[0], topics, client.settings)
         op = script.next()
         assert op is not None
         await asyncio.sleep(op.pause_ms / 1000)
@@ -128,10 +132,10 @@ async def take_part(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: 
                 await stop(mine.consumer)
                 mine = None
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             if mine is not None and not isinstance(error, RetriableError):
                 await stop(mine.consumer)
                 mine = None
     if mine is not None:
-        await read_on(desk, client, mine)
+        await read_on(context, client, mine)
         await stop(mine.consumer)

@@ -7,11 +7,11 @@ from random import Random
 
 from semel.errors import KafkaError, RetriableError
 
-from sim.workloads import eye
-from sim.workloads.base import Desk, excuse, stop
-from sim.workloads.eye import Eye
-from sim.workloads.patience import read_on
+from sim.workloads import recording_consumer
+from sim.workloads.base import ClientContext, raise_unexpected, stop
+from sim.workloads.liveness import read_on
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
+from sim.workloads.recording_consumer import RecordingConsumer
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
@@ -24,16 +24,18 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
     return ops
 
 
-async def read(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
+async def read(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     """The role. Settings beside the consumer's: `read_committed`."""
     settings = dict(client.settings)
     read_committed = settings.pop("read_committed")
     places = [(topic.name, number) for topic in plan.topics for number in range(topic.partitions)]
     from_0 = not any(topic.cleanup for topic in plan.topics)
-    mine: Eye | None = None
+    mine: RecordingConsumer | None = None
     while not script.is_done:
         if mine is None:
-            mine = await eye.opened(desk, client.name, places, settings, read_committed=read_committed, from_0=from_0)
+            mine = await recording_consumer.opened(
+                context, client.name, places, settings, read_committed=read_committed, from_0=from_0
+            )
         op = script.next()
         assert op is not None
         await asyncio.sleep(op.pause_ms / 1000)
@@ -46,10 +48,10 @@ async def read(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Scrip
                 await stop(mine.consumer)
                 mine = None
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             if mine is not None and not isinstance(error, RetriableError):
                 await stop(mine.consumer)
                 mine = None
     if mine is not None:
-        await read_on(desk, client, mine)
+        await read_on(context, client, mine)
         await stop(mine.consumer)

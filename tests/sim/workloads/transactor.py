@@ -9,12 +9,12 @@ from typing import Any
 
 from semel.errors import AbortableError, KafkaError, RetriableError, TransactionWasCommitted
 
-from sim.workloads import eye, pen
-from sim.workloads.base import Desk, excuse, stop
-from sim.workloads.eye import Eye
-from sim.workloads.patience import every_place, write_on
-from sim.workloads.pen import Pen
+from sim.workloads import recording_consumer, recording_producer
+from sim.workloads.base import ClientContext, raise_unexpected, stop
+from sim.workloads.liveness import every_place, write_on
 from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
+from sim.workloads.recording_consumer import RecordingConsumer
+from sim.workloads.recording_producer import RecordingProducer
 
 ASKED_TIMES_MAX = 5
 PLAIN = {"waits": False, "polls": False, "think_ms": 0, "end": "commit", "insists": True}
@@ -54,17 +54,19 @@ def _draw_sends(rng: Random, topics: list[TopicPlan], count: int, keys: int) -> 
     return sends
 
 
-async def transact(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
+async def transact(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     """The role."""
     places = [(topic.name, number) for topic in plan.topics for number in range(topic.partitions)]
     from_0 = not any(topic.cleanup for topic in plan.topics)
-    mine: Pen | None = None
-    reader: Eye | None = None
+    mine: RecordingProducer | None = None
+    reader: RecordingConsumer | None = None
     while not script.is_done:
         if mine is None:
-            mine = await pen.opened(desk, client.name, client.settings)
+            mine = await recording_producer.opened(context, client.name, client.settings)
         if reader is None:
-            reader = await eye.opened(desk, f"{client.name}-eye", places, {}, read_committed=True, from_0=from_0)
+            reader = await recording_consumer.opened(
+                context, f"{client.name}-eye", places, {}, read_committed=True, from_0=from_0
+            )
         op = script.next()
         assert op is not None
         await asyncio.sleep(op.pause_ms / 1000)
@@ -78,20 +80,20 @@ async def transact(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: S
                 await stop(mine.producer)
                 mine = None
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             if mine is not None:
                 await stop(mine.producer)
                 mine = None
     if mine is not None and reader is not None:
         last = Op(kind="txn", args={**PLAIN, "sends": every_place(plan)})
-        await write_on(desk, client, mine, partial(_transaction, mine, reader, client, last))
+        await write_on(context, client, mine, partial(_transaction, mine, reader, client, last))
     if mine is not None:
         await stop(mine.producer)
     if reader is not None:
         await stop(reader.consumer)
 
 
-async def _transaction(mine: Pen, reader: Eye, client: ClientPlan, op: Op) -> bool:
+async def _transaction(mine: RecordingProducer, reader: RecordingConsumer, client: ClientPlan, op: Op) -> bool:
     """Whether it is committed for certain. Raises KafkaError when the producer is of no use any more."""
     args, transactional_id = op.args, client.settings["transactional_id"]
     txn = mine.witness.beginning(transactional_id)
@@ -113,12 +115,12 @@ async def _transaction(mine: Pen, reader: Eye, client: ClientPlan, op: Op) -> bo
         mine.witness.committed(txn)
         return True
     except KafkaError as error:
-        excuse(error)
+        raise_unexpected(error)
         await recover(mine, txn, error, insists=args["insists"])
         return False
 
 
-async def _abandon(mine: Pen, client: ClientPlan, op: Op) -> None:
+async def _abandon(mine: RecordingProducer, client: ClientPlan, op: Op) -> None:
     """Begin what only time will end. Raises KafkaError."""
     txn = mine.witness.beginning(client.settings["transactional_id"])
     await mine.producer.begin_transaction()
@@ -127,15 +129,15 @@ async def _abandon(mine: Pen, client: ClientPlan, op: Op) -> None:
     await mine.producer.flush()
 
 
-async def _look(reader: Eye, txn: int) -> None:
+async def _look(reader: RecordingConsumer, txn: int) -> None:
     """What a transaction reads; that it could not is no reason to end it."""
     try:
         await reader.poll(20, txn=txn)
     except KafkaError as error:
-        excuse(error)
+        raise_unexpected(error)
 
 
-async def recover(mine: Pen, txn: int, error: KafkaError, *, insists: bool) -> None:
+async def recover(mine: RecordingProducer, txn: int, error: KafkaError, *, insists: bool) -> None:
     """What an application does about a call that failed. Raises KafkaError when a new producer is needed."""
     times = 0
     while isinstance(error, RetriableError) and insists and times < ASKED_TIMES_MAX and was_sent(mine):
@@ -151,13 +153,13 @@ async def recover(mine: Pen, txn: int, error: KafkaError, *, insists: bool) -> N
     await abort(mine, txn)
 
 
-def was_sent(mine: Pen) -> bool:
+def was_sent(mine: RecordingProducer) -> bool:
     """Whether a commit is under way, whose outcome nobody has heard."""
     transactions = mine.producer._transactions
     return transactions is not None and transactions._commit_outcome is not None and transactions._commit_outcome.commit
 
 
-async def abort(mine: Pen, txn: int) -> None:
+async def abort(mine: RecordingProducer, txn: int) -> None:
     """Raises KafkaError when it cannot be known, or made, that the transaction is aborted."""
     for _ in range(ASKED_TIMES_MAX):
         try:

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from semel import Consumer, TopicPartition
 from semel.errors import IllegalStateError, KafkaError, RetriableError
 
-from sim.workloads.base import Desk, excuse
-from sim.workloads.pen import PAUSE_S, Pen
+from sim.workloads.base import ClientContext, raise_unexpected
 from sim.workloads.plan import ClientPlan, WorkloadPlan
+from sim.workloads.recording_producer import PAUSE_S, RecordingProducer
 
 POLL_MS = 500
 RECOVERED_WITHIN_S = 20.0
@@ -37,14 +37,14 @@ class Reading(Protocol):
     async def poll(self, timeout_ms: int) -> Any: ...
 
 
-class Watch:
+class StallDetector:
     """Notices when nothing comes of a partition for `patience_s`, though there is something."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._since: dict[TopicPartition, tuple[int, float]] = {}
 
-    def standing(self, behind: Behind, now_s: float) -> Behind:
+    def stalled(self, behind: Behind, now_s: float) -> Behind:
         """Those of them whose position has been the same for too long."""
         since = {place: (position, now_s) for place, (position, _) in behind.items()}
         for place, before in self._since.items():
@@ -54,15 +54,15 @@ class Watch:
         return {place: behind[place] for place, (_, at_s) in since.items() if now_s - at_s > self._patience_s}
 
 
-async def read_on(desk: Desk, client: ClientPlan, mine: Reading) -> None:
+async def read_on(context: ClientContext, client: ClientPlan, mine: Reading) -> None:
     """Until all faults are over, and then to the end of whatever `mine` reads, or until that is of no use any more.
 
     One that stands still meanwhile is written down, and left.
     """
-    await _until_calm(desk, client)
-    watch = Watch(_patience_s(client.settings))
+    await _until_fault_free(context, client)
+    detector = StallDetector(_patience_s(client.settings))
     isolation = "read_committed" if mine.read_committed else "read_uncommitted"
-    async with Consumer(**desk.settings(isolation_level=isolation, bootstrap_timeout_ms=60_000)) as other:
+    async with Consumer(**context.settings(isolation_level=isolation, bootstrap_timeout_ms=60_000)) as other:
         # Another one asks where the ends are: that must not remind `mine` of anything.
         while await _poll(mine):
             behind = await _behind(mine.consumer, other)
@@ -70,30 +70,32 @@ async def read_on(desk: Desk, client: ClientPlan, mine: Reading) -> None:
                 return
             if behind is None:
                 continue
-            if standing := watch.standing(behind, desk.edge.monotonic()):
-                places = ", ".join(f"{p.topic}-{p.partition} at {at} of {end}" for p, (at, end) in standing.items())
-                desk.calm.standing.append(f"{client.name} reads nothing more of {places}")
+            if stalled := detector.stalled(behind, context.edge.monotonic()):
+                places = ", ".join(f"{p.topic}-{p.partition} at {at} of {end}" for p, (at, end) in stalled.items())
+                context.fault_free.stalled.append(f"{client.name} reads nothing more of {places}")
                 return
 
 
-async def write_on(desk: Desk, client: ClientPlan, mine: Pen, once: Callable[[], Awaitable[bool]]) -> None:
+async def write_on(
+    context: ClientContext, client: ClientPlan, mine: RecordingProducer, once: Callable[[], Awaitable[bool]]
+) -> None:
     """Until all faults are over, and then `once` more: whether it was stored. It may be tried again, but not for long.
 
     Returns also when it raises what makes an end of its producer.
     """
-    await _until_calm(desk, client)
-    mine.be_brief()
-    deadline = desk.edge.monotonic() + _patience_s(client.settings)
-    while desk.edge.monotonic() < deadline:
+    await _until_fault_free(context, client)
+    mine.drop_padding()
+    deadline = context.edge.monotonic() + _patience_s(client.settings)
+    while context.edge.monotonic() < deadline:
         try:
             if await once():
                 return
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             if not isinstance(error, RetriableError):
                 return
         await asyncio.sleep(PAUSE_S)
-    desk.calm.standing.append(f"{client.name} cannot write any more")
+    context.fault_free.stalled.append(f"{client.name} cannot write any more")
 
 
 def every_place(plan: WorkloadPlan) -> list[list[Any]]:
@@ -109,11 +111,11 @@ def every_place(plan: WorkloadPlan) -> list[list[Any]]:
     ]
 
 
-async def _until_calm(desk: Desk, client: ClientPlan) -> None:
+async def _until_fault_free(context: ClientContext, client: ClientPlan) -> None:
     """Stands still with its whole process: what fetches and beats beside it would cost the run its time."""
-    desk.calm.waiting[client.name] = None
-    while not desk.calm.has_come:
-        desk.rest()
+    context.fault_free.waiting[client.name] = None
+    while not context.fault_free.has_begun:
+        context.pause_process()
         await asyncio.sleep(0)
 
 
@@ -128,7 +130,7 @@ async def _poll(mine: Reading) -> bool:
     try:
         await mine.poll(POLL_MS)
     except KafkaError as error:
-        excuse(error)
+        raise_unexpected(error)
         return isinstance(error, RetriableError)
     return True
 
@@ -143,7 +145,7 @@ async def _behind(consumer: Consumer, other: Consumer) -> Behind | None:
         except IllegalStateError:
             return None
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             position = NOT_FOUND
         if position < end:
             found[place] = (position, end)

@@ -11,29 +11,29 @@ from semel.errors import KafkaError, KafkaTimeoutError
 from semel.structs import GroupStep, RecordMetadata
 
 from sim.events import NO_TXN
-from sim.workloads.base import Desk, excuse
+from sim.workloads.base import ClientContext, raise_unexpected
 
 PAUSE_S = 0.2
 PADDING = b"padding " * 512
 
 
-class Pen:
+class RecordingProducer:
     """One producer from its start to its end. Values are its name and a number: unique.
 
     Settings beside the producer's: `pad_bytes`, by which each record is larger.
     """
 
-    def __init__(self, desk: Desk, name: str, settings: dict[str, Any]) -> None:
-        self.witness = desk.history.witness(name)
+    def __init__(self, context: ClientContext, name: str, settings: dict[str, Any]) -> None:
+        self.witness = context.history.witness(name)
         settings = dict(settings)
         pad_bytes: int = settings.pop("pad_bytes", 0)
         self._headers = [("pad", PADDING[:pad_bytes])] if pad_bytes else []
-        self.producer = Producer(**desk.settings(client_id=name, **settings))
+        self.producer = Producer(**context.settings(client_id=name, **settings))
         self._acks: int = -1 if settings.get("acks", "all") == "all" else settings["acks"]
         self._idempotent: bool = settings.get("enable_idempotence", True)
         self._transactional_id: str | None = settings.get("transactional_id")
         self._count = 0
-        self._now_ms = desk.history.now_ms
+        self._now_ms = context.history.now_ms
 
     async def start(self) -> None:
         """Raises KafkaError."""
@@ -55,7 +55,7 @@ class Pen:
             self._transactional_id, since_ms=since_ms, producer_id=producer_id, producer_epoch=epoch
         )
 
-    def be_brief(self) -> None:
+    def drop_padding(self) -> None:
         """From now on no record is larger than need be: whatever limits there are, it fits."""
         self._headers.clear()
 
@@ -109,15 +109,15 @@ class Pen:
             self.witness.not_stored(op, str(error), is_certain=is_certain)
 
 
-async def opened(desk: Desk, name: str, settings: dict[str, Any]) -> Pen:
+async def opened(context: ClientContext, name: str, settings: dict[str, Any]) -> RecordingProducer:
     """A pen that has started, however long it takes."""
     while True:
-        pen = Pen(desk, name, settings)
+        writer = RecordingProducer(context, name, settings)
         try:
-            await pen.start()
-            return pen
+            await writer.start()
+            return writer
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             await asyncio.sleep(PAUSE_S)
 
 

@@ -10,16 +10,16 @@ from semel.errors import KafkaError
 
 from sim.events import NO_TXN, Place
 from sim.history import Witness
-from sim.workloads.base import Desk, excuse
-from sim.workloads.pen import PAUSE_S
+from sim.workloads.base import ClientContext, raise_unexpected
+from sim.workloads.recording_producer import PAUSE_S
 
 
-class Eye:
+class RecordingConsumer:
     """Reads `places` from their first record on. `from_0`: that this is offset 0 is certain."""
 
     def __init__(
         self,
-        desk: Desk,
+        context: ClientContext,
         name: str,
         places: list[Place],
         settings: dict[str, Any],
@@ -27,11 +27,11 @@ class Eye:
         read_committed: bool,
         from_0: bool = True,
     ) -> None:
-        self.witness = desk.history.witness(name)
+        self.witness = context.history.witness(name)
         self._places = [TopicPartition(*place) for place in places]
         self.read_committed, self._from_0 = read_committed, from_0
         self.consumer = Consumer(
-            **desk.settings(
+            **context.settings(
                 client_id=name,
                 auto_offset_reset="earliest",
                 isolation_level="read_committed" if read_committed else "read_uncommitted",
@@ -60,15 +60,19 @@ class Eye:
         self.witness.assigned(self._places, positions=(0 if self._from_0 else -1,) * len(self._places))
 
 
-async def opened(desk: Desk, name: str, places: list[Place], settings: dict[str, Any], **more: bool) -> Eye:
+async def opened(
+    context: ClientContext, name: str, places: list[Place], settings: dict[str, Any], **more: bool
+) -> RecordingConsumer:
     """An eye that is open, however long it takes."""
     while True:
-        eye = Eye(desk, name, places, settings, read_committed=more["read_committed"], from_0=more.get("from_0", True))
+        reader = RecordingConsumer(
+            context, name, places, settings, read_committed=more["read_committed"], from_0=more.get("from_0", True)
+        )
         try:
-            await eye.start()
-            return eye
+            await reader.start()
+            return reader
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             await asyncio.sleep(PAUSE_S)
 
 

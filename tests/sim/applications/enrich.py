@@ -1,6 +1,6 @@
-"""The application: reads a topic as a member of a group, writes one output for each input, both in one transaction.
+"""The application: reads a topic as a group member and writes one output for each input, both in one transaction.
 
-It is written as the demo's worker is, and as the documentation tells users to; what it does is written down on the way.
+It is written as the demo's worker and as the documentation recommends; in addition it records its actions.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ SESSION_MS = 3_000
 TRANSACTION_MS = 4_000
 REQUEST_MS = 3_000
 POLL_INTERVAL_MS = 20_000
-"""Also for how long a member waits to be let in, when the machine of its broker has gone dark without a word."""
+"""Also the time that a member waits to join after the broker's machine has lost power."""
 PIPELINE = Pipeline(GROUP, SOURCE, TARGET)
 INPUT = TopicPartition(SOURCE, 0)
 
 
 class Enrich(msgspec.Struct):
-    """One process of the application. `run` returns True when there is nothing left to do for it: every input is done,
-    or somebody else has taken over. False: it has met an error that a new process may get over."""
+    """One process of the application.
+
+    `run` returns True when no work is left: every input is processed, or another process has taken over. False: an
+    error that a new process may not have.
+    """
 
     context: ClientContext
     name: str
@@ -73,7 +76,7 @@ class Enrich(msgspec.Struct):
             await stop(writer.producer)
 
     async def _step(self, writer: RecordingProducer, member: Membership) -> None:
-        """One batch, or nothing. Raises KafkaError."""
+        """Process one batch, if there are records. Raises KafkaError."""
         batches = await member.poll(200)
         if not batches:
             return
@@ -83,14 +86,14 @@ class Enrich(msgspec.Struct):
             raise
         except KafkaError as error:
             raise_unexpected(error)
-            places = await member.consumer.seek_to_committed()  # the transaction is gone: its input is read again
+            places = await member.consumer.seek_to_committed()  # the transaction is aborted: read its inputs again
             mine = member.consumer.assignment()
             back = {place: -1 if offset is None else offset for place, offset in places.items() if place in mine}
             member.witness.assigned(back, positions=back.values())
 
 
 async def transform(writer: RecordingProducer, member: Membership, batches: dict[TopicPartition, Any]) -> None:
-    """One transaction. Raises KafkaError."""
+    """Run one transaction. Raises KafkaError."""
     witness = writer.witness
     txn = witness.beginning(ID)
     async with writer.producer.transaction():
@@ -108,7 +111,7 @@ async def transform(writer: RecordingProducer, member: Membership, batches: dict
 
 
 async def is_done(member: Membership) -> bool:
-    """Whether the last input is behind it. Raises KafkaError."""
+    """Whether all inputs are read. Raises KafkaError."""
     if INPUT not in member.consumer.assignment():
         return False
     return await member.consumer.position(INPUT) >= BATCHES * BATCH_RECORDS

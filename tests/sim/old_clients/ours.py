@@ -1,4 +1,4 @@
-"""The same cases with semel's own client, which sends, asks again and gives up as it does for everybody."""
+"""The same cases with semel's own client, with its usual retries and timeouts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sim.workloads.base import ClientContext, stop
 from sim.workloads.recording_producer import RecordingProducer
 
 SENT_BY = {ADD: PRODUCE, ADD_OFFSETS: OFFSETS}
-"""Requests that the client sends by itself, with the call that leads to them."""
+"""Requests that the client sends by itself, and the call that causes them."""
 
 
 class OurProducer:
-    """As `RawProducer`. A transaction whose call failed is aborted; a producer that cannot is made anew."""
+    """As `RawProducer`. It aborts a transaction after a failed call, and replaces the producer if the abort fails."""
 
     def __init__(self, case: Case, context: ClientContext, slots: Slots) -> None:
         self.refused: list[str] = []
@@ -36,7 +36,7 @@ class OurProducer:
             await stop(self._writer.producer)
 
     async def _opened(self) -> RecordingProducer:
-        """In a case where it gives up, it does so as soon as one request has had no answer."""
+        """If the case gives up, the timeouts end the call as soon as one request has had no answer."""
         if self._writer is None:
             patience: dict[str, Any] = {}
             if self._case.gives_up:

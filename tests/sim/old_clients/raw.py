@@ -1,7 +1,7 @@
-"""A producer that speaks the raw wire as clients of transaction version 1 do (or, to compare, of version 2).
+"""A producer that sends raw requests as clients of transaction version 1 do (or, for comparison, of version 2).
 
-When a request's time is over it closes the connection, opens another one, and sends again or gives up; what it has
-sent over the old one may still arrive.
+After a request's timeout it closes the connection, opens another one, and sends again or gives up. The bytes on the
+closed connection may still arrive.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ BUSY = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRES
 LOST = (TimeoutError, ConnectionError, asyncio.IncompleteReadError)
 
 
-class GaveUp(Exception):  # noqa: N818 (named for what it tells)
-    """No answer came in time, and the client does not ask again; or it was refused."""
+class GaveUp(Exception):  # noqa: N818 (the name says the event)
+    """No answer came in time and the client does not repeat the request, or the request was refused."""
 
 
 class Connections:
-    """The connections of a client: what `TransactionalProducer` takes for its one connection.
+    """The connections of a client, with the interface of the single connection that `TransactionalProducer` expects.
 
     `insists`: a request without an answer is sent again.
     """
@@ -70,7 +70,7 @@ def _role_of(request: Message) -> str:
 
 
 class RawProducer:
-    """Carries out a case, step by step, and writes down what it hears. `refused`: what the broker did not do for it."""
+    """Runs a case step by step and records the answers. `refused`: the requests that failed."""
 
     def __init__(self, case: Case, address: tuple[str, int], slots: Slots, witness: Witness) -> None:
         self.refused: list[str] = []
@@ -93,7 +93,7 @@ class RawProducer:
         self._connections.close()
 
     async def _initialize(self) -> None:
-        """A new epoch; of the same producer id (KIP-360) if it has one."""
+        """Get a new epoch; of the same producer id (KIP-360) if it has one."""
         wire, since_ms = self._wire, self._witness.history.now_ms()
         request = InitProducerIdRequest(
             transactional_id=ID,
@@ -111,7 +111,7 @@ class RawProducer:
         )
 
     async def _transaction(self, transaction: Transaction, *, is_first: bool) -> None:
-        """Raises GaveUp when the producer is of no use any more."""
+        """Raises GaveUp when the producer is useless."""
         if self._must_bump:
             await self._initialize()
         txn = self._witness.beginning(ID)
@@ -186,7 +186,7 @@ class RawProducer:
             self._witness.aborted(txn)
 
     async def _again(self, ask: Any) -> Any:
-        """The answer, asked for as long as the broker is busy."""
+        """The first answer without a retriable error; the request is repeated until then."""
         while True:
             answer = await ask()
             code = answer if isinstance(answer, int) else getattr(answer, "error_code", None)

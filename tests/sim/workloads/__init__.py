@@ -1,4 +1,4 @@
-"""What simulated clients do: every kind of use that semel makes a promise about."""
+"""The workloads of simulated clients: each kind of use for which semel makes a promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The role of one who creates, grows, configures and deletes topics, and deletes records."""
+"""The role of an administrator: creates, grows, configures and deletes topics, and deletes records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORGET_MS = (60_000, 600_000, 86_400_000)
 
 
 def draw_ops(rng: Random, prefix: str, *, count: int, mean_ms: float) -> list[Op]:
-    """create, grow, configure, delete: of topics that nobody else has to do with. Names are never used again."""
+    """Operations create, grow, configure, delete, on topics that no other client uses. Names are not used twice."""
     ops: list[Op] = []
     made: dict[str, int] = {}
     for number in range(count):
@@ -38,7 +38,7 @@ def draw_ops(rng: Random, prefix: str, *, count: int, mean_ms: float) -> list[Op
 
 
 def draw_deletions(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float) -> list[Op]:
-    """delete-records: of a partition, below the given share of what is there."""
+    """Operations delete-records: in one partition, below the given share of its end offset."""
     ops = []
     for _ in range(count):
         topic = rng.choice(topics)
@@ -52,7 +52,7 @@ def draw_deletions(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms:
 
 
 async def administer(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
-    """The role."""
+    """Play the role."""
     witness = context.history.witness(client.name)
     admin: Admin | None = None
     while not script.is_done:
@@ -64,7 +64,7 @@ async def administer(plan: WorkloadPlan, client: ClientPlan, context: ClientCont
         try:
             await _change(admin, witness, op)
         except KafkaError as error:
-            # An earlier try may have done it: who asks again hears that the topic exists, or does not any more.
+            # An earlier attempt may have succeeded: then the topic exists already, or is already deleted.
             raise_unexpected(error)
     if admin is not None:
         await admin.close()

@@ -1,7 +1,7 @@
-"""Once all faults are over, whoever reads gets to the end, and whoever writes can write: nobody stands still.
+"""Checks that clients make progress after all faults: consumers read to the end, and producers can write.
 
-Consumers and producers are kept when their clients have nothing more to do. They are as the faults have left them, with
-what they believe of leaders and what they wait for; a fresh one, such as the last reading opens, knows nothing of that.
+The check uses the clients of the run, with their state from the time of the faults: their metadata, and the events that
+they wait for. A new client, such as the final reader, has no such state.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from sim.workloads.recording_producer import PAUSE_S, RecordingProducer
 
 POLL_MS = 500
 RECOVERED_WITHIN_S = 20.0
-"""Beside what its own timeouts may take a client. Well below the 300 s after which it asks for metadata anyway."""
+"""Time limit in addition to the client's own timeouts. It is well below 300 s, the default of metadata_max_age_ms."""
 
 NOT_FOUND = -1
-"""In place of a position that is still looked up."""
+"""Stands for a position that the consumer is still looking up."""
 
 Behind = dict[TopicPartition, tuple[int, int]]
-"""Partitions with more to read, with the position in each and where it ends."""
+"""Partitions with more records to read: the position in each, and its end."""
 
 
 class Reading(Protocol):
-    """A consumer whose doings are written down: an Eye, or a Membership."""
+    """A consumer that records its actions: a RecordingConsumer or a Membership."""
 
     consumer: Consumer
     read_committed: bool
@@ -38,14 +38,14 @@ class Reading(Protocol):
 
 
 class StallDetector:
-    """Notices when nothing comes of a partition for `patience_s`, though there is something."""
+    """Finds partitions with unread records whose position stays the same for `patience_s`."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._since: dict[TopicPartition, tuple[int, float]] = {}
 
     def stalled(self, behind: Behind, now_s: float) -> Behind:
-        """Those of them whose position has been the same for too long."""
+        """The partitions in `behind` whose position has been the same for too long."""
         since = {place: (position, now_s) for place, (position, _) in behind.items()}
         for place, before in self._since.items():
             if place in since and since[place][0] == before[0]:
@@ -55,15 +55,15 @@ class StallDetector:
 
 
 async def read_on(context: ClientContext, client: ClientPlan, mine: Reading) -> None:
-    """Until all faults are over, and then to the end of whatever `mine` reads, or until that is of no use any more.
+    """Wait until all faults are over, then read to the end of all partitions of `mine`, or until it fails for good.
 
-    One that stands still meanwhile is written down, and left.
+    A consumer that stalls is recorded, and left.
     """
     await _until_fault_free(context, client)
     detector = StallDetector(_patience_s(client.settings))
     isolation = "read_committed" if mine.read_committed else "read_uncommitted"
     async with Consumer(**context.settings(isolation_level=isolation, bootstrap_timeout_ms=60_000)) as other:
-        # Another one asks where the ends are: that must not remind `mine` of anything.
+        # Another consumer asks for the end offsets: the question must not change the state of `mine`.
         while await _poll(mine):
             behind = await _behind(mine.consumer, other)
             if behind == {}:
@@ -79,9 +79,9 @@ async def read_on(context: ClientContext, client: ClientPlan, mine: Reading) -> 
 async def write_on(
     context: ClientContext, client: ClientPlan, mine: RecordingProducer, once: Callable[[], Awaitable[bool]]
 ) -> None:
-    """Until all faults are over, and then `once` more: whether it was stored. It may be tried again, but not for long.
+    """Wait until all faults are over, then call `once` until it returns True: the records were stored.
 
-    Returns also when it raises what makes an end of its producer.
+    A producer that does not succeed in time is recorded. Returns also after an error that makes the producer useless.
     """
     await _until_fault_free(context, client)
     mine.drop_padding()
@@ -99,8 +99,8 @@ async def write_on(
 
 
 def every_place(plan: WorkloadPlan) -> list[list[Any]]:
-    """A record for each partition, as [topic, partition, key]; for each topic, where records need keys. None for what
-    only a pipeline writes to.
+    """One record for each partition, as [topic, partition, key]; for a compacted topic one record with a key. None for
+    the outputs of pipelines, to which only workers write.
     """
     outputs = [target for _, _, target in plan.pipelines]
     return [
@@ -112,7 +112,7 @@ def every_place(plan: WorkloadPlan) -> list[list[Any]]:
 
 
 async def _until_fault_free(context: ClientContext, client: ClientPlan) -> None:
-    """Stands still with its whole process: what fetches and beats beside it would cost the run its time."""
+    """Pauses the whole process: background fetches and heartbeats would cost simulation time."""
     context.fault_free.waiting[client.name] = None
     while not context.fault_free.has_begun:
         context.pause_process()
@@ -126,7 +126,7 @@ def _patience_s(settings: dict[str, Any]) -> float:
 
 
 async def _poll(mine: Reading) -> bool:
-    """Whether it can go on."""
+    """Poll once. Whether the consumer can continue."""
     try:
         await mine.poll(POLL_MS)
     except KafkaError as error:
@@ -136,7 +136,7 @@ async def _poll(mine: Reading) -> bool:
 
 
 async def _behind(consumer: Consumer, other: Consumer) -> Behind | None:
-    """What is there and was not handed out yet; None if partitions were taken away meanwhile."""
+    """The partitions with unread records; None if some were revoked meanwhile."""
     found: Behind = {}
     ends = await other.end_offsets(sorted(consumer.assignment()))
     for place, end in ends.items():

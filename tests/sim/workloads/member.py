@@ -1,4 +1,4 @@
-"""The role of a member of a consumer group: polls, commits, looks at what is committed, leaves and comes back."""
+"""The role of a member of a consumer group: polls, commits, reads committed offsets, leaves and joins again."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from sim.workloads.recording_producer import PAUSE_S
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float, auto_commit: bool) -> list[Op]:
-    """poll: for at most `timeout_ms`; commit: what was polled; look: at what is committed; renew.
+    """Operations poll: for at most `timeout_ms`; commit: the polled offsets; look: at committed offsets; renew the
+    consumer.
 
-    Where commits are automatic nobody writes them down, and nobody looks.
+    With automatic commits there is no commit and no look, because the history does not contain these commits.
     """
     ops = []
     for _ in range(count):
@@ -35,7 +36,9 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float, auto_commit: bool) -> l
 
 
 class Membership(ConsumerRebalanceListener):
-    """A consumer in a group whose doings are written down. `positions`: behind what it was handed out and has still."""
+    """A consumer in a group that records its actions. `positions`: after the records that it got, in partitions it
+    still has.
+    """
 
     def __init__(
         self, context: ClientContext, name: str, group: str, topics: list[str], settings: dict[str, Any]
@@ -63,7 +66,7 @@ class Membership(ConsumerRebalanceListener):
         return polled
 
     async def commit(self) -> None:
-        """What was polled, if anything was. Raises KafkaError."""
+        """Commit the positions, if there are any. Raises KafkaError."""
         if self.positions:
             offsets = dict(self.positions)
             op = self.witness.committing_offsets(self.group, offsets)
@@ -71,16 +74,16 @@ class Membership(ConsumerRebalanceListener):
             self.witness.offsets_committed(op)
 
     async def look(self) -> None:
-        """What the group has committed for the partitions assigned here. Raises KafkaError."""
+        """Record the group's committed offsets of the assigned partitions. Raises KafkaError."""
         for place in sorted(self.consumer.assignment()):
             since_ms = self._now_ms()
             offset = await self.consumer.committed(place)
             self.witness.offsets_seen(self.group, {place: offset}, since_ms=since_ms)
 
-    # The consumer calls
+    # Called by the consumer
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        # Not group_metadata(): amid records that were taken away it tells of the generation that gave them.
+        # Not group_metadata(): with records of revoked partitions in hand it returns their generation.
         assert self.consumer._group is not None
         self.witness.assigned(assigned, self.consumer._group.member.generation)
 
@@ -100,7 +103,7 @@ class Membership(ConsumerRebalanceListener):
 async def opened(
     context: ClientContext, name: str, group: str, topics: list[str], settings: dict[str, Any]
 ) -> Membership:
-    """A member that has joined, however long it takes."""
+    """A member that has started, after as many attempts as needed."""
     while True:
         mine = Membership(context, name, group, topics, settings)
         try:
@@ -112,7 +115,7 @@ async def opened(
 
 
 async def take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
-    """The role; its group is the plan's first."""
+    """Play the role, in the first group of the plan."""
     topics = [topic.name for topic in plan.topics]
     mine: Membership | None = None
     while not script.is_done:

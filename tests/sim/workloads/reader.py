@@ -1,4 +1,4 @@
-"""The role of one who reads partitions of its own choice, from the beginning, again and again."""
+"""The role of a reader: reads partitions of its own choice, repeatedly from the beginning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sim.workloads.recording_consumer import RecordingConsumer
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
-    """poll: for at most `timeout_ms`; rewind; renew."""
+    """Operations poll: for at most `timeout_ms`; rewind; renew the consumer."""
     ops = []
     for _ in range(count):
         kind = rng.choices(("poll", "rewind", "renew"), (20, 1, 1))[0]
@@ -25,7 +25,7 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
 
 
 async def read(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
-    """The role. Settings beside the consumer's: `read_committed`."""
+    """Play the role. It has one setting beside the consumer's: `read_committed`."""
     settings = dict(client.settings)
     read_committed = settings.pop("read_committed")
     places = [(topic.name, number) for topic in plan.topics for number in range(topic.partitions)]

@@ -1,4 +1,4 @@
-"""A Consumer that has its partitions to itself, and whose doings are written down."""
+"""A Consumer with assigned partitions of its own that records its actions in the history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sim.workloads.recording_producer import PAUSE_S
 
 
 class RecordingConsumer:
-    """Reads `places` from their first record on. `from_0`: that this is offset 0 is certain."""
+    """Reads `places` from their first record on. `from_0`: the first offset is certainly 0."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class RecordingConsumer:
         self._at_the_start()
 
     async def poll(self, timeout_ms: int, *, txn: int = NO_TXN) -> int:
-        """What is there, at most what max_poll_records allows; how many records it was. Raises KafkaError."""
+        """Read at most max_poll_records records. Returns their number. Raises KafkaError."""
         return noted(self.witness, await self.consumer.getmany(timeout_ms=timeout_ms), txn)
 
     async def rewind(self) -> None:
-        """Raises KafkaError: then it may still go back."""
+        """Seek to the start. Raises KafkaError; the seek may still take effect then."""
         self.witness.assigned(self._places)
         await self.consumer.seek_to_beginning()
         self._at_the_start()
@@ -63,7 +63,7 @@ class RecordingConsumer:
 async def opened(
     context: ClientContext, name: str, places: list[Place], settings: dict[str, Any], **more: bool
 ) -> RecordingConsumer:
-    """An eye that is open, however long it takes."""
+    """A started consumer, after as many attempts as needed."""
     while True:
         reader = RecordingConsumer(
             context, name, places, settings, read_committed=more["read_committed"], from_0=more.get("from_0", True)
@@ -77,7 +77,7 @@ async def opened(
 
 
 def noted(witness: Witness, polled: Any, txn: int = NO_TXN) -> int:
-    """Writes down what a call handed out."""
+    """Record the records that a call returned. Returns their number."""
     for place, records in polled.items():
         witness.polled(
             place,

@@ -1,4 +1,4 @@
-"""A Producer whose doings are written down."""
+"""A Producer that records its actions in the history."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PADDING = b"padding " * 512
 
 
 class RecordingProducer:
-    """One producer from its start to its end. Values are its name and a number: unique.
+    """One producer from its start to its end. Its values are its name and a number, so each is unique.
 
-    Settings beside the producer's: `pad_bytes`, by which each record is larger.
+    It has one more setting: `pad_bytes`, the bytes of a header that makes each record larger.
     """
 
     def __init__(self, context: ClientContext, name: str, settings: dict[str, Any]) -> None:
@@ -46,7 +46,7 @@ class RecordingProducer:
             )
 
     async def join(self, step: GroupStep) -> None:
-        """As `start`, in another step of its transaction group. Raises KafkaError."""
+        """As `start`, in another step of the transaction group. Raises KafkaError."""
         assert self._transactional_id is not None
         since_ms = self._now_ms()
         await self.producer.join(step)
@@ -56,7 +56,7 @@ class RecordingProducer:
         )
 
     def drop_padding(self) -> None:
-        """From now on no record is larger than need be: whatever limits there are, it fits."""
+        """Send records without padding from now on, so that they fit into all limits."""
         self._headers.clear()
 
     def new_value(self) -> str:
@@ -73,7 +73,7 @@ class RecordingProducer:
         txn: int = NO_TXN,
         made_from: str | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """A record of its own value (or None: a tombstone), to a partition or (-1) wherever its key belongs.
+        """Send a record with a unique value (or None: a tombstone) to a partition; -1: the partition of its key.
 
         Raises KafkaError.
         """
@@ -110,7 +110,7 @@ class RecordingProducer:
 
 
 async def opened(context: ClientContext, name: str, settings: dict[str, Any]) -> RecordingProducer:
-    """A pen that has started, however long it takes."""
+    """A started producer, after as many attempts as needed."""
     while True:
         writer = RecordingProducer(context, name, settings)
         try:
@@ -122,7 +122,7 @@ async def opened(context: ClientContext, name: str, settings: dict[str, Any]) ->
 
 
 def identity_of(producer: Producer) -> tuple[int, int]:
-    """Producer id and epoch of a transactional producer, which applications have no need of."""
+    """The producer id and epoch of a transactional producer, from its private state."""
     assert producer._started is not None
     assert producer._started.manager is not None
     return producer._started.manager.producer_id, producer._started.manager.producer_epoch

@@ -1,7 +1,7 @@
-"""The role of a worker that is given tasks: each attempt is one prepared transaction of a producer of its own name.
+"""The role of a worker for tasks: each attempt is one prepared transaction of a producer with an id of its own.
 
-It keeps its producers from step to step; what it was doing when it was killed is for others to do again. Some go on
-when they should not: abort what they have reported as prepared, or take a name that is in use.
+It keeps its producers from step to step. After a kill its task is offered to other workers again. Some workers make
+errors on purpose: they abort a transaction that they have reported, or use an id that is in use.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from sim.workloads.recording_producer import RecordingProducer
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
-    """attempt: `think_ms` amid the transaction, and then, `linger_ms` after it was reported, as `goes_on` says: "" (not
-    at all), "abort" it, "stop" the producer. `careless`: under the name of its first attempt in this step."""
+    """Operations attempt: `think_ms` in the transaction, then, `linger_ms` after the report, `goes_on` says the rest.
+
+    `goes_on`: "" (nothing), "abort" the transaction, "stop" the producer. `careless`: use the id of the worker's slot
+    0.
+    """
     ops = []
     for _ in range(count):
         args = {
@@ -36,11 +39,11 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
 
 
 CALM = Op(kind="attempt", args={"think_ms": 0, "linger_ms": 0, "goes_on": "", "careless": False})
-"""What it does when its script is at an end, and there are tasks."""
+"""The operation for tasks that are on offer after the end of the script."""
 
 
 class Tasker:
-    """One incarnation of one worker, with a producer for each attempt that it makes in one step."""
+    """One incarnation of one worker, with a producer for each attempt in the same step."""
 
     def __init__(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
         self.board: Board = context.board(plan.prefix)
@@ -49,7 +52,7 @@ class Tasker:
         self._writers: dict[int, RecordingProducer] = {}
 
     async def attempt(self, offer: Offer, task: Task, op: Op) -> None:
-        """Report what is prepared, or let somebody else try. Raises KafkaError, when the task has its result."""
+        """Report the prepared transaction, or offer the task again."""
         slot = 0 if op.args["careless"] else self.board.slot(self._client.name, offer.step)
         try:
             writer = await self._writer(slot, offer.step)
@@ -68,7 +71,7 @@ class Tasker:
             await self._drop(slot)
 
     async def close(self) -> None:
-        """Stops all producers; what is prepared stays."""
+        """Stop all producers; prepared transactions stay prepared."""
         for slot in list(self._writers):
             await self._drop(slot)
 
@@ -116,7 +119,7 @@ class Tasker:
 
 
 async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
-    """The role."""
+    """Play the role."""
     tasker = Tasker(plan, client, context)
     has_driver = any(other.role == "driver" for other in plan.clients)
     while has_driver and not tasker.board.is_over:

@@ -1,4 +1,4 @@
-"""Patience: who stands still is told from who is slow."""
+"""Clients that make no progress are found, and slow clients are not."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sim.world import NS, World
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_a_partition_of_which_nothing_comes_stands_still_whatever_comes_of_others() -> None:
+def test_a_partition_without_progress_is_stalled_beside_others_with_progress() -> None:
     detector = StallDetector(patience_s=10)
     assert detector.stalled({HERE: (3, 9), THERE: (1, 9)}, 100) == {}
     assert detector.stalled({HERE: (3, 9), THERE: (2, 9)}, 110) == {}
     assert detector.stalled({HERE: (3, 9), THERE: (2, 9)}, 111) == {HERE: (3, 9)}
 
 
-def test_one_that_goes_on_or_was_at_its_end_meanwhile_does_not_stand_still() -> None:
+def test_a_partition_with_progress_or_at_its_end_is_not_stalled() -> None:
     detector = StallDetector(patience_s=10)
     assert detector.stalled({HERE: (3, 9), THERE: (5, 9)}, 100) == {}
     assert detector.stalled({HERE: (4, 9)}, 109) == {}
@@ -33,7 +33,7 @@ def test_one_that_goes_on_or_was_at_its_end_meanwhile_does_not_stand_still() -> 
 
 
 @pytest.mark.parametrize(("stored", "expected"), [(True, []), (False, ["shop cannot write any more"])])
-def test_who_cannot_write_when_all_is_well_again_is_written_down(stored: bool, expected: list[str]) -> None:
+def test_a_producer_that_cannot_write_after_the_faults_is_recorded(stored: bool, expected: list[str]) -> None:
     world, fault_free = World(seed=1), FaultFreePhase(has_begun=True)
     history = History(lambda: 0.0)
     client = ClientPlan(name="shop", role="writer", settings={"request_timeout_ms": 1_000})

@@ -1,4 +1,4 @@
-"""The role of one who appends to several partitions in transactions, and reads meanwhile what others have committed."""
+"""The role of a transactor: appends to several partitions in transactions, and reads committed records meanwhile."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from sim.workloads.recording_producer import RecordingProducer
 
 ASKED_TIMES_MAX = 5
 PLAIN = {"waits": False, "polls": False, "think_ms": 0, "end": "commit", "insists": True}
-"""A transaction without any trouble of its own."""
+"""A transaction without any special behaviour."""
 
 
 def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float, keys: int = 0) -> list[Op]:
-    """txn: `sends` [topic, partition, key], awaited if `waits`, with a poll if `polls`, `think_ms` long; then `end`:
-    commit, abort, or overtime (commit after the coordinator's patience). `insists`: on a commit that is not answered.
-    renew. At the end perhaps abandon: `sends` in a transaction that nobody ends any more.
+    """Operations txn, renew the producer, and at the end perhaps abandon: `sends` in a transaction that the client
+    never ends.
+
+    txn: `sends` [topic, partition, key], awaited if `waits`, with a poll if `polls`, `think_ms` long; then `end`:
+    commit, abort, or overtime (commit after the transaction timeout). `insists`: the client repeats a commit without an
+    answer.
     """
     ops = []
     for _ in range(count):
@@ -55,7 +58,7 @@ def _draw_sends(rng: Random, topics: list[TopicPlan], count: int, keys: int) -> 
 
 
 async def transact(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
-    """The role."""
+    """Play the role."""
     places = [(topic.name, number) for topic in plan.topics for number in range(topic.partitions)]
     from_0 = not any(topic.cleanup for topic in plan.topics)
     mine: RecordingProducer | None = None
@@ -94,7 +97,7 @@ async def transact(plan: WorkloadPlan, client: ClientPlan, context: ClientContex
 
 
 async def _transaction(mine: RecordingProducer, reader: RecordingConsumer, client: ClientPlan, op: Op) -> bool:
-    """Whether it is committed for certain. Raises KafkaError when the producer is of no use any more."""
+    """Run one transaction. Whether it is certainly committed. Raises KafkaError when the producer is useless."""
     args, transactional_id = op.args, client.settings["transactional_id"]
     txn = mine.witness.beginning(transactional_id)
     try:
@@ -121,7 +124,7 @@ async def _transaction(mine: RecordingProducer, reader: RecordingConsumer, clien
 
 
 async def _abandon(mine: RecordingProducer, client: ClientPlan, op: Op) -> None:
-    """Begin what only time will end. Raises KafkaError."""
+    """Begin a transaction that ends only by its timeout. Raises KafkaError."""
     txn = mine.witness.beginning(client.settings["transactional_id"])
     await mine.producer.begin_transaction()
     for topic, partition, key in op.args["sends"]:
@@ -130,7 +133,7 @@ async def _abandon(mine: RecordingProducer, client: ClientPlan, op: Op) -> None:
 
 
 async def _look(reader: RecordingConsumer, txn: int) -> None:
-    """What a transaction reads; that it could not is no reason to end it."""
+    """Read within the transaction. An error of the reader does not end the transaction."""
     try:
         await reader.poll(20, txn=txn)
     except KafkaError as error:
@@ -138,7 +141,7 @@ async def _look(reader: RecordingConsumer, txn: int) -> None:
 
 
 async def recover(mine: RecordingProducer, txn: int, error: KafkaError, *, insists: bool) -> None:
-    """What an application does about a call that failed. Raises KafkaError when a new producer is needed."""
+    """Act as an application does after a failed call. Raises KafkaError when a new producer is needed."""
     times = 0
     while isinstance(error, RetriableError) and insists and times < ASKED_TIMES_MAX and was_sent(mine):
         times += 1
@@ -154,13 +157,13 @@ async def recover(mine: RecordingProducer, txn: int, error: KafkaError, *, insis
 
 
 def was_sent(mine: RecordingProducer) -> bool:
-    """Whether a commit is under way, whose outcome nobody has heard."""
+    """Whether a commit was sent whose outcome is not known."""
     transactions = mine.producer._transactions
     return transactions is not None and transactions._commit_outcome is not None and transactions._commit_outcome.commit
 
 
 async def abort(mine: RecordingProducer, txn: int) -> None:
-    """Raises KafkaError when it cannot be known, or made, that the transaction is aborted."""
+    """Abort the transaction. Raises KafkaError if it fails or its outcome stays unknown."""
     for _ in range(ASKED_TIMES_MAX):
         try:
             await mine.producer.abort_transaction()

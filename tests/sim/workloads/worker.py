@@ -1,4 +1,4 @@
-"""The role of a worker of a pipeline: reads inputs, writes one output for each, commits both in one transaction."""
+"""The role of a worker of a pipeline: reads inputs, writes one output for each, and commits both in one transaction."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ SETTLED_WITHIN_S = 120
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
-    """batch: poll for at most `timeout_ms`, then one transaction, `think_ms` long before its offsets are sent and
-    `linger_ms` after, that ends by `end`; renew.
+    """Operations renew, and batch: poll for at most `timeout_ms`, then run one transaction.
+
+    The transaction waits `think_ms` before its offsets are sent and `linger_ms` after, then ends by `end`.
     """
     ops = []
     for _ in range(count):
@@ -42,7 +43,7 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
 
 
 class Worker:
-    """A member of the group and a transactional producer, each made anew when it is of no use any more."""
+    """A member of the group and a transactional producer. Each is replaced after an error that makes it useless."""
 
     def __init__(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
         group, source, target = plan.pipelines[0]
@@ -52,7 +53,7 @@ class Worker:
         self.writer: RecordingProducer | None = None
 
     async def step(self, op: Op) -> int:
-        """One batch; how many inputs it had."""
+        """Run one batch. Returns the number of its inputs if it was committed, else 0."""
         reading, writing = await self._ready()
         try:
             polled = await reading.poll(op.args["timeout_ms"])
@@ -74,7 +75,7 @@ class Worker:
         return 0
 
     async def renew(self, *, producer_too: bool) -> None:
-        """Stops the consumer, and the producer too."""
+        """Stop the consumer, and with `producer_too` the producer; the next step makes new ones."""
         reading, self.member = self.member, None
         if reading is not None:
             await stop(reading.consumer)
@@ -96,7 +97,7 @@ class Worker:
     async def _transaction(
         self, reading: Membership, writing: RecordingProducer, polled: Any, txn: int, op: Op
     ) -> bool:
-        """True: committed. False: aborted, or nobody knows. Raises KafkaError when the producer is of no use."""
+        """True: committed. False: aborted, or outcome unknown. Raises KafkaError when the producer is useless."""
         producer, witness = writing.producer, writing.witness
         try:
             await producer.begin_transaction()
@@ -122,7 +123,7 @@ class Worker:
             return False
 
     async def _rewind(self, reading: Membership) -> None:
-        """Back to what is committed: what was polled since has to be read again."""
+        """Seek back to the committed offsets: the inputs since then must be read again."""
         try:
             positions = await reading.consumer.seek_to_committed()
         except KafkaError as error:
@@ -135,7 +136,7 @@ class Worker:
 
 
 async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
-    """The role. Settings: `pen`, of the producer; `member`, of the consumer."""
+    """Play the role. Settings: `pen` for the producer, `member` for the consumer."""
     worker = Worker(plan, client, context)
     if worker.pipeline not in context.history.pipelines:
         context.history.declare(pipelines=[worker.pipeline])
@@ -149,7 +150,7 @@ async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, s
 
 
 async def settle(plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
-    """One more worker, that goes on until all inputs are done. Raises AssertionError when it does not get there."""
+    """Run one more worker until all inputs are processed. Raises AssertionError if this takes too long."""
     worker = Worker(plan, client, context)
     deadline = context.edge.monotonic() + SETTLED_WITHIN_S
     op = Op(kind="batch", args={"timeout_ms": 500, "think_ms": 0, "linger_ms": 0, "end": "commit", "insists": True})
@@ -157,11 +158,11 @@ async def settle(plan: WorkloadPlan, client: ClientPlan, context: ClientContext)
         while not await worker.step(op) and context.edge.monotonic() < deadline:
             pass
     await worker.renew(producer_too=True)
-    assert not left, f"group {worker.pipeline.group} does not get to the end of {left}"
+    assert not left, f"group {worker.pipeline.group} has unread records in {left}"
 
 
 async def _left(plan: WorkloadPlan, pipeline: Pipeline, context: ClientContext) -> list[TopicPartition]:
-    """The partitions that have records behind the committed offset."""
+    """The partitions that have records after the committed offset."""
     count = next(topic.partitions for topic in plan.topics if topic.name == pipeline.source)
     places = [TopicPartition(pipeline.source, number) for number in range(count)]
     settings = {"group_id": pipeline.group, "isolation_level": "read_committed", "enable_auto_commit": False}

@@ -1,4 +1,4 @@
-"""The role of one who writes, without transactions: bursts of records, waits, new producers."""
+"""The role of a writer without transactions: sends bursts of records, waits, replaces its producer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOMBSTONE_RATE = 0.2
 
 
 def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float, keys: int = 0) -> list[Op]:
-    """burst: `sends` [topic, partition, key, whether it is a tombstone], awaited if `waits`; flush; renew."""
+    """Operations burst: `sends` [topic, partition, key, is a tombstone], awaited if `waits`; flush; renew."""
     ops = []
     for _ in range(count):
         kind = rng.choices(("burst", "flush", "renew"), (12, 2, 1))[0]
@@ -37,7 +37,7 @@ def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float
 
 
 async def write(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
-    """The role."""
+    """Play the role."""
     mine: RecordingProducer | None = None
     while not script.is_done:
         if mine is None:
@@ -64,7 +64,7 @@ async def write(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, 
 
 
 async def _everywhere(mine: RecordingProducer, plan: WorkloadPlan) -> bool:
-    """Raises KafkaError."""
+    """Write a record to every partition. Raises KafkaError."""
     futures = [await mine.send(topic, partition, key=key) for topic, partition, key in every_place(plan)]
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     for outcome in outcomes:

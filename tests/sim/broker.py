@@ -157,11 +157,9 @@ class SimBroker:
         host.world.note(host.name, "stopped")
 
     def _repair(self, error: CorruptLog | CorruptCheckpoint | WrongDirectory) -> None:
-        """Repair a data directory as an operator would after a refused start. Raises the error if no damage explains
-        it.
+        """Repair a data directory as an operator would after a refused start. Raises an error that no damage explains.
 
-        A stale sector may contain a whole batch of another log. After a damaged batch it looks like a batch of this
-        log.
+        A stale sector may hold a whole batch of another log. After a damaged batch it looks like a batch of this log.
         """
         host = self.host
         if isinstance(error, CorruptLog) and error.path in host.disk.stale:

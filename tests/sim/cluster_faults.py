@@ -25,9 +25,7 @@ def _store(stage: Stage) -> SimStore:
 
 
 def _peers(stage: Stage, fault: Fault) -> list[str]:
-    """The hosts at the other ends of the links. Argument `whom`: 0 one other broker, 1 all others, 2 the store, 3 all
-    hosts.
-    """
+    """The hosts at the other ends of the links. `whom`: 0 one other broker, 1 all others, 2 the store, 3 all these."""
     others = [name for name in _names(stage) if name != fault.host]
     store = _store(stage).host.name
     match int(fault.args["whom"]):

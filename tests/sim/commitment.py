@@ -114,9 +114,7 @@ class Commitment:
     # --- the store -------------------------------------------------------------------------------------------
 
     def _in_sync(self, place: PlaceOfId) -> list[int]:
-        """The ISR in the store. Empty if the store has no state of the partition: then all replicas are in sync from
-        the start.
-        """
+        """The ISR in the store. Empty if the store has no state of the partition: then all replicas start in sync."""
         revision = self._etcd.revision_of(_key(place))
         if not revision:
             return []

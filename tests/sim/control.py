@@ -1,8 +1,8 @@
 """A cluster without logs: registrations, controllers, and leaders that change the ISR, over the store.
 
 Three hosts run the parts of `cluster/` and nothing else of a broker. A run is therefore fast, and consists mostly of
-elections. It is judged by these rules: the elections in the store are right (bad-election); no broker believes in a
-registration that others have seen end (false-commit); after the faults all partitions have leaders.
+elections. A run must keep three rules. The elections in the store are right (bad-election). No broker takes its
+registration as valid after others have seen it end (false-commit). After the faults every partition has a live leader.
 """
 
 from __future__ import annotations
@@ -156,9 +156,7 @@ class ControlBroker(SimBroker):
 
 
 def isr_changed(control: ControlNode, view: PartitionView, rng: Random) -> Step | None:
-    """A step that removes one follower from the ISR or adds it, with the same expectations as a real leader. None: no
-    change.
-    """
+    """A step that removes a follower from the ISR or adds it, with a real leader's expectations. None: no change."""
     image, me = control.feed.image, view.state.leader
     others = [each for each in view.replicas if each != me]
     if not others:

@@ -113,8 +113,8 @@ class SimDisk(MemoryDisk):
         self.stand_still = stand_still
         self._end_process = end_process
         self.stale: dict[str, bytes] = {}
-        """Files that contain stale sectors from a power loss, by path, with their contents if these sectors were zeros.
-        A successful start of the broker clears it.
+        """Files with stale sectors from a power loss, by path, with their contents if these sectors were zeros. Cleared
+        by a successful start of the broker.
         """
         self._freed: deque[bytes] = deque(maxlen=FREED_SECTORS_MAX)
 

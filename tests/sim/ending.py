@@ -30,9 +30,7 @@ QUIET_POLLS_MAX = 60
 
 
 class Reading:
-    """The process that reads the final state. `main` fills `final`; `final.undrained` names the parts that it cannot
-    read.
-    """
+    """The process that reads the final state. `main` fills `final`; `final.undrained` names unreadable parts."""
 
     def __init__(self, address: str, history: History, groups: list[str], nodes: Callable[[], Sequence[Node]]) -> None:
         self.final = Final()
@@ -45,9 +43,7 @@ class Reading:
             self.final = Final()
 
     async def _read_all(self, settings: dict[str, Any]) -> bool:
-        """False if the topics changed during the reading and it did not succeed. Raises KafkaError if it fails without
-        a change.
-        """
+        """False if it failed while the topics changed. Raises KafkaError if it failed without such a change."""
         try:
             await self._look(settings)
             if not self.final.undrained:

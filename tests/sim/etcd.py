@@ -1,7 +1,7 @@
 """The state of an etcd: keys with revisions, recent changes, leases. It has no network and never waits.
 
 It implements the part of etcd's v3 API that `semel_broker.cluster.etcd.store` uses, with its messages. The state lives
-in memory; the object that owns it decides how long.
+as long as the object, over all restarts of the simulated etcd.
 """
 
 from __future__ import annotations

@@ -22,9 +22,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class Initialized(Event, frozen=True, gc=False):
-    """InitProducerId was answered; the client sent it at `since_ms`. Producer id and epoch are -1 if the client hides
-    them.
-    """
+    """InitProducerId was answered; sent at `since_ms`. Producer id and epoch are -1 if the client hides them."""
 
     transactional_id: str
     since_ms: float
@@ -224,7 +222,7 @@ AnyEvent = (
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A topic that checkers know. `cleanup`: "" (records are never removed, or not known), "compact", "delete"."""
+    """A topic that checkers know. `cleanup`: "" (all records stay, or not known), "compact", "delete"."""
 
     name: str
     partitions: int

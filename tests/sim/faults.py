@@ -29,13 +29,13 @@ WHICHEVER = "whichever"
 
 
 class Fault(msgspec.Struct, kw_only=True):
-    """A fault of `kind` (see `FAULTS`) begins at `host` at `at_ms`, and ends `lasting_ms` later. `args`: its
-    parameters.
+    """A fault of `kind` (see `FAULTS`) begins at `host` at `at_ms`, and ends `lasting_ms` later. `args`: parameters.
 
     `aim` >= 0: from `at_ms` on the fault waits for a request of this API key, and begins `aim_ms` after it is sent. The
     request comes from `host`, or from any host if `host` is the store or a broker that does not send such requests
-    itself. `moment`: the fault waits until the broker comes to this moment (see `moments`), and begins `aim_ms` after
-    it.
+    itself.
+
+    `moment`: the fault waits until the broker comes to this moment (see `moments`), and begins `aim_ms` after it.
     """
 
     at_ms: int
@@ -61,7 +61,7 @@ class Fault(msgspec.Struct, kw_only=True):
 
 
 class Stage(msgspec.Struct):
-    """The objects that faults act on: `brokers` by host name, and the `store` if there are several.
+    """The objects that faults act on: `brokers` by host name, and the `store` of a cluster of several brokers.
 
     `boot_client` starts the process of a client host again. `is_healed`: the faults are over; no further fault begins.
     """

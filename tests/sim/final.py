@@ -1,5 +1,4 @@
-"""The final state of a run, after all faults are over and all work is done. Checkers judge it together with the
-history.
+"""The final state of a run, when all faults are over and all work is done. Checkers judge it with the history.
 
 Two new readers, one of each isolation level, read each partition from its first offset. Group offsets and topics are
 asked for. If the broker's memory is accessible, the batches of its logs and the decisions of its coordinator are added.
@@ -36,9 +35,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
 
 class PartitionEnd(msgspec.Struct, kw_only=True):
-    """One partition. `committed`, `uncommitted`: the records that each reader got. `batches`: of the leader's log, if
-    known.
-    """
+    """One partition. `committed`, `uncommitted`: the records of each reader. `batches`: of the leader, if known."""
 
     start_offset: int = 0
     high_watermark: int = 0
@@ -72,9 +69,10 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 class Replica(msgspec.Struct, kw_only=True):
     """The log of a partition on one broker, with the state that this broker derived from it.
 
-    `batches`: base offset and bytes of each. `records` replace them if each log removes single records at its own time.
-    `producers`: (id, epoch, last sequence, last offset, coordinator epoch, first offset of its open transaction).
-    `aborted`: (producer id, first offset, last offset). `groups`: committed offsets, by group, topic and partition.
+    `batches`: base offset and bytes of each. If compaction removes single records, each log at its own time, `records`
+    replace them. `producers`: (id, epoch, last sequence, last offset, coordinator epoch, first offset of its open
+    transaction). `aborted`: (producer id, first offset, last offset). `groups`: committed offsets, by group, topic and
+    partition.
     """
 
     broker: str

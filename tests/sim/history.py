@@ -217,9 +217,7 @@ class Witness:
         self._add(Polled(self._now(), self.client, *place, tuple(offsets), tuple(values), tuple(keys), txn))
 
     def committing_offsets(self, group: str, offsets: Mapping[Any, int | None], *, txn: int = NO_TXN) -> int:
-        """Call before the commit. Returns the operation for its outcome. In a transaction, the transaction's end is the
-        outcome.
-        """
+        """Call before the commit. Returns the operation for its outcome. In a transaction, its end is the outcome."""
         op = self.history.new_op()
         self._add(CommittingOffsets(self._now(), self.client, op, group, _offsets(offsets), txn))
         return op

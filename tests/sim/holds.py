@@ -91,9 +91,7 @@ class RequestTrigger(msgspec.Struct):
 
 
 class Late(msgspec.Struct):
-    """A request that is held until `source` has sent `left` more requests of API `api_key` outside of connection
-    `talk`.
-    """
+    """A request that is held until `source` has sent `left` more requests of API `api_key` outside of `talk`."""
 
     api_key: int
     source: str

@@ -72,9 +72,7 @@ class Host:
         self.main.add_done_callback(self._returned)
 
     def kill(self) -> None:
-        """SIGKILL: the process runs no cleanup. The kernel sends the bytes that it has taken, and closes the
-        connections.
-        """
+        """SIGKILL: the process runs no cleanup. The kernel sends the bytes that it has and closes the connections."""
         if self._stop("killed"):
             self.disk.kill()
 

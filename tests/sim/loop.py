@@ -28,9 +28,7 @@ class ProcessEnded(BaseException):
 
 
 class SimTask(Task[T]):
-    """A task whose hash is the number of its creation, so that the order in a set of tasks does not depend on
-    addresses.
-    """
+    """A task whose hash is the number of its creation, so that the order in a set does not depend on addresses."""
 
     def __init__(
         self, coro: Coroutine[Any, Any, T], *, loop: SimLoop, name: str | None = None, context: Context | None = None

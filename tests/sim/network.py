@@ -48,9 +48,7 @@ class NetworkWeather(msgspec.Struct):
 
 
 class Network:
-    """The network of a world. `watching`: frames are followed on new connections, so that holds and triggers work
-    there.
-    """
+    """The network of a world. `watching`: frames are followed on new connections, which holds and triggers need."""
 
     def __init__(self, world: World) -> None:
         self.world = world

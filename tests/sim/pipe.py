@@ -29,9 +29,7 @@ Segment = tuple[int, "bytes | str"]
 
 
 class Pipe:
-    """From `source` to `sink`. `room`: bytes that the kernels can take now. `on_wire`: bytes that are taken and not yet
-    read.
-    """
+    """From `source` to `sink`. `room`: bytes that the kernels can take now. `on_wire`: bytes taken and not yet read."""
 
     __slots__ = (
         "_arrivals",

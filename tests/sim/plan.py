@@ -1,5 +1,4 @@
-"""The plan of one run, drawn from its seed: workloads, faults, settings, behaviour of network and disks. It is all
-data.
+"""The plan of one run, drawn from its seed: workloads, faults, settings, behaviour of network and disks. All is data.
 
 A plan can be stored as JSON and run again. Shrinking removes elements from it.
 """
@@ -110,9 +109,7 @@ def draw_cluster_settings(rng: Random) -> dict[str, Any]:
 
 
 def draw_recompression(rng: Random) -> dict[str, Any]:
-    """A codec of the topics in a tenth of the runs, and how many bytes are recompressed at once before later batches
-    queue.
-    """
+    """A codec of the topics in a tenth of the runs, and the bytes recompressed at once before later batches queue."""
     if rng.random() >= 0.1:
         return {}
     codec = rng.choice(("gzip", "lz4", "snappy", "zstd", "uncompressed"))

@@ -41,7 +41,7 @@ class Processor:
         return self._host.monotonic() + ahead_ns / NS
 
     def work(self, for_ns: int) -> None:
-        """Compute for so long; other callbacks wait."""
+        """Spend `for_ns` on computing; other callbacks wait."""
         loop = self._host.loop
         if loop is None or not for_ns:
             return

@@ -31,7 +31,7 @@ assert GUARDED_FROM < HEADER_BYTES
 
 
 class Rot:
-    """Flips `bits` bits in `places`, which remove no records. Then `main` reads again, and `found` compares."""
+    """Flips `bits` bits in `places`, partitions that keep all records. `main` reads again, then `found` compares."""
 
     def __init__(self, node: Node, host: Host, final: Final, places: list[Place], address: str, bits: int) -> None:
         self.final, self.address = final, address

@@ -47,8 +47,7 @@ Listener = Callable[[int, str, str], None]
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """The result of a run. `anomalies` come from checkers; `failures` are other errors, such as an unexpected
-    exception.
+    """The result of a run. `anomalies` come from checkers; `failures` are other errors, such as exceptions.
 
     `tally` counts the events of the run (`coverage`).
     """
@@ -205,9 +204,7 @@ class Run:
             self.final.undrained.append("the broker does not start")
 
     def _replicate(self) -> bool:
-        """Wait until all replicas have the records of their leaders. False with one broker, which has no replicas to
-        compare.
-        """
+        """Wait until all replicas have the records of their leaders. False with one broker: nothing to compare."""
         if self.plan.brokers > 1 and not self._until(self.cluster.all_replicated, DRAINED_WITHIN_NS):
             self.final.undrained.append("a replica does not get all records of its leader")
         return self.plan.brokers > 1
@@ -253,9 +250,7 @@ class Run:
         return world.run(world.now_ns + within_ns, look)
 
     def _alone(self, name: str, main: Callable[[Host], Any], within_ns: int) -> bool:
-        """Run one process on a host of its own until it ends. False if it does not end in time, or if the run has
-        failed.
-        """
+        """Run one process on a host of its own until it ends. False if it does not end in time or the run fails."""
         host = self.world.host(name)
         host.boot(main)
         if self._until(lambda: not host.is_running, within_ns):

@@ -1,4 +1,4 @@
-"""Elections under faults: only brokers that may lead, lead, and a check finds it if a safeguard is off."""
+"""Elections under faults choose only allowed leaders and ISRs. With a safeguard off, a run finds an error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A crowd that overloads the broker does not delay a bystander. `ablations/fairness.py` shows that a delay would be
-found.
-"""
+"""A crowd that overloads the broker does not delay a bystander. `ablations/fairness.py` shows that delays are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network: each connection keeps the promises of TCP, and there are no others."""
+"""The network: each connection keeps the promises of TCP. Between connections there is no order."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Broker and client as simulated processes: they start again after each kind of end, and unexpected errors fail the
-run.
-"""
+"""Broker and client as simulated processes: they start again after each kind of end. Unexpected errors fail the run."""
 
 from __future__ import annotations
 

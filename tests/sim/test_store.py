@@ -1,6 +1,4 @@
-"""The simulated store: it passes the tests of every store, also on a rough network, and faults have the expected
-effects.
-"""
+"""The simulated store passes the tests of every store, also on a rough network. Faults have the expected effects."""
 
 from __future__ import annotations
 

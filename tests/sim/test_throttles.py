@@ -31,9 +31,7 @@ async def alter(admin: Admin, kind: ConfigResourceType, name: str, **settings: s
 
 
 def seconds_to_move(prepare: Act, amid: Act | None = None) -> float:
-    """The time that a partition of 400 kB needs to move to another broker. `amid`: called 2 s after the start of the
-    move.
-    """
+    """The time that 400 kB need to move to another broker. `amid`: called 2 s after the start of the move."""
     world = World(1)
     settings = {"replica.fetch.max.bytes": 20_000, "replica.fetch.response.max.bytes": 20_000}
     cluster = SimCluster(world, 3, settings, DiskWeather())

@@ -195,9 +195,7 @@ def strange(topics: Topics) -> Iterator[str]:
 
 
 def left(topics: Topics) -> Iterator[str]:
-    """Directories and removals that are left over from deleted or moved partitions, and set-aside directories of live
-    topics.
-    """
+    """Directories and removals left over from deleted or moved partitions, and set-aside directories of live topics."""
     image, me = topics.feed.image, topics._config.node_id
     yield from (f"removes {key}" for key in topics._removals)
     yield from (

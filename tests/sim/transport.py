@@ -19,9 +19,7 @@ FIRST_CLIENT_PORT = 40_000
 
 
 class Endpoint(Transport):
-    """One end of a connection. `gone`: the process has closed it or has ended; its kernel answers further segments with
-    RST.
-    """
+    """One end of a connection. `gone`: closed, or its process has ended; the kernel answers segments with RST."""
 
     outgoing: Pipe
     incoming: Pipe

@@ -83,7 +83,7 @@ class World:
         gc.freeze()  # older objects are not of this world: collections in `close` skip them
 
     def random(self, *names: object) -> Random:
-        """A random source of its own. More draws in one place do not change the draws in another place."""
+        """A separate random source for these names. Its draws do not depend on the draws from other sources."""
         return Random("/".join(map(str, (self.seed, *names))))
 
     def next_number(self) -> int:
@@ -136,8 +136,7 @@ class World:
                 function(*args)
 
     def _run_one(self) -> None:
-        """Run one turn of one loop that has something to run: the callbacks that are ready when the turn begins, in
-        order.
+        """Run one turn of one runnable loop: the callbacks that are ready when the turn begins, in order.
 
         If no other loop has anything to run, this loop runs further turns.
         """
@@ -226,15 +225,11 @@ class World:
     # The end
 
     def keep_until_close(self, remains: object) -> None:
-        """Keep the objects of an ended process until `close`. If they were freed now, coroutines would run their
-        `finally` blocks.
-        """
+        """Keep objects of an ended process until `close`: freed now, its coroutines would run `finally` blocks."""
         self._kept_until_close.append(remains)
 
     def close(self) -> None:
-        """Kill all processes, record exceptions that no code has retrieved, and free all memory. The world cannot run
-        again.
-        """
+        """Kill all processes, record exceptions that no code has retrieved, and free all memory. Call it last."""
         gc.collect()  # tasks whose exception was not retrieved report it: a failure
         self._hash_marks()
         self._is_over = True

@@ -1,6 +1,4 @@
-"""Runs the application with one blow (a kill, a pause, a power loss) before one step of it or its broker, and judges
-it.
-"""
+"""Runs the application with one blow (such as a kill) before one step of it or of its broker, and judges the run."""
 
 from __future__ import annotations
 

@@ -36,9 +36,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """The result of a case. `anomalies`: texts by the name of the checker. `refused`: errors that the client got
-    instead.
-    """
+    """The result of a case. `anomalies`: texts by checker. `refused`: errors that the client got instead."""
 
     anomalies: dict[str, str]
     failures: list[str]

@@ -29,8 +29,7 @@ class FaultFreePhase(msgspec.Struct):
 
 
 class ClientContext(msgspec.Struct, kw_only=True):
-    """The environment of a client's code: the edge of its host, the addresses of the brokers, and the history to write
-    to.
+    """The environment of a client's code: the edge of its host, the bootstrap servers, the history to write to.
 
     `pause_process`: pauses the process until it is resumed, at the latest when the faults are over.
     """
@@ -66,9 +65,7 @@ class Workload(ABC):
         """A plan of 20 to 60 s."""
 
     async def client(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
-        """The main of one client host. It returns when the script is done. After a kill and a new start it continues
-        the script.
-        """
+        """The main of one client host. It returns when the script is done. A start after a kill continues the script."""
         await self.roles[client.role](plan, client, context, script)
 
     async def settle(self, plan: WorkloadPlan, context: ClientContext) -> None:  # noqa: B027 (most have nothing to settle)

@@ -23,7 +23,7 @@ LOOK_S = 0.02
 PAUSE_S = 0.2
 SILENT_MS = 3_000
 """After so long without a sign of life the deputy takes over."""
-PATIENCES_MAX = 6
+WAITS_MAX = 6
 """How often tasks are offered again before the driver begins a new step."""
 ASKED_TIMES_MAX = 5
 
@@ -139,7 +139,7 @@ class Driver:
 
     async def _all_have_results(self, offer: Offer) -> bool:
         """Wait for a result of each task. False: give the step up, or another driver has begun one."""
-        for _ in range(PATIENCES_MAX):
+        for _ in range(WAITS_MAX):
             until_ms = self._now_ms() + offer.batch.args["patience_ms"]
             while self._now_ms() < until_ms:
                 if self.board.offer is not offer:

@@ -236,9 +236,7 @@ class GroupChurn(Workload):
 
 
 class Retention(Workload):
-    """A topic with retention by time and size and with DeleteRecords; some producers pause longer than the retention
-    time.
-    """
+    """A topic with retention by time and size and with DeleteRecords. Some producers pause longer than that."""
 
     name = "retention"
     roles = ROLES

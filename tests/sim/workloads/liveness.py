@@ -38,10 +38,10 @@ class Reading(Protocol):
 
 
 class StallDetector:
-    """Finds partitions with unread records whose position stays the same for `patience_s`."""
+    """Finds partitions with unread records whose position stays the same for `limit_s`."""
 
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
         self._since: dict[TopicPartition, tuple[int, float]] = {}
 
     def stalled(self, behind: Behind, now_s: float) -> Behind:
@@ -51,7 +51,7 @@ class StallDetector:
             if place in since and since[place][0] == before[0]:
                 since[place] = before
         self._since = since
-        return {place: behind[place] for place, (_, at_s) in since.items() if now_s - at_s > self._patience_s}
+        return {place: behind[place] for place, (_, at_s) in since.items() if now_s - at_s > self._limit_s}
 
 
 async def read_on(context: ClientContext, client: ClientPlan, mine: Reading) -> None:
@@ -60,7 +60,7 @@ async def read_on(context: ClientContext, client: ClientPlan, mine: Reading) -> 
     A consumer that stalls is recorded, and left.
     """
     await _until_fault_free(context, client)
-    detector = StallDetector(_patience_s(client.settings))
+    detector = StallDetector(_limit_s(client.settings))
     isolation = "read_committed" if mine.read_committed else "read_uncommitted"
     async with Consumer(**context.settings(isolation_level=isolation, bootstrap_timeout_ms=60_000)) as other:
         # Another consumer asks for the end offsets: the question must not change the state of `mine`.
@@ -85,7 +85,7 @@ async def write_on(
     """
     await _until_fault_free(context, client)
     mine.drop_padding()
-    deadline = context.edge.monotonic() + _patience_s(client.settings)
+    deadline = context.edge.monotonic() + _limit_s(client.settings)
     while context.edge.monotonic() < deadline:
         try:
             if await once():
@@ -112,16 +112,16 @@ def every_place(plan: WorkloadPlan) -> list[list[Any]]:
 
 
 async def _until_fault_free(context: ClientContext, client: ClientPlan) -> None:
-    """Pauses the whole process: background fetches and heartbeats would cost simulation time."""
+    """Pause the whole process until the faults are over: its fetches and heartbeats would cost simulation time."""
     context.fault_free.waiting[client.name] = None
     while not context.fault_free.has_begun:
         context.pause_process()
         await asyncio.sleep(0)
 
 
-def _patience_s(settings: dict[str, Any]) -> float:
-    waits = ("rebalance_timeout_ms", "session_timeout_ms", "max_poll_interval_ms")
-    needs_ms = 2 * settings["request_timeout_ms"] + sum(settings.get(wait, 0) for wait in waits)
+def _limit_s(settings: dict[str, Any]) -> float:
+    timeouts = ("rebalance_timeout_ms", "session_timeout_ms", "max_poll_interval_ms")
+    needs_ms = 2 * settings["request_timeout_ms"] + sum(settings.get(name, 0) for name in timeouts)
     return float(needs_ms / 1000 + RECOVERED_WITHIN_S)
 
 

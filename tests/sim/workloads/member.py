@@ -20,8 +20,7 @@ from sim.workloads.recording_producer import PAUSE_S
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float, auto_commit: bool) -> list[Op]:
-    """Operations poll: for at most `timeout_ms`; commit: the polled offsets; look: at committed offsets; renew the
-    consumer.
+    """Operations poll: for at most `timeout_ms`; commit: the polled offsets; look: read committed offsets; renew.
 
     With automatic commits there is no commit and no look, because the history does not contain these commits.
     """
@@ -36,9 +35,7 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float, auto_commit: bool) -> l
 
 
 class Membership(ConsumerRebalanceListener):
-    """A consumer in a group that records its actions. `positions`: after the records that it got, in partitions it
-    still has.
-    """
+    """A consumer in a group that records its actions. `positions`: next offsets in the partitions that it still has."""
 
     def __init__(
         self, context: ClientContext, name: str, group: str, topics: list[str], settings: dict[str, Any]

@@ -21,10 +21,9 @@ from sim.workloads.recording_producer import RecordingProducer
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
-    """Operations attempt: `think_ms` in the transaction, then, `linger_ms` after the report, `goes_on` says the rest.
+    """Operations attempt: `think_ms` in the transaction; `linger_ms` after the report follows the action `goes_on`.
 
-    `goes_on`: "" (nothing), "abort" the transaction, "stop" the producer. `careless`: use the id of the worker's slot
-    0.
+    `goes_on`: "" (none), "abort" the transaction, "stop" the producer. `careless`: use the id of the worker's slot 0.
     """
     ops = []
     for _ in range(count):

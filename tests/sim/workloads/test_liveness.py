@@ -18,14 +18,14 @@ HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_a_partition_without_progress_is_stalled_beside_others_with_progress() -> None:
-    detector = StallDetector(patience_s=10)
+    detector = StallDetector(limit_s=10)
     assert detector.stalled({HERE: (3, 9), THERE: (1, 9)}, 100) == {}
     assert detector.stalled({HERE: (3, 9), THERE: (2, 9)}, 110) == {}
     assert detector.stalled({HERE: (3, 9), THERE: (2, 9)}, 111) == {HERE: (3, 9)}
 
 
 def test_a_partition_with_progress_or_at_its_end_is_not_stalled() -> None:
-    detector = StallDetector(patience_s=10)
+    detector = StallDetector(limit_s=10)
     assert detector.stalled({HERE: (3, 9), THERE: (5, 9)}, 100) == {}
     assert detector.stalled({HERE: (4, 9)}, 109) == {}
     assert detector.stalled({HERE: (4, 9), THERE: (5, 9)}, 118) == {}

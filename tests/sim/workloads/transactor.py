@@ -22,12 +22,10 @@ PLAIN = {"waits": False, "polls": False, "think_ms": 0, "end": "commit", "insist
 
 
 def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float, keys: int = 0) -> list[Op]:
-    """Operations txn, renew the producer, and at the end perhaps abandon: `sends` in a transaction that the client
-    never ends.
+    """Operations txn, renew the producer, and at the end perhaps abandon: a transaction that the client never ends.
 
     txn: `sends` [topic, partition, key], awaited if `waits`, with a poll if `polls`, `think_ms` long; then `end`:
-    commit, abort, or overtime (commit after the transaction timeout). `insists`: the client repeats a commit without an
-    answer.
+    commit, abort, or overtime (commit after the transaction timeout). `insists`: repeat a commit that has no answer.
     """
     ops = []
     for _ in range(count):

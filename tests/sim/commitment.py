@@ -59,7 +59,8 @@ class Commitment:
         for node_id, (registration, partitions, image) in here.items():
             if registration.is_valid() and not self._is_registered(registration):
                 self.found.setdefault(
-                    ("", node_id), f"broker {node_id} takes registration {registration.epoch} as valid, which has ended"
+                    ("", node_id),
+                    f"broker {node_id} takes registration {registration.epoch} as valid, but it has ended",
                 )
             for place, partition in partitions.items():
                 if partition.is_leading and partition.replicas is not None and partition.is_open:
@@ -76,7 +77,7 @@ class Commitment:
                     self.found.setdefault(
                         place,
                         f"{replica.topic}-{replica.index}: committed up to {offset}; broker {node_id} is in sync "
-                        f"and has them durably up to {replica.durable_end}",
+                        f"and has durable records up to {replica.durable_end}",
                     )
 
     def _here(self) -> Iterator[tuple[int, tuple[Registration, dict[PlaceOfId, Partition], Image]]]:

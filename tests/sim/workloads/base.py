@@ -65,7 +65,7 @@ class Workload(ABC):
         """A plan of 20 to 60 s."""
 
     async def client(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
-        """The main of one client host. It returns when the script is done. A start after a kill continues the script."""
+        """The main of one client host. It returns when the script is done. After a kill it continues the script."""
         await self.roles[client.role](plan, client, context, script)
 
     async def settle(self, plan: WorkloadPlan, context: ClientContext) -> None:  # noqa: B027 (most have nothing to settle)

@@ -108,7 +108,8 @@ def _draw_at_moments(
 ) -> Iterator[Fault]:
     """Faults of one or two kinds, each at one of one or two moments of the broker.
 
-    A fault that waits for the broker's start follows a fault that ends the broker. So it meets a start after a crash.
+    A fault that waits for the broker's start follows a fault that kills the broker. So it meets the start after a
+    crash.
     """
     weights = dict(AT_ALL_TIMES)
     for role in roles.values():

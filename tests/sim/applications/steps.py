@@ -1,4 +1,4 @@
-"""Calls a function between two steps of a process: before any chosen one of its await points.
+"""Calls a function between two steps of a process, before a chosen step.
 
 A step is one resumption of a task: the code between two awaits runs as a whole. A broker also works in plain callbacks
 when bytes arrive; there each callback can count as a step.

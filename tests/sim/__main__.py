@@ -1,13 +1,13 @@
-"""EDGE: `make sim`: many seeds on all processors, or one with its transcript.
+"""EDGE: `make sim`: runs many seeds on all processors, or one seed with its transcript.
 
     python -m sim                              300 seeds
     python -m sim --seeds 100000 --first 300   others
-    python -m sim --seed 17                    one, with its transcript (--short leaves out the noise)
-    python -m sim --seed 17 --shrink           the smallest plan that fails as it does, kept as a file
+    python -m sim --seed 17                    one seed with its transcript (--short leaves out frequent requests)
+    python -m sim --seed 17 --shrink           the smallest plan that fails in the same way, saved as a file
     python -m sim --brokers 3                  the same seeds on three brokers
-    python -m sim --plan sim-17.json           that plan again
+    python -m sim --plan sim-17.json           a saved plan
 
-The exit status is 0 if nothing was found.
+The exit status is 0 if no run failed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SEEDS = 300
 
 
 def show_one(plan: RunPlan, *, short: bool) -> int:
-    """The transcript of one run; 1 if it failed."""
+    """Print the transcript of one run; 1 if it failed."""
     for line in describe(plan):
         print(line)
     verdict, _, transcript = replay(plan)
@@ -46,7 +46,7 @@ def show_one(plan: RunPlan, *, short: bool) -> int:
 
 
 def shrink_one(plan: RunPlan, runs_max: int) -> int:
-    """Find the smallest plan that still fails, and keep it; 1 if there is one."""
+    """Find the smallest plan that still fails, and save it; 1 if the plan failed."""
     verdict = run(plan)
     if verdict.is_clean:
         print(f"seed {plan.seed} is clean: there is nothing to shrink")
@@ -63,18 +63,20 @@ def shrink_one(plan: RunPlan, runs_max: int) -> int:
 
 
 def main() -> int:
-    """See the module."""
+    """The command."""
     parser = argparse.ArgumentParser(prog="sim", description="The simulator.")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--seed", type=int, help="only this one, with its transcript")
-    parser.add_argument("--plan", type=Path, help="a plan that was kept, with its transcript")
-    parser.add_argument("--workload", default="", help=f"only these, with commas: {', '.join(sorted(WORKLOADS))}")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="number of seeds")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="run only this seed, and print its transcript")
+    parser.add_argument("--plan", type=Path, help="run a saved plan, and print its transcript")
+    parser.add_argument(
+        "--workload", default="", help=f"only these workloads, separated by commas: {', '.join(sorted(WORKLOADS))}"
+    )
     parser.add_argument("--short", action="store_true", help="a transcript without heartbeats and fetches")
     parser.add_argument("--shrink", action="store_true", help="make the failing seed or plan smaller")
-    parser.add_argument("--runs", type=int, default=500, help="the most runs that shrinking may take")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--brokers", type=int, default=1, choices=sorted(NAMES_OF), help="how many there are")
+    parser.add_argument("--runs", type=int, default=500, help="maximum number of runs for shrinking")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
+    parser.add_argument("--brokers", type=int, default=1, choices=sorted(NAMES_OF), help="number of brokers")
     given = parser.parse_args()
     kinds = tuple(name for name in given.workload.split(",") if name)
     for name in kinds:

@@ -1,11 +1,11 @@
-"""EDGE: simulations of one thing alone: elections, topics, or a crowd of clients. Many seeds, or one's transcript.
+"""EDGE: runs simulations of one part: elections, topics, or a crowd of clients. Many seeds, or one with its transcript.
 
     python -m sim.alone elections --seeds 1000
     python -m sim.alone topics --seeds 1000 --first 300
     python -m sim.alone topics --seed 17
     python -m sim.alone crowd --seeds 300
 
-The exit status is 0 if nothing was found.
+The exit status is 0 if no run failed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SEEDS = 100
 
 
 class AloneRun(Protocol):
-    """One run from its seed to its verdict. `faults`: what is to happen."""
+    """A run of one seed. `faults`: its faults, or the members of its crowd."""
 
     about: str
 
@@ -50,7 +50,7 @@ def judged(about: str, seed: int) -> Verdict:
 
 
 def show_one(about: str, seed: int) -> int:
-    """The transcript of one run; 1 if it failed."""
+    """Print the transcript of one run; 1 if it failed."""
     run = RUNS[about](seed, lambda now_ns, host, text: print(f"{now_ns / NS:11.6f}  {host:<8}  {text}"))
     for fault in run.faults:
         print(f"fault {fault}")
@@ -61,13 +61,13 @@ def show_one(about: str, seed: int) -> int:
 
 
 def main() -> int:
-    """See the module."""
-    parser = argparse.ArgumentParser(prog="sim.alone", description="Simulations of one thing alone.")
-    parser.add_argument("about", choices=sorted(RUNS), help="what is tried")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--seed", type=int, help="only this one, with its transcript")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    """The command."""
+    parser = argparse.ArgumentParser(prog="sim.alone", description="Simulations of one part of a cluster.")
+    parser.add_argument("about", choices=sorted(RUNS), help="the part to simulate")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="number of seeds")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="run only this seed, and print its transcript")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
     given = parser.parse_args()
     if given.seed is not None:
         return show_one(given.about, given.seed)

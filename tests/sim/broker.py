@@ -1,4 +1,4 @@
-"""A broker on a simulated host: the unchanged Node, booted again whenever its process has ended."""
+"""A broker on a simulated host: the unchanged Node. It is started again when its process has ended."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ SETTINGS: Mapping[str, object] = {
     "transaction.state.log.num.partitions": 2,
     "group.min.session.timeout.ms": 1_000,
 }
-"""What differs from the defaults: a boot costs little, and workloads may have short sessions."""
+"""Settings of all runs: few internal partitions make a start fast, and workloads may have short sessions."""
 
 
 EXPECTED_ERRORS = ("log_unreadable",)
-"""Events of level error that faults explain."""
+"""Log events of level error that faults explain."""
 
 
 class Logger:
-    """The broker's log: lines of the transcript; an exception that it did not expect fails the run."""
+    """The broker's log: its lines go to the transcript. An unexpected error or exception fails the run."""
 
     def __init__(self, host: Host, expected: Sequence[str] = EXPECTED_ERRORS) -> None:
         self._host, self._expected = host, expected
@@ -69,15 +69,14 @@ class Logger:
 
 
 RECOMPRESSED_AT_ONCE = "recompressed at once"
-"""Among a run's settings: `Limits.recompressed_at_once_bytes`."""
+"""A key among the settings of a run: the value of `Limits.recompressed_at_once_bytes`."""
 
 
 class SimBroker:
-    """`address` is what clients are told. `settings`: the broker's, under Kafka's names.
+    """A broker. `address`: the bootstrap address for clients. `settings`: broker settings under Kafka's names.
 
-    `watch`: who waits for a moment of its life.
-
-    `restart_after_ms`: how long a process that ended by itself (its disk failed) stays away.
+    `watch`: faults that wait for a moment of this broker. `restart_after_ms`: the time until the process starts again
+    after it ended by itself, for example because its disk failed.
     """
 
     def __init__(
@@ -90,7 +89,8 @@ class SimBroker:
         self.restart_after_ms = restart_after_ms
         self.node: Node | None = None
         self.damaged: dict[str, bytes] = {}
-        """What damaged files were before; put back should the broker refuse to start with them."""
+        """The contents of damaged files before the damage, by path. They are restored if the broker refuses to start.
+        """
         self.watch = Watch()
         host.disk.changed = self.watch.has_changed
         self._stop: asyncio.Future[None] | None = None
@@ -98,17 +98,17 @@ class SimBroker:
 
     @property
     def serves(self) -> bool:
-        """It has started, its disk lets it go on, and nobody has told it to stop."""
+        """Whether the broker has started, is not stopping, and its process is not paused."""
         loop = self.host.loop
         is_told_to_stop = self._stop is None or self._stop.done()
         return self.node is not None and not is_told_to_stop and loop is not None and not loop.paused
 
     def nodes(self) -> list[Node]:
-        """The node, once it has started."""
+        """The node, if it has started."""
         return [] if self.node is None else [self.node]
 
     def boot(self) -> None:
-        """Start the process; harmless when it runs."""
+        """Start the process, if it does not run."""
         if not self.host.is_running:
             self.node = None
             self.host.world.count("came/starts of the broker")
@@ -124,7 +124,7 @@ class SimBroker:
         self.node = None
 
     def terminate(self) -> None:
-        """SIGTERM: the process answers what is in progress, closes its logs and ends; then it starts anew."""
+        """SIGTERM: the process answers the requests in progress, closes its logs and ends. Then it starts again."""
         if self._stop is not None and not self._stop.done() and self.host.is_running:
             self._stop.set_result(None)
 
@@ -157,9 +157,9 @@ class SimBroker:
         host.world.note(host.name, "stopped")
 
     def _repair(self, error: CorruptLog | CorruptCheckpoint | WrongDirectory) -> None:
-        """What an operator does about a start that was refused. Raises what no damage explains.
+        """Repair a data directory as an operator would after a refused start. Raises an error that no damage explains.
 
-        A stale sector with a whole batch of another log in it may look like one of this log behind a damaged one.
+        A stale sector may hold a whole batch of another log. After a damaged batch it looks like a batch of this log.
         """
         host = self.host
         if isinstance(error, CorruptLog) and error.path in host.disk.stale:

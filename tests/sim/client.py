@@ -1,4 +1,4 @@
-"""The client's edge over a simulated host: its clocks, its chance, its connections."""
+"""The client's edge on a simulated host: clocks, random numbers and connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ P = TypeVar("P", bound=BaseProtocol)
 
 
 class SimEdge(Edge):
-    """Pass as `edge=SimEdge(host)` to Producer, Consumer and Admin that run in a process of `host`."""
+    """Pass `edge=SimEdge(host)` to a Producer, Consumer or Admin in a process of `host`."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

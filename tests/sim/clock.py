@@ -1,14 +1,14 @@
-"""The clocks of a host: a wall clock that may be wrong and may jump, and a monotonic one that starts anywhere."""
+"""The clocks of a host: a wall clock that may be wrong and may jump, and a monotonic clock with a random start."""
 
 from __future__ import annotations
 
 EPOCH_MS = 1_788_000_000_000
-"""What a right wall clock says when a simulation begins (August 2026)."""
+"""The right wall clock time at the start of a simulation (August 2026)."""
 NS_PER_MS = 1_000_000
 
 
 class Clock:
-    """`skew_ms`: how far the wall clock is ahead of the world's time; a fault may change it at any moment."""
+    """`skew_ms`: how far the wall clock is ahead of virtual time. A fault may change it."""
 
     __slots__ = ("monotonic_offset_ns", "skew_ms")
 
@@ -17,5 +17,5 @@ class Clock:
         self.skew_ms = 0
 
     def wall_ms(self, now_ns: int) -> int:
-        """Milliseconds since 1970, as this host believes, at world time `now_ns`."""
+        """Milliseconds since 1970 by this host's wall clock, at virtual time `now_ns`."""
         return EPOCH_MS + now_ns // NS_PER_MS + self.skew_ms

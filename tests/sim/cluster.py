@@ -1,4 +1,4 @@
-"""The brokers of a run: one alone, or three with the store that they share, each on a host of its own."""
+"""The brokers of a run: one, or three with their store, each on a host of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sim.world import World
 BROKER = "broker"
 STORE = "store"
 NAMES_OF: Mapping[int, tuple[str, ...]] = {1: (BROKER,), 3: ("broker-1", "broker-2", "broker-3")}
-"""The hosts of so many brokers; the node ids are 1, 2 and 3."""
+"""The host names for each number of brokers; the node ids are 1, 2 and 3."""
 PEER_PORT = 9093
 CLUSTER_SETTINGS: Mapping[str, object] = {
     "cluster.name": "semel",
@@ -27,7 +27,7 @@ CLUSTER_SETTINGS: Mapping[str, object] = {
 
 
 class SimCluster:
-    """`brokers` by their hosts' names. `address`: what clients are told. `store`: None for a single broker."""
+    """`brokers` by host name. `address`: the bootstrap servers for clients. `store`: None for a single broker."""
 
     def __init__(self, world: World, count: int, settings: Mapping[str, object], disk: DiskWeather) -> None:
         self.store = SimStore(world.host(STORE), keeps=_keeps(settings)) if count > 1 else None
@@ -43,16 +43,16 @@ class SimCluster:
         return {**CLUSTER_SETTINGS, "node.id": number, "peer.host.name": name, "etcd.endpoints": store_url}
 
     def nodes(self) -> list[Node]:
-        """The brokers that have started."""
+        """The nodes of the brokers that have started."""
         return [node for broker in self.brokers.values() for node in broker.nodes()]
 
     @property
     def serves(self) -> bool:
-        """All of them do."""
+        """Whether all brokers serve."""
         return all(broker.serves for broker in self.brokers.values())
 
     def has_formed(self) -> bool:
-        """All of them have started, and know of each other."""
+        """Whether all brokers have started and know each other."""
         nodes = self.nodes()
         return len(nodes) == len(self.brokers) and all(
             len(node.broker.feed.image.live()) == len(nodes) for node in nodes
@@ -65,12 +65,12 @@ class SimCluster:
             broker.boot()
 
     def each(self, what: Callable[[SimBroker], None]) -> None:
-        """Do it to every broker."""
+        """Call `what` with every broker."""
         for broker in self.brokers.values():
             what(broker)
 
     def led(self) -> dict[tuple[str, int], Partition]:
-        """The partitions that somebody leads, by topic and index."""
+        """The partitions that have a leader, by topic and index."""
         return {
             (partition.topic, partition.index): partition
             for node in self.nodes()
@@ -79,7 +79,7 @@ class SimCluster:
         }
 
     def all_decided(self) -> bool:
-        """No transaction is open: those that nobody ends have timed out. Every partition has its leader."""
+        """Whether every partition has a leader and no transaction is open. Abandoned transactions time out."""
         led = self.led()
         return (
             len(self.nodes()) == len(self.brokers)
@@ -92,7 +92,7 @@ class SimCluster:
         )
 
     def all_replicated(self) -> bool:
-        """Every replica has what its leader has, is in sync, and knows it to be committed."""
+        """Whether every replica is in sync, has all records of its leader, and knows that they are committed."""
         if len(self.nodes()) < len(self.brokers):
             return False
         led = self.led()
@@ -107,7 +107,7 @@ class SimCluster:
 
 
 KEEPS = "store keeps"
-"""Among a run's settings: of how many transactions the store keeps the changes."""
+"""A key among the settings of a run: the number of transactions whose changes the store keeps."""
 
 
 def _keeps(settings: Mapping[str, object]) -> int:

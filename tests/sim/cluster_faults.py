@@ -1,4 +1,4 @@
-"""What goes wrong between several brokers, and between them and their store; see `faults` for what meets each alone."""
+"""Faults between several brokers, and between them and their store. `faults` has those of a single broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _names(stage: Stage) -> list[str]:
 
 
 def _store(stage: Stage) -> SimStore:
-    assert stage.store is not None, "a single broker has no store to lose"
+    assert stage.store is not None, "a single broker has no store"
     return stage.store
 
 
@@ -25,7 +25,7 @@ def _store(stage: Stage) -> SimStore:
 
 
 def _peers(stage: Stage, fault: Fault) -> list[str]:
-    """The other ends: one other broker, all others, the store, or everybody (`whom` 0 to 3)."""
+    """The hosts at the other ends of the links. `whom`: 0 one other broker, 1 all others, 2 the store, 3 all these."""
     others = [name for name in _names(stage) if name != fault.host]
     store = _store(stage).host.name
     match int(fault.args["whom"]):
@@ -89,7 +89,7 @@ def _boot_some(stage: Stage, fault: Fault) -> None:
 
 
 def _end_by_turns(stage: Stage, fault: Fault) -> None:
-    """One broker after the other ends and comes back, each as soon as another may have come to lead."""
+    """One broker after the other ends and starts again. Another broker may have become leader in between."""
     names = _names(stage)
     at_ms = 0.0
     for place in ORDERS[int(fault.args["order"])][: int(fault.args["count"])]:

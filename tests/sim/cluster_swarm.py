@@ -1,4 +1,4 @@
-"""The faults of a run with several brokers: each meets what a single one does, and there is more to go wrong."""
+"""Draws the faults of a run with several brokers: those of a single broker for each, and those between brokers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ AIMED = {
     "store down": 2,
     "store paused": 1,
 }
-"""Kinds of several brokers that may wait for a request, or a moment, with their weights."""
+"""Kinds that may wait for a request or a moment, with their weights."""
 AIMED_SHARE = 0.5
 ACROSS = ("cut", "reset", "slow link")
-"""Faults of a client's network; half of them are about one broker, the others about all."""
+"""Faults in the network of a client. Half of them are about one broker, the others about all."""
 
 
 def draw(rng: Random, roles: Mapping[str, str], brokers: Sequence[str], until_ms: int, *, fsync: bool) -> list[Fault]:
-    """The faults of one run in order of time; sometimes none. `roles` of the clients, by their names."""
+    """The faults of one run in order of time; sometimes none. `roles`: the role of each client host."""
     faults = [_placed(rng, fault, brokers) for fault in swarm.draw(rng, roles, WHICHEVER, until_ms, fsync=fsync)]
     if rng.random() < 0.08:
         return faults
@@ -51,7 +51,7 @@ def draw(rng: Random, roles: Mapping[str, str], brokers: Sequence[str], until_ms
 def _draw_aimed(
     rng: Random, roles: Mapping[str, str], brokers: Sequence[str], until_ms: int, *, fsync: bool
 ) -> Iterator[Fault]:
-    """Faults of one kind that each come with a request of a client's, or with what a broker then writes."""
+    """Faults of one kind that each wait for a request of a client, or for a moment of a broker."""
     names = [name for name in AIMED if fsync or not CLUSTER_FAULTS[name].needs_fsync]
     (name,) = rng.choices(names, [AIMED[name] for name in names])
     kind = CLUSTER_FAULTS[name]
@@ -77,7 +77,7 @@ def _draw_aimed(
 
 
 def _placed(rng: Random, fault: Fault, brokers: Sequence[str]) -> Fault:
-    """What waits for something comes where that is; all else to one of them."""
+    """Choose a broker for a fault that waits for nothing, and the brokers for a fault in a client's network."""
     if fault.host == WHICHEVER and not fault.waits:
         fault.host = rng.choice(brokers)
     if fault.kind in ACROSS:

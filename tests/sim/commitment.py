@@ -1,7 +1,7 @@
-"""Looks, while a run goes on, whether what counts as committed is where it has to be.
+"""Checks during a run that committed records are on every replica that can be elected.
 
-At the end all replicas have everything again, and most of what was in danger meanwhile was lucky. Here one looks at all
-brokers at once, as none of them can: at any moment whoever may be elected has what was ever committed.
+At the end of a run all replicas have all records again, and an error in between would often not be seen. So this check
+looks at all brokers during the run: at any time, each admitted replica in sync must have all committed records durably.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PlaceOfId = tuple[str, int]
 
 
 class Led(msgspec.Struct, frozen=True):
-    """What a leader went by when it was last looked at. `revision`: of the state that it had heard of."""
+    """The state of a leader at the last check. `revision`: of the partition's state in the broker's image."""
 
     isr: tuple[int, ...]
     revision: int
@@ -35,7 +35,7 @@ class Led(msgspec.Struct, frozen=True):
 
 
 class Commitment:
-    """`found`: what was wrong, each place once. `brokers` by their hosts' names."""
+    """`found`: one error for each partition. `brokers` by host name."""
 
     def __init__(self, brokers: Mapping[str, SimBroker], store: SimStore) -> None:
         self.found: dict[PlaceOfId, str] = {}
@@ -47,11 +47,11 @@ class Commitment:
 
     @property
     def watched(self) -> int:
-        """In how many partitions something is committed."""
+        """The number of partitions with committed records."""
         return sum(offset > 0 for offset in self._committed.values())
 
     def look(self, now_ns: int) -> None:
-        """Look again, if the last time was a while ago."""
+        """Check all brokers, at most every 10 ms."""
         if now_ns < self._next_ns:
             return
         self._next_ns = now_ns + EVERY_NS
@@ -59,7 +59,8 @@ class Commitment:
         for node_id, (registration, partitions, image) in here.items():
             if registration.is_valid() and not self._is_registered(registration):
                 self.found.setdefault(
-                    ("", node_id), f"broker {node_id} believes in registration {registration.epoch}, which is over"
+                    ("", node_id),
+                    f"broker {node_id} takes registration {registration.epoch} as valid, but it has ended",
                 )
             for place, partition in partitions.items():
                 if partition.is_leading and partition.replicas is not None and partition.is_open:
@@ -75,12 +76,12 @@ class Commitment:
                 if replica.durable_end < offset and self._is_admitted(registration):
                     self.found.setdefault(
                         place,
-                        f"{replica.topic}-{replica.index}: committed up to {offset}, broker {node_id} is in sync "
-                        f"and has {replica.durable_end}",
+                        f"{replica.topic}-{replica.index}: committed up to {offset}; broker {node_id} is in sync "
+                        f"and has durable records up to {replica.durable_end}",
                     )
 
     def _here(self) -> Iterator[tuple[int, tuple[Registration, dict[PlaceOfId, Partition], Image]]]:
-        """What runs, by broker."""
+        """The running brokers by node id: registration, partitions, image."""
         for broker in self._brokers.values():
             if broker.node is None or not broker.host.is_running:
                 continue
@@ -92,7 +93,7 @@ class Commitment:
                 yield lease.node_id, (lease, partitions, broker.node.broker.feed.image)
 
     def _commits(self, node_id: int, place: PlaceOfId, partition: Partition, image: Image) -> None:
-        """A leader has moved the high watermark, or not."""
+        """Record the high watermark of a leader, and check that the ISR was large enough if it has risen."""
         replicas, offset = partition.replicas, partition.high_watermark
         assert replicas is not None
         view = image.partition(*place)
@@ -108,13 +109,13 @@ class Commitment:
             self.found.setdefault(
                 place,
                 f"{partition.topic}-{partition.index}: committed from {before.high_watermark} to {offset} with "
-                f"{list(led.isr)} in sync, and it takes {least}",
+                f"{list(led.isr)} in sync; {least} replicas are required",
             )
 
-    # --- what the store says ---------------------------------------------------------------------------------
+    # --- the store -------------------------------------------------------------------------------------------
 
     def _in_sync(self, place: PlaceOfId) -> list[int]:
-        """Nobody, for a partition that the store has no state of: all are in sync there from the start."""
+        """The ISR in the store. Empty if the store has no state of the partition: then all replicas start in sync."""
         revision = self._etcd.revision_of(_key(place))
         if not revision:
             return []
@@ -127,7 +128,7 @@ class Commitment:
         return self._etcd.revision_of(_named(records.broker_key(registration.node_id))) == registration.epoch
 
     def _is_admitted(self, registration: Registration) -> bool:
-        """As what runs there now; what it was before is nothing that could be elected."""
+        """Whether this registration is admitted. An earlier process of the broker cannot be elected."""
         admission = self._etcd.value_of(_named(f"{records.ADMISSIONS}{registration.node_id}"))
         is_it = bool(admission) and _admission(admission).epoch == registration.epoch
         return is_it and self._is_registered(registration)

@@ -1,8 +1,8 @@
-"""A cluster without its logs: registrations, controllers and leaders that change who is in sync, over the store.
+"""A cluster without logs: registrations, controllers, and leaders that change the ISR, over the store.
 
-Three hosts run what a broker runs of `cluster/`, and nothing else; so a run takes little time, and most of it is what
-elections are about. Judged are what the store was told (bad-election), that nobody believes in a registration that
-others have seen end, and that all is well when all is healed.
+Three hosts run the parts of `cluster/` and nothing else of a broker. A run is therefore fast, and consists mostly of
+elections. A run must keep three rules. The elections in the store are right (bad-election). No broker takes its
+registration as valid after others have seen it end (false-commit). After the faults every partition has a live leader.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ WORK_FOR_NS = 60 * NS
 SETTLED_WITHIN_NS = 60 * NS
 TOPICS = 4
 ALONE = ("kill broker", "power loss", "terminate broker", "pause broker", "clock", "slow disk")
-"""Faults of single brokers that mean something without logs."""
+"""Faults of single brokers that have an effect without logs."""
 
 Listener = Callable[[int, str, str], None]
 """See `World`."""
 
 
 class Settings(msgspec.Struct):
-    """Of one broker, as far as `cluster/` is concerned."""
+    """The settings of one broker that `cluster/` reads."""
 
     node_id: int
     broker_session_timeout_ms: int
@@ -59,14 +59,14 @@ class Settings(msgspec.Struct):
 
 
 class ControlNode:
-    """What one process has made of the store."""
+    """The parts of one running broker process."""
 
     def __init__(self, registration: Registration, feed: Feed, controller: Controller) -> None:
         self.registration, self.feed, self.controller = registration, feed, controller
 
 
 class ControlBroker(SimBroker):
-    """One broker, without its node."""
+    """A broker process that consists of registration, feed and controller, without a Node."""
 
     def __init__(self, host: Host, node_id: int, store: SimStore, ttl_ms: int, *, is_synced: bool) -> None:
         super().__init__(host)
@@ -75,7 +75,7 @@ class ControlBroker(SimBroker):
 
     @property
     def control(self) -> ControlNode | None:
-        """What runs, if it does."""
+        """The parts of the running process; None until they are open."""
         return self._control if self.host.is_running else None
 
     async def _main(self, host: Host) -> None:
@@ -118,10 +118,10 @@ class ControlBroker(SimBroker):
     async def _open_more(
         self, world: broker_world.World, store: EtcdStore, feed: Feed, registration: Registration
     ) -> None:
-        """What else this broker consists of; it is not registered yet."""
+        """For subclasses: open more parts of the broker before it registers."""
 
     async def _close_more(self) -> None:
-        """The same, when it is not any more."""
+        """For subclasses: close these parts after the broker has left the cluster."""
 
     async def _open(self, store: EtcdStore, world: broker_world.World) -> Feed:
         while True:
@@ -132,10 +132,10 @@ class ControlBroker(SimBroker):
 
     def _has_changed(self, keeping: asyncio.Task[None]) -> None:
         if not keeping.cancelled() and (error := keeping.exception()) is not None:
-            self.host.world.fail(self.host.name, "what changes partitions has failed", error)
+            self.host.world.fail(self.host.name, "the task that changes partitions has failed", error)
 
     async def _change(self, control: ControlNode, store: EtcdStore, rng: Random) -> None:
-        """What brokers do to partitions: ISRs shrink and grow, operators move partitions and think better of it."""
+        """Change partitions as brokers and operators do: shrink and grow ISRs, start and cancel reassignments."""
         while True:
             await asyncio.sleep(rng.expovariate(4))
             views = list(control.feed.image.partitions())
@@ -156,7 +156,7 @@ class ControlBroker(SimBroker):
 
 
 def isr_changed(control: ControlNode, view: PartitionView, rng: Random) -> Step | None:
-    """One falls behind, or has caught up; expected is what a leader has to."""
+    """A step that removes a follower from the ISR or adds it, with a real leader's expectations. None: no change."""
     image, me = control.feed.image, view.state.leader
     others = [each for each in view.replicas if each != me]
     if not others:
@@ -178,7 +178,7 @@ def isr_changed(control: ControlNode, view: PartitionView, rng: Random) -> Step 
 
 
 def moved(control: ControlNode, view: PartitionView, rng: Random) -> Step | None:
-    """To any two or three brokers, or back again."""
+    """A step that moves a partition to two or three random brokers, or cancels its reassignment. None if impossible."""
     image = control.feed.image
     topic = image.by_id[view.topic_id]
     is_given_up = view.reassignment is not None and rng.random() < 0.3
@@ -188,7 +188,7 @@ def moved(control: ControlNode, view: PartitionView, rng: Random) -> Step | None
 
 
 class ControlRun:
-    """One run from its seed to what was wrong."""
+    """One run of a seed. `wrong`, `believed`: findings as text."""
 
     about = "elections"
     broker: type[ControlBroker] = ControlBroker
@@ -211,7 +211,7 @@ class ControlRun:
         self.believed: list[str] = []
 
     def judged(self) -> Verdict:
-        """`execute`, as the verdict on a run."""
+        """Execute the run and give the verdict."""
         self.execute()
         elected = list(Register().read(self.store.told()))
         return Verdict(
@@ -225,7 +225,7 @@ class ControlRun:
         )
 
     def execute(self) -> list[str]:
-        """What was wrong."""
+        """Run, and return all findings as text."""
         world = self.world
         try:
             self.store.boot()
@@ -239,7 +239,7 @@ class ControlRun:
             world.run(world.now_ns + WORK_FOR_NS, self._look)
             self._rest()
             if not world.run(world.now_ns + SETTLED_WITHIN_NS, self._is_well):
-                self.wrong.append("not all is well at the end")
+                self.wrong.append("the cluster is not healthy at the end")
         except Stuck as error:
             self.wrong.append(str(error))
         finally:
@@ -247,7 +247,7 @@ class ControlRun:
         return [*self.wrong, *self.believed, *Register().read(self.store.told()), *map(str, world.failures)]
 
     def _create_topics(self) -> None:
-        """By somebody who asks nobody, as soon as there are brokers to have them."""
+        """Write the topics directly into the store, as soon as the brokers are registered."""
         world = self.world
         world.run(world.now_ns + 10 * NS, self._is_well)
         for number in range(TOPICS):
@@ -257,15 +257,15 @@ class ControlRun:
             self.store.etcd.txn(TxnRequest([], [RequestOp(put)]))
 
     def _rest(self) -> None:
-        """From here on nobody wants anything new."""
+        """For subclasses: stop changes before the final check."""
 
     @property
     def nodes(self) -> list[ControlNode]:
-        """Those that run."""
+        """The running nodes."""
         return [node for broker in self.brokers.values() if (node := broker.control) is not None]
 
     def _look(self) -> bool:
-        """Whoever believes in its registration is right to; the run goes on."""
+        """Check that each valid registration is the one in the store. True stops the run: something was found."""
         for node in self.nodes:
             registration = node.registration
             if registration.is_valid():
@@ -273,8 +273,8 @@ class ControlRun:
                 there = self.store.etcd.revision_of(key)
                 if there != registration.epoch:
                     self.believed.append(
-                        f"{self.world.now_ns / NS:.6f} broker {registration.node_id} believes in its registration "
-                        f"{registration.epoch}, others have seen {there}"
+                        f"{self.world.now_ns / NS:.6f} broker {registration.node_id} takes its registration as valid: "
+                        f"{registration.epoch}; the store has {there}"
                     )
         return bool(self.believed)
 
@@ -290,7 +290,7 @@ class ControlRun:
 
 
 def draw(rng: Random, brokers: Sequence[str]) -> Iterator[Fault]:
-    """The faults of one run."""
+    """The faults of one run, drawn from the seed."""
     kinds = {**{name: KINDS[name] for name in ALONE}, **CLUSTER_FAULTS}
     share = rng.choice((0.15, 0.3, 0.6))
     for name, kind in kinds.items():

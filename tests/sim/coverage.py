@@ -1,7 +1,7 @@
-"""What runs have met: how often each fault, what came of it, and in which states it found transactions and groups.
+"""Statistics over runs: how often each fault occurred, in which states it found transactions and groups, what followed.
 
-A simulator that finds nothing may be one in which nothing happens; this is how to tell. The world counts by name
-(`World.count`), the names are `section/what`; a run's tally is part of its verdict, and `make sim` adds them up.
+If a simulator finds nothing, perhaps nothing happened; these counts show it. The world counts by name (`World.count`).
+Names have the form `section/what`. A run's tally is part of its verdict, and `make sim` adds the tallies up.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 Tally = dict[str, int]
 CALM_GROUPS = (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD)
 FAULT, MET, CAME = "fault", "met", "came"
-"""Sections: faults that began; states that they met, `kind>state`; everything else that happened."""
+"""Sections of the tally: faults that began; states that they met, as `kind>state`; all other events."""
 OUTCOMES = {Outcome.COMMITTED: "committed", Outcome.ABORTED: "aborted", Outcome.UNKNOWN: "of unknown outcome"}
 LATE = ("Produce", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
 
 
 def fault_met(world: World, kind: str, node: Node | None) -> None:
-    """A fault hits: whom does it find at what?"""
+    """Count a fault, and the states of the transactions and groups on the broker when it begins."""
     world.count(f"{FAULT}/{kind}")
     broker = None if node is None else node.broker
     if broker is None:
@@ -47,7 +47,7 @@ def fault_met(world: World, kind: str, node: Node | None) -> None:
 
 
 def count_history(tally: Tally, story: Story, held: list[Held]) -> None:
-    """What clients went through."""
+    """Add the counts of the clients' events to a tally."""
 
     def count(what: str, by: int) -> None:
         if by:
@@ -77,7 +77,7 @@ def count_history(tally: Tally, story: Story, held: list[Held]) -> None:
 
 
 class Coverage:
-    """The tallies of many runs together: of each name how often it was counted, and in how many runs."""
+    """The sums over many runs: for each name the number of events, and the number of runs with such an event."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -85,16 +85,16 @@ class Coverage:
         self.within: Tally = {}
 
     def add(self, tally: Mapping[str, int]) -> None:
-        """One more run."""
+        """Add the tally of one run."""
         self.runs += 1
         for name, count in tally.items():
             self.times[name] = self.times.get(name, 0) + count
             self.within[name] = self.within.get(name, 0) + 1
 
     def lines(self) -> Iterator[str]:
-        """A table for people."""
+        """The lines of a table for people."""
         states = sorted({_state(name): None for name in self.times if name.startswith(f"{MET}/")})
-        yield f"what {self.runs} runs have met: times (runs); of faults also how many of them met whom in which state"
+        yield f"events in {self.runs} runs: times (runs); for faults also the states that they met"
         for name in self._names(FAULT):
             kind = name.partition("/")[2]
             met = [(state, self.times.get(f"{MET}/{kind}>{state}", 0)) for state in states]

@@ -1,8 +1,8 @@
-"""One broker and a crowd of clients that ask for too much, and a bystander that wants one small thing at a time.
+"""One broker with a crowd of clients that overload it, and a bystander that sends small requests one at a time.
 
-The broker is the unchanged Node, with small bounds, on a processor that takes time. What the crowd consists of follows
-from the seed. Judged is that each request of the bystander is answered soon, that the memory of requests and answers
-stays within its bounds, and that all of it is given back when the crowd has left.
+The broker is the unchanged Node with small limits, on a processor that takes time. The seed decides the members of the
+crowd. Three rules are checked: the broker answers each request of the bystander in time; the memory of requests and
+answers stays within its limits; all of it is free after the crowd has left.
 """
 
 from __future__ import annotations
@@ -64,28 +64,28 @@ LIMITS = Limits(
 SETTINGS = {"socket.request.max.bytes": LARGE_FRAME_BYTES, "message.max.bytes": MIB}
 
 PROMPT_S = 0.4
-"""Bound of a request for which nothing has to be reclaimed."""
+"""Limit for a request for which the broker need not reclaim memory."""
 LARGE_S = 1.5
-"""Bound of a Produce of 300 KB, which takes a turn for each part, on a processor that has much to do."""
+"""Limit for a Produce of 300 KB, which takes one turn for each part, while the processor is busy."""
 RECLAIMED_S = 5.0
-"""Bound of a Produce of 300 KB while others hold as much memory as there is, and do not move."""
+"""Limit for a Produce of 300 KB while idle connections hold all memory."""
 CROWD_FOR_NS = 6 * NS
 STARTS_WITHIN_NS = 20 * NS
 GIVEN_BACK_WITHIN_NS = 60 * NS
 LOOK_EVERY_NS = NS // 200
 GONE_AFTER_NS = NS // 10
-"""By then the broker knows that the crowd has left."""
+"""After this time the broker knows that the crowd has left."""
 MEMBERS_MAX = 24
 HOLDERS = ("stops amid large", "stops amid small", "queues behind what waits")
 HOLDERS_SHARE = 0.3
-"""Of the runs in which the crowd does nothing but hold memory."""
+"""Share of the runs in which the crowd only holds memory."""
 ANOMALIES_MAX = 10
 LARGE_RECORD_BYTES = 300_000
 STORED_RECORDS = 6
 
 
 class CrowdedBroker(SimBroker):
-    """A broker with small bounds and a slow processor."""
+    """A broker with small limits and a slow processor."""
 
     def __init__(self, host: Host, processor: Processor) -> None:
         super().__init__(host, SETTINGS)
@@ -109,13 +109,13 @@ class CrowdedBroker(SimBroker):
 
     @property
     def server(self) -> Server:
-        """What accepts clients."""
+        """The server that accepts clients."""
         assert self.node is not None
         return self.node.server
 
 
 class CrowdRun:
-    """One run from its seed to what was wrong."""
+    """One run of a seed. `anomalies`: findings."""
 
     about = "crowd"
 
@@ -130,13 +130,13 @@ class CrowdRun:
         self.faults = draw(rng)
         self.anomalies: list[Anomaly] = []
         self.waits: list[tuple[str, float]] = []
-        """What the bystander asked for, and how many seconds it took."""
+        """Each request of the bystander by name, with the seconds until its answer."""
         self._is_prepared = False
         self._left_ns: int | None = None
         self._looked_ns = 0
 
     def judged(self) -> Verdict:
-        """`execute`, as the verdict on a run."""
+        """Execute the run and give the verdict."""
         self.execute()
         world = self.world
         return Verdict(
@@ -149,7 +149,7 @@ class CrowdRun:
         )
 
     def execute(self) -> list[str]:
-        """What was wrong."""
+        """Run, and return all findings as text."""
         world = self.world
         try:
             with self.processor.charging():
@@ -193,7 +193,7 @@ class CrowdRun:
         if self._left_ns is None or peer.host == "bystander":
             return
         if self.world.now_ns > self._left_ns + GONE_AFTER_NS:
-            self._note("not-given-back", f"a request of {peer.host} was started after it had left")
+            self._note("not-given-back", f"a request of {peer.host} was started after its client had left")
 
     # --- the bystander ---------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class CrowdRun:
         return Wire(*await asyncio.open_connection(self.broker.host.name, PORT))
 
     def bound_s(self, name: str) -> float:
-        """The longest that the bystander may wait for an answer."""
+        """The longest time that the bystander may wait for the answer to this request."""
         kinds = [KINDS[member.kind] for member in self.faults]
         if name != "large Produce":
             return PROMPT_S
@@ -243,10 +243,10 @@ class CrowdRun:
     def _since_s(self, began_ns: int) -> float:
         return (self.world.now_ns - began_ns) / NS
 
-    # --- what is looked at -----------------------------------------------------------------------------------
+    # --- checks ----------------------------------------------------------------------------------------------
 
     def _look(self) -> bool:
-        """Memory is within its bounds; the run goes on."""
+        """Check the memory limits every 5 ms. True stops the run: something was found."""
         if self.world.now_ns >= self._looked_ns + LOOK_EVERY_NS:
             self._looked_ns = self.world.now_ns
             for what in exceeded(self.broker.server):
@@ -280,7 +280,7 @@ REQUESTS: tuple[tuple[str, Message], ...] = (
 
 
 def draw(rng: Random) -> list[Member]:
-    """The crowd of one run."""
+    """The members of the crowd of one run."""
     kinds = rng.sample(list(KINDS), rng.choice((1, 1, 2, 3, 4)))
     if rng.random() < HOLDERS_SHARE:
         kinds = rng.sample(HOLDERS, rng.choice((2, 3)))
@@ -291,7 +291,7 @@ def draw(rng: Random) -> list[Member]:
 
 
 def error_codes(answer: Any) -> Iterator[int]:
-    """Of an answer to one of the bystander's requests."""
+    """The error codes in an answer to the bystander."""
     yield getattr(answer, "error_code", 0)
     for topic in [*getattr(answer, "topics", []), *getattr(answer, "responses", [])]:
         yield getattr(topic, "error_code", 0)
@@ -300,13 +300,13 @@ def error_codes(answer: Any) -> Iterator[int]:
 
 
 def exceeded(server: Server) -> Iterator[str]:
-    """Memory beyond its bound, or other than what is accounted for."""
+    """Memory above its limit, and memory that is not accounted for."""
     context, connections = server.context, list(server._connections)
     limits, taken = context.limits, context.memory.taken
     most = limits.total_in_flight_bytes_max + LARGE_FRAME_BYTES + SCRATCH_BYTES
-    most += len(connections) * READ_BYTES_EXHAUSTED  # what one that holds nothing may receive at any time
+    most += len(connections) * READ_BYTES_EXHAUSTED  # each connection may receive so much without holding memory
     if taken > most:
-        yield f"{taken} bytes of requests are held, {most} may be"
+        yield f"{taken} bytes of requests are held, the limit is {most}"
     is_there = sum(
         connection._frames.held_bytes
         + sum(map(len, connection._queue))
@@ -323,20 +323,20 @@ def exceeded(server: Server) -> Iterator[str]:
         LARGE_FRAME_BYTES, limits.total_write_buffer_bytes_max // limits.answer_part_of_free
     )
     if context.answers.taken > most:
-        yield f"{context.answers.taken} bytes of answers are held, {most} may be"
+        yield f"{context.answers.taken} bytes of answers are held, the limit is {most}"
 
 
 def held(server: Server) -> list[str]:
-    """What connections that are gone still hold."""
+    """The memory and tasks that the broker still holds for closed connections."""
     context = server.context
     found = [f"{server.connection_count} connections"] if server.connection_count > 1 else []
     for what, count in (
         ("bytes of requests", context.memory.taken),
         ("bytes of answers", context.answers.taken),
-        ("requests that wait", len(context.tasks)),
-        ("connections in line for memory", int(context.memory.has_waiting)),
-        ("connections in line for their turn", int(context.turns.has_waiting)),
-        ("connections in line for their answers", context.answers.waiting),
+        ("waiting requests", len(context.tasks)),
+        ("connections that wait for memory", int(context.memory.has_waiting)),
+        ("connections that wait for their turn", int(context.turns.has_waiting)),
+        ("connections that wait to send answers", context.answers.waiting),
     ):
         found += [f"{count} {what}"] if count else []
     return found

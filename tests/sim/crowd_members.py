@@ -1,6 +1,6 @@
-"""What the members of a crowd do to a broker, each over a connection of its own: legal and illegal, all of it too much.
+"""The kinds of members of a crowd: each overloads the broker in one way, with valid or invalid requests.
 
-A member does its one thing, goes away, and comes back to do it again until the crowd leaves.
+A member opens a connection, does its act, closes the connection, and starts again until the crowd leaves.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ KIB, MIB = 1 << 10, 1 << 20
 LARGE_FRAME_BYTES = 2 * MIB
 SMALL_FRAME_BYTES = 500 * KIB
 ELEMENTS_MAX = 3_000
-"""Of one request (`request_elements_max`)."""
+"""The limit of elements in one request (`request_elements_max`)."""
 TOPIC_RESOURCE = 2
 
 Act = Callable[[Wire, Random], Awaitable[None]]
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One connection at a time, from `host`. `kind`: of `KINDS`."""
+    """One connection at a time, from `host`. `kind`: a key of `KINDS`."""
 
     host: str
     kind: str
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """What a member does. `holds_memory`: of small frames, for which others then have to wait. `is_work`: the broker's
-    processor has much to do."""
+    """One kind of member. `holds_memory`: it holds memory for small frames, so that other connections wait for memory.
+    `is_work`: it keeps the processor of the broker busy.
+    """
 
     act: Act
     holds_memory: bool = False
@@ -60,12 +61,12 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 def announced(size: int, sent: int) -> bytes:
-    """The beginning of a Produce of `size` bytes."""
+    """The first `sent` bytes of a Produce of `size` bytes."""
     return size.to_bytes(4, "big") + b"\0\0\0\7" + bytes(sent - 4)
 
 
 async def pipelines(wire: Wire, rng: Random) -> None:
-    """Thousands of small requests at once; the answers are read."""
+    """Sends hundreds to thousands of small requests at once, then reads the answers."""
     request: Message = rng.choice(
         (
             MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]),
@@ -81,19 +82,19 @@ async def pipelines(wire: Wire, rng: Random) -> None:
 
 
 async def announces(wire: Wire, rng: Random) -> None:
-    """A large frame, of which nothing comes."""
+    """Sends the first bytes of a large frame, and nothing more."""
     wire.send_bytes(announced(LARGE_FRAME_BYTES, 10))
     await wire.reader.read()
 
 
 async def stops_amid_large(wire: Wire, rng: Random) -> None:
-    """Half of a large frame."""
+    """Sends a part of a large frame, then waits."""
     wire.send_bytes(announced(LARGE_FRAME_BYTES, rng.randrange(MIB // 2, LARGE_FRAME_BYTES - KIB)))
     await wire.reader.read()
 
 
 async def stops_amid_small(wire: Wire, rng: Random) -> None:
-    """All but the end of a frame of middling size."""
+    """Sends a frame of medium size except its last KiB, then waits."""
     wire.send_bytes(announced(SMALL_FRAME_BYTES, SMALL_FRAME_BYTES - KIB))
     await wire.reader.read()
 
@@ -104,19 +105,19 @@ def _queue_fetches(wire: Wire, count: int) -> None:
 
 
 async def leaves_unread(wire: Wire, rng: Random) -> None:
-    """Large answers pile up."""
+    """Asks for large answers and does not read them."""
     _queue_fetches(wire, rng.choice((3, 20, 100)))
     await asyncio.sleep(rng.uniform(1, 5))
 
 
 async def goes_away(wire: Wire, rng: Random) -> None:
-    """Large answers are asked for, and nobody is there to take them."""
+    """Asks for large answers and closes the connection."""
     _queue_fetches(wire, rng.choice((20, 100)))
     await asyncio.sleep(rng.uniform(0.01, 0.5))
 
 
 async def half_closes(wire: Wire, rng: Random) -> None:
-    """The last word is said, and much is asked for before; some of it is read."""
+    """Asks for large answers, closes its sending side, and reads a part of the answers."""
     _queue_fetches(wire, rng.choice((20, 100)))
     await asyncio.sleep(rng.uniform(0.0, 0.2))
     wire.writer.write_eof()
@@ -125,7 +126,7 @@ async def half_closes(wire: Wire, rng: Random) -> None:
 
 
 async def asks_for_much(wire: Wire, rng: Random) -> None:
-    """Requests of very many elements, in pairs; some have more than are allowed."""
+    """Sends two requests with very many elements; some have more than the limit."""
     request = _of_many_elements(rng, rng.choice((1_000, ELEMENTS_MAX - 10, ELEMENTS_MAX + 10)))
     for _ in range(2):
         wire.send(request)
@@ -177,7 +178,7 @@ def _of_many_elements(rng: Random, count: int) -> Message:
 
 
 async def queues_behind_what_waits(wire: Wire, rng: Random) -> None:
-    """Produces whose turn does not come, because what is before them waits."""
+    """Sends Produce requests that have to wait until a long poll or a JoinGroup on the same connection is answered."""
     if rng.random() < 0.5:
         wire.send(fetch_request(EMPTY_TOPIC, 0, max_wait_ms=20_000))
     else:
@@ -200,7 +201,7 @@ async def queues_behind_what_waits(wire: Wire, rng: Random) -> None:
 
 
 async def talks_nonsense(wire: Wire, rng: Random) -> None:
-    """Bytes that mean nothing, some of them behind a head that does."""
+    """Sends random bytes, sometimes after a valid start of a frame header."""
     body = rng.randbytes(rng.randrange(1, 20_000))
     head = len(body).to_bytes(4, "big") + rng.choice((0, 1, 3, 18, 19)).to_bytes(2, "big") + b"\0\0"
     wire.send_bytes(rng.choice((b"", head)) + body)
@@ -223,7 +224,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 async def keep_doing(member: Member, rng: Random, is_over: Callable[[], bool], address: tuple[str, int]) -> None:
-    """What the member does, again and again. Ended by cancelling it, too."""
+    """Repeat the act of the member until `is_over()`, or until the task is cancelled."""
     while not is_over():
         try:
             wire = Wire(*await asyncio.open_connection(*address))
@@ -233,7 +234,7 @@ async def keep_doing(member: Member, rng: Random, is_over: Callable[[], bool], a
         try:
             await KINDS[member.kind].act(wire, rng)
         except (OSError, EOFError, TimeoutError):
-            pass  # the broker has had enough of it
+            pass  # the broker has closed the connection
         finally:
             _drop(wire)
         await asyncio.sleep(rng.uniform(0.0, 0.1))

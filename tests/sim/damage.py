@@ -1,4 +1,4 @@
-"""What can happen to the files of a broker that is down: damage to whatever can be made anew from its logs."""
+"""Damages files of a stopped broker that can be made again from its logs: indexes, snapshots, checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BYTES_MOST = 600
 
 
 def damage(disk: SimDisk, rng: Random) -> dict[str, bytes]:
-    """Damage some files that are derived from the logs. What they were before, by path, so that it can be undone."""
+    """Damage some derived files at random. Returns their previous contents by path, for `undo`."""
     before: dict[str, bytes] = {}
     for _ in range(rng.randint(1, FILES_MOST)):
         wanted = rng.choice((*DERIVED, checkpoints.LEADER_EPOCH, *AT_ROOT))
@@ -32,7 +32,7 @@ def damage(disk: SimDisk, rng: Random) -> dict[str, bytes]:
 
 
 def undo(disk: SimDisk, before: dict[str, bytes]) -> None:
-    """Put back what was there."""
+    """Restore the files."""
     for path, data in before.items():
         disk.put(path, data)
 

@@ -1,8 +1,7 @@
-"""A host's disk: `MemoryDisk` with syncs that take time, devices that fail or fill up, and a harsher loss of power.
+"""A host's disk: `MemoryDisk` with syncs that take time, devices that fail or fill up, and a stricter loss of power.
 
-A sync that blocks makes the whole process stand still for as long.
-
-The promises are `semel_storage.disk.disk`'s, and nothing is kept beyond them: see `power_loss`.
+A blocking sync stops the whole process for its duration. The disk keeps the promises of `semel_storage.disk.disk` and
+no others: see `power_loss`.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ Exit = Callable[[str], NoReturn]
 
 
 class DiskWeather(msgspec.Struct):
-    """How a disk behaves at present; faults change it.
+    """The present behaviour of a disk; faults change it.
 
-    `sync_ms`: least and most time of a sync. `slowdown`: what it is multiplied by. `full_bytes`: room for so many bytes
-    in all, None for no limit. `failing_syncs`: every sync fails with EIO. `stale_tails`: a sector that power loss takes
-    may show old contents of the disk in place of zeros: what lay in files that were cut or removed, or anything.
+    `sync_ms`: least and most time of a sync. `slowdown`: a factor for it. `full_bytes`: the capacity; None for no
+    limit. `failing_syncs`: every sync fails with EIO. `stale_tails`: a sector that a power loss takes may show old
+    contents of the disk in place of zeros: sectors of files that were truncated or removed, or random bytes.
     """
 
     sync_ms: tuple[float, float] = (0.05, 4.0)
@@ -39,7 +38,7 @@ class DiskWeather(msgspec.Struct):
     stale_tails: bool = False
 
     def heal(self) -> None:
-        """Room, speed and syncs that succeed."""
+        """Remove the capacity limit, the slowdown and the sync failures."""
         self.slowdown, self.full_bytes, self.failing_syncs = 1.0, None, False
 
 
@@ -95,12 +94,12 @@ class SimFile(MemoryFile):
 
 
 class SimDisk(MemoryDisk):
-    """See `semel_storage.disk.disk.Disk`. `end_process` is what a failed write or sync leads to, `stand_still` what one
-    that blocks for so many ms does.
+    """See `semel_storage.disk.disk.Disk`. `end_process` is called after a failed write or sync, `stand_still` with the
+    duration in ms of a blocking sync.
 
-    `changed`: told of what is appended to a file, of a file that is replaced (), and of a new name ().
-    `burnt_down`: what happens when the `fuse` (see `MemoryDisk`) has burnt down; it does not return.
-    `in_use`: a process is there that may write; what a dead one would still do while it unwinds, does not happen.
+    `changed`: called for each append with its bytes, and with () for each file that is replaced or renamed.
+    `burnt_down`: called when the `fuse` (see `MemoryDisk`) has burnt down; it must not return. `in_use`: a process runs
+    that may write. Code of an ended process that still unwinds changes nothing.
     """
 
     def __init__(self, world: World, name: str, end_process: Exit, stand_still: Callable[[float], None]) -> None:
@@ -114,15 +113,16 @@ class SimDisk(MemoryDisk):
         self.stand_still = stand_still
         self._end_process = end_process
         self.stale: dict[str, bytes] = {}
-        """Files in which losses of power have left stale sectors that no start has dealt with yet, by path: how they
-        are with zeros there."""
+        """Files with stale sectors from a power loss, by path, with their contents if these sectors were zeros. Cleared
+        by a successful start of the broker.
+        """
         self._freed: deque[bytes] = deque(maxlen=FREED_SECTORS_MAX)
 
     def open(self, path: str) -> SimFile:
         return SimFile(self, path, self._names.setdefault(path, _Inode()))
 
     def sync_if_quick(self, files: Sequence[File]) -> bool:
-        """A disk that is not slow is quick at times: nobody may rely on either."""
+        """True and synced in half of the cases; never on a slow disk. Callers must work with both answers."""
         if self.weather.slowdown > 1 or self.rng.random() < 0.5:
             return False
         for file in files:
@@ -135,12 +135,12 @@ class SimDisk(MemoryDisk):
         return sum(len(inode.data) for inode in self._names.values())
 
     def sync_ms(self) -> float:
-        """The time that the next sync takes."""
+        """The duration of the next sync."""
         low, high = self.weather.sync_ms
         return (low + (high - low) * self.rng.random() ** 3) * self.weather.slowdown
 
     def block(self) -> None:
-        """A sync that nobody can await."""
+        """A sync that blocks the process."""
         self.stand_still(self.sync_ms())
 
     def fail(self, action: str, path: str) -> NoReturn:
@@ -181,7 +181,7 @@ class SimDisk(MemoryDisk):
         super().remove(path)
 
     def free(self, path: str, data: bytearray, start: int = 0) -> None:
-        """What a file has from `start` on is its own no longer, and may show up again."""
+        """Release the sectors of a file from `start` on: their contents may appear in stale sectors."""
         if self.weather.stale_tails and path.endswith(".log"):
             first = start // SECTOR_BYTES * SECTOR_BYTES
             self._freed.extend(bytes(data[at : at + SECTOR_BYTES]) for at in range(first, len(data), SECTOR_BYTES))
@@ -189,14 +189,14 @@ class SimDisk(MemoryDisk):
     # Faults
 
     def lose_unsynced(self, inode: _Inode) -> None:
-        """EIO: the kernel marks the pages that it could not write as clean, and forgets some of them."""
+        """EIO: the kernel marks pages as clean that it could not write, and drops some of them."""
         inode.crash(self.rng)
 
     def power_loss(self) -> None:
-        """What was synced is there. Of the rest any part may be lost, or not.
+        """Keep all synced data. Of unsynced data any part may be lost.
 
-        Unsynced names come through all, not at all, or each by chance; unsynced bytes of a file in any subset of their
-        sectors, a sector that is lost reading as zeros (or, with `stale_tails`, as something that once lay elsewhere).
+        Unsynced names survive all, not at all, or each by chance. Of the unsynced sectors of a file any subset
+        survives. A lost sector reads as zeros, or, with `stale_tails`, as data that once was elsewhere on the disk.
         """
         if share := self.rng.choice((0.0, 0.0, 1.0, 0.5)):
             self.let_names_through(self.rng, share)
@@ -211,37 +211,37 @@ class SimDisk(MemoryDisk):
         self.world.note(self.name, f"disk after power loss: {len(self._names)} files, {self.used_bytes()} bytes")
 
     def paths(self) -> list[str]:
-        """Every file there is."""
+        """The paths of all files."""
         return sorted(self._names)
 
     def is_durable(self, path: str) -> bool:
-        """Whether a loss of power cannot take the file, or anything in it."""
+        """Whether a power loss can take neither the file nor any of its bytes."""
         inode = self._names[path]
         return self._durable_names.get(path) is inode and inode.synced_size == len(inode.data)
 
     def put(self, path: str, data: Buffer) -> None:
-        """These bytes are there from now on, durably, as an editor would have left them."""
+        """Write a whole file durably, from outside of the process."""
         inode = self._names[path] = self._durable_names[path] = _Inode()
         inode.data += data
         inode.synced_size = len(inode.data)
 
     def take(self, path: str) -> None:
-        """The file is gone for good."""
+        """Remove a file durably."""
         self._names.pop(path, None)
         self._durable_names.pop(path, None)
 
     def rot(self, path: str, at: int) -> None:
-        """Flip one bit of what lies durably on disk, unnoticed."""
+        """Flip one bit of a durable byte, without any error."""
         self._inode(path).data[at] ^= 1 << self.rng.randrange(8)
         self.world.note(self.name, f"bit rot in {path} at {at}")
 
     def _count_loss(self, path: str, synced: int, before: bytes) -> None:
-        """What has become of bytes that nobody synced."""
+        """Count whether the unsynced end of a file was lost, torn, holed or survived whole."""
         after, kind = bytes(self._names[path].data), path.rpartition(".")[2]
         survived = next((at for at in range(len(after), synced, -1) if after[at - 1] == before[at - 1] != 0), synced)
         what = "lost" if survived == synced else "whole" if after == before else "torn"
         if what == "torn" and after[:survived] != before[:survived]:
-            what = "holed"  # something behind the hole is there
+            what = "holed"  # bytes after the hole survived
         self.world.count(f"came/power loss: unsynced end of a .{kind} {what}")
 
     def _leave_stale(self, path: str, synced: int, before: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What is there at the end of a run: read afresh by clients, and looked up in the leaders' own logs."""
+"""Reads the final state of a run: clients read all records again, and the logs of the leaders are read directly."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ QUIET_POLLS_MAX = 60
 
 
 class Reading:
-    """The process that reads everything afresh. `final` is filled by `main`; what it cannot read is in `undrained`."""
+    """The process that reads the final state. `main` fills `final`; `final.undrained` names unreadable parts."""
 
     def __init__(self, address: str, history: History, groups: list[str], nodes: Callable[[], Sequence[Node]]) -> None:
         self.final = Final()
         self._address, self._history, self._groups, self._nodes = address, history, groups, nodes
 
     async def main(self, host: Host) -> None:
-        """Begins anew where topics have come or gone meanwhile: a request to delete one may be on its way for long."""
+        """Read all. Start again if topics appear or disappear meanwhile: a late request may delete a topic."""
         settings: dict[str, Any] = {"bootstrap_servers": self._address, "edge": SimEdge(host)}
         while not await self._read_all(settings):
             self.final = Final()
 
     async def _read_all(self, settings: dict[str, Any]) -> bool:
-        """False if it could not, with other topics at the end than at the beginning. Raises what stands in the way."""
+        """False if it failed while the topics changed. Raises KafkaError if it failed without such a change."""
         try:
             await self._look(settings)
             if not self.final.undrained:
@@ -114,10 +114,10 @@ class Reading:
                     end = final.partitions[place.topic, place.partition]
                     rows = end.committed if isolation == "read_committed" else end.uncommitted
                     rows.extend(Row(record.offset, _text(record.key), _text(record.value)) for record in records)
-            final.undrained.append(f"a {isolation} reader never got to the end of {behind}")
+            final.undrained.append(f"a {isolation} reader did not reach the end of {behind}")
 
     def _look_inside(self, nodes: Sequence[Node]) -> None:
-        """At the logs of those who lead."""
+        """Read the logs of the leaders."""
         final = self.final
         decisions: list[Decision] | None = []
         for partition in (each for node in nodes for each in node.broker.topics.partitions() if each.is_leading):
@@ -131,7 +131,7 @@ class Reading:
 
 
 async def topics_of(admin: Admin) -> dict[str, int]:
-    """How many partitions each has."""
+    """The number of partitions of each topic."""
     return {topic.name: len(topic.partitions) for topic in await admin.describe_topics() if not topic.is_internal}
 
 
@@ -158,7 +158,7 @@ def batches_of(log: Log) -> list[Batch]:
 
 
 def decisions_of(log: Log) -> list[Decision] | None:
-    """Every record of a partition of `__transaction_state`; None if compaction has taken some."""
+    """All records of a partition of `__transaction_state`; None if compaction has removed some."""
     found: list[Decision] = []
     expected = 0
     for segment in log.segments:

@@ -1,6 +1,7 @@
-"""What an etcd remembers: keys with revisions, the changes of late, leases. No network, no waiting.
+"""The state of an etcd: keys with revisions, recent changes, leases. It has no network and never waits.
 
-As much of etcd's v3 API as `semel_broker.cluster.etcd.store` uses, with its messages. As durable as what holds it.
+It implements the part of etcd's v3 API that `semel_broker.cluster.etcd.store` uses, with its messages. The state lives
+as long as the object, over all restarts of the simulated etcd.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ LEASE_NOT_FOUND = (5, "etcdserver: requested lease not found")
 COMPACTED = (11, "etcdserver: mvcc: required revision has been compacted")
 
 
-class Refused(Exception):  # noqa: N818 (what etcd calls it)
-    """An error of etcd's: gRPC's code and a message."""
+class Refused(Exception):  # noqa: N818 (etcd's name)
+    """An error of etcd: a gRPC code and a message."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -32,7 +33,7 @@ class Refused(Exception):  # noqa: N818 (what etcd calls it)
 
 
 class Lease(msgspec.Struct):
-    """`expires_at`: seconds of the clock of etcd's machine."""
+    """`expires_at`: seconds by the clock of etcd's machine."""
 
     ttl_s: int
     expires_at: float
@@ -40,16 +41,16 @@ class Lease(msgspec.Struct):
 
 
 class Etcd:
-    """`keeps`: of how many transactions the changes are kept for watches; `compact` forgets at once."""
+    """`keeps`: for how many transactions the changes are kept for watches. `compact` discards changes at once."""
 
     def __init__(self, keeps: int = 1_000) -> None:
         self.keeps = keeps
         self.revision = 1
         self.compacted = 0
-        """Watches cannot begin at this revision or before."""
+        """A watch cannot begin at this revision or an earlier one."""
         self.leases: dict[int, Lease] = {}
         self.story: list[Event] = []
-        """Everything that was ever written, for whoever judges it."""
+        """All changes since the start, for checkers."""
         self._keys: dict[bytes, KeyValue] = {}
         self._lease_of: dict[bytes, int] = {}
         self._history: list[tuple[int, list[Event]]] = []
@@ -60,17 +61,17 @@ class Etcd:
         return Header(self.revision)
 
     def revision_of(self, key: bytes) -> int:
-        """0 if it is not there."""
+        """The revision of a key's last change; 0 if the key does not exist."""
         there = self._keys.get(key)
         return 0 if there is None else there.mod_revision
 
     def value_of(self, key: bytes) -> bytes:
-        """Empty if it is not there."""
+        """The value of a key; empty if the key does not exist."""
         there = self._keys.get(key)
         return b"" if there is None else there.value
 
     def range(self, request: RangeRequest) -> RangeResponse:
-        """What is there now."""
+        """The keys and values of a range."""
         if not request.range_end:
             found = [self._keys[request.key]] if request.key in self._keys else []
         else:
@@ -78,7 +79,7 @@ class Etcd:
         return RangeResponse(self.header, found)
 
     def txn(self, request: TxnRequest) -> TxnResponse:
-        """All or nothing. Raises Refused."""
+        """Carry out a transaction, whole or not at all. Raises Refused."""
         for compare in request.compare:
             assert (compare.target, compare.result) == ("MOD", "EQUAL"), compare
             if self.revision_of(compare.key) != compare.mod_revision:
@@ -102,9 +103,9 @@ class Etcd:
         return TxnResponse(self.header, succeeded=True)
 
     def changes(self, key: bytes, range_end: bytes, start_revision: int) -> tuple[list[Event], int]:
-        """The events in a range from a revision on, oldest first, and the revision after the last that was looked at.
+        """The events in a range from a revision on, oldest first, and the revision for the next call.
 
-        Raises Refused if they are not all kept.
+        Raises Refused if some of them are compacted.
         """
         if start_revision <= self.compacted:
             raise Refused(*COMPACTED)
@@ -118,18 +119,18 @@ class Etcd:
         return events, max(start_revision, self.revision + 1)
 
     def compact(self, revision: int) -> None:
-        """Forget the changes up to here."""
+        """Discard the changes up to this revision."""
         self.compacted = max(self.compacted, min(revision, self.revision))
         self._history = [each for each in self._history if each[0] > self.compacted]
 
     def grant(self, ttl_s: int, now: float) -> LeaseResponse:
-        """A new lease."""
+        """Grant a lease."""
         self._leases_granted += 1
         self.leases[self._leases_granted] = Lease(ttl_s, now + ttl_s)
         return LeaseResponse(self._leases_granted, ttl_s)
 
     def keep_alive(self, number: int, now: float) -> LeaseResponse:
-        """From now on as long as ever; with a lifetime of 0 if it is no more."""
+        """Give a lease its whole lifetime again. The answer has a lifetime of 0 if the lease has ended."""
         lease = self.leases.get(number)
         if lease is None:
             return LeaseResponse(number)
@@ -137,7 +138,7 @@ class Etcd:
         return LeaseResponse(number, lease.ttl_s)
 
     def revoke(self, number: int) -> None:
-        """It ends, and its keys go with it, in one transaction. Raises Refused."""
+        """End a lease and remove its keys, in one transaction. Raises Refused."""
         lease = self.leases.pop(number, None)
         if lease is None:
             raise Refused(*LEASE_NOT_FOUND)
@@ -145,13 +146,13 @@ class Etcd:
         self._written([self._removed(key, revision) for key in sorted(lease.keys)])
 
     def expired(self, now: float) -> Iterator[int]:
-        """Leases whose time has come."""
+        """The leases that have expired."""
         for number, lease in list(self.leases.items()):
             if lease.expires_at <= now:
                 yield number
 
     def elected(self, now: float) -> None:
-        """A new leader gives every lease its whole lifetime again."""
+        """A new leader of etcd gives every lease its whole lifetime again."""
         for lease in self.leases.values():
             lease.expires_at = now + lease.ttl_s
 
@@ -170,7 +171,7 @@ class Etcd:
         return Event(KeyValue(key, b"", revision), "DELETE")
 
     def _let_go(self, key: bytes) -> None:
-        """It belongs to no lease any more."""
+        """Detach a key from its lease."""
         number = self._lease_of.pop(key, 0)
         if number in self.leases:
             del self.leases[number].keys[key]

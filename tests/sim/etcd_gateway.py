@@ -1,7 +1,7 @@
-"""The JSON gateway of the simulated etcd: HTTP/1.1 over the world's connections, as much of it as brokers speak.
+"""The JSON gateway of the simulated etcd: HTTP/1.1 over the world's connections, as far as brokers use it.
 
-A write is carried out when the members of a real etcd would have agreed on it, some milliseconds after it has arrived;
-a connection that is lost before its answer leaves the sender in doubt.
+A write takes effect some milliseconds after its arrival, when the members of a real etcd would have agreed on it. If
+the connection is lost before the answer, the sender does not know the outcome.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _decode: dict[str, Callable[[bytes], Any]] = {
 
 
 class Gateway:
-    """The running process of an etcd. `commit_s`: how long the next write takes to be agreed on."""
+    """The running process of an etcd. `commit_s`: gives the time until the next write takes effect."""
 
     def __init__(self, etcd: Etcd, monotonic: Callable[[], float], commit_s: Callable[[], float]) -> None:
         self.etcd, self.monotonic, self.commit_s = etcd, monotonic, commit_s
@@ -41,17 +41,17 @@ class Gateway:
         self._wakes = False
 
     def connection(self) -> Connection:
-        """For `create_server`."""
+        """Make the protocol of a new connection, for `create_server`."""
         return Connection(self)
 
     def expire(self) -> None:
-        """Leases whose time has come end."""
+        """End the expired leases."""
         for number in self.etcd.expired(self.monotonic()):
             self.etcd.revoke(number)
         self.changed()
 
     def changed(self) -> None:
-        """Watchers hear of what is new, in a while."""
+        """Send new events to the watches after a short delay."""
         if self._watchers and not self._wakes:
             self._wakes = True
             get_running_loop().call_later(self.commit_s() / 4, self._wake)
@@ -62,7 +62,7 @@ class Gateway:
             watcher.tell()
 
     def answer(self, path: str, request: Any, connection: Connection) -> None:
-        """Carry it out, now or later."""
+        """Carry out a request, at once or later, and answer it."""
         later = get_running_loop().call_later
         etcd = self.etcd
         match path:
@@ -97,7 +97,7 @@ class Gateway:
 
 
 class Connection(Protocol):
-    """One connection of one who asks, a request at a time."""
+    """One connection of a client, with one request at a time."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -130,7 +130,7 @@ class Connection(Protocol):
             end = self._received.find(HEAD_END)
 
     def says(self, answer: Callable[[], Any], *, is_stream: bool = False) -> None:
-        """Carry it out, whoever still listens, and say what came of it."""
+        """Carry out a request and send its answer. The request is carried out even if the connection is gone."""
         head = OK
         try:
             body = msgspec.json.encode(answer())
@@ -145,11 +145,11 @@ class Connection(Protocol):
             self._write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
     def begin_lines(self) -> None:
-        """The head of an answer that is a stream."""
+        """Send the head of an answer that is a stream of lines."""
         self._write(OK + b"Transfer-Encoding: chunked\r\n\r\n")
 
     def line(self, data: bytes) -> None:
-        """One line of it."""
+        """Send one line of the stream."""
         self._write(b"%x\r\n%b\n\r\n" % (len(data) + 1, data))
 
     def _write(self, data: bytes) -> None:
@@ -168,7 +168,7 @@ class Watcher:
         self._say(messages.WatchResponse(etcd.header, created=True))
 
     def tell(self) -> None:
-        """What is new."""
+        """Send new events, or cancel the watch if events that it needs are compacted."""
         if self._is_over:
             return
         try:

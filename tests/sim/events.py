@@ -1,7 +1,7 @@
-"""What a history is made of: flat events, each with its time, and what they are about.
+"""The events of a history: flat structs, each with its time.
 
-What may end in a crash is two events, one before the call and one after its outcome: an outcome that nobody heard is an
-event that is missing.
+An action that a crash may interrupt has two events: one before the call and one after its outcome. If the client never
+learned the outcome, the second event is missing.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ NO_TXN = -1
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """`client`: one client object, `name#incarnation`."""
+    """`client`: one client object, as `name#incarnation`."""
 
     at_ms: float
     client: str
 
 
 class Initialized(Event, frozen=True, gc=False):
-    """InitProducerId was answered, asked `since_ms`. Producer id and epoch -1 where the client does not tell."""
+    """InitProducerId was answered; sent at `since_ms`. Producer id and epoch are -1 if the client hides them."""
 
     transactional_id: str
     since_ms: float
@@ -31,10 +31,10 @@ class Initialized(Event, frozen=True, gc=False):
 
 
 class Sending(Event, frozen=True, gc=False):
-    """`send` is about to be called. `partition` -1: the client chooses. `txn`: `op` of its Beginning, or NO_TXN.
+    """The client is about to call `send`. `partition` -1: the client chooses. `txn`: `op` of its Beginning, or NO_TXN.
 
-    `idempotent`: stored at most once, and in order. `acks`: 0, 1 or -1, what an acknowledgement of it promises.
-    `made_from`: the value of the input whose output it is. A `value` of None (of a compacted topic) is not unique.
+    `idempotent`: the record is stored at most once, and in order. `acks`: 0, 1 or -1. `made_from`: the value of the
+    input record from which this output is made. A `value` of None (a tombstone in a compacted topic) is not unique.
     """
 
     op: int
@@ -49,7 +49,7 @@ class Sending(Event, frozen=True, gc=False):
 
 
 class Stored(Event, frozen=True, gc=False):
-    """The send was acknowledged; `offset` -1 when the broker did not tell it."""
+    """The send was acknowledged. `offset` is -1 if the broker did not return it."""
 
     op: int
     partition: int
@@ -57,7 +57,7 @@ class Stored(Event, frozen=True, gc=False):
 
 
 class NotStored(Event, frozen=True, gc=False):
-    """The send failed. `is_certain`: the record never left the client, so that nobody may ever read it."""
+    """The send failed. `is_certain`: the record never left the client, so that no reader may ever see it."""
 
     op: int
     error: str
@@ -65,41 +65,41 @@ class NotStored(Event, frozen=True, gc=False):
 
 
 class Beginning(Event, frozen=True, gc=False):
-    """A transaction begins; its `op` is its name. It counts as aborted until a Committing says otherwise."""
+    """A transaction begins; `op` identifies it. It counts as aborted unless a Committing follows."""
 
     op: int
     transactional_id: str
 
 
 class Committing(Event, frozen=True, gc=False):
-    """Commit is about to be called."""
+    """The client is about to call commit."""
 
     txn: int
 
 
 class Committed(Event, frozen=True, gc=False):
-    """Its commit was acknowledged (TransactionWasCommitted is one way to hear of it)."""
+    """The commit was acknowledged; TransactionWasCommitted counts as well."""
 
     txn: int
 
 
 class Aborted(Event, frozen=True, gc=False):
-    """Its abort was acknowledged."""
+    """The abort was acknowledged."""
 
     txn: int
 
 
 class Consuming(Event, frozen=True, gc=False):
-    """A consumer starts. Its `group` ("": none), and whether it reads committed records only."""
+    """A consumer starts. `group`: "" for none. `read_committed`: its isolation level."""
 
     group: str
     read_committed: bool
 
 
 class Assigned(Event, frozen=True, gc=False):
-    """Partitions were given to a consumer, by its group in `generation` or (-1) by itself.
+    """A consumer got partitions: from its group in `generation`, or (-1) by its own choice.
 
-    `position`: where each of them starts, -1 for not known.
+    `positions`: the first offset to read in each, -1 if not known.
     """
 
     places: tuple[Place, ...]
@@ -108,14 +108,14 @@ class Assigned(Event, frozen=True, gc=False):
 
 
 class Revoked(Event, frozen=True, gc=False):
-    """Partitions are no longer read by this consumer. `lost`: others may have read them for a while already."""
+    """A consumer no longer reads these partitions. `lost`: other members may have read them for a while already."""
 
     places: tuple[Place, ...]
     lost: bool = False
 
 
 class Polled(Event, frozen=True, gc=False):
-    """Records of one partition that one call handed out, in its order. `txn`: within which transaction, or NO_TXN."""
+    """Records of one partition that one call returned, in this order. `txn`: the transaction of the call, or NO_TXN."""
 
     topic: str
     partition: int
@@ -126,7 +126,7 @@ class Polled(Event, frozen=True, gc=False):
 
 
 class CommittingOffsets(Event, frozen=True, gc=False):
-    """Offsets of a group are about to be committed, by themselves or in a transaction; None: to be deleted."""
+    """The client is about to commit offsets of a group, directly or in transaction `txn`. None deletes an offset."""
 
     op: int
     group: str
@@ -135,19 +135,19 @@ class CommittingOffsets(Event, frozen=True, gc=False):
 
 
 class OffsetsCommitted(Event, frozen=True, gc=False):
-    """That was acknowledged."""
+    """The offset commit `op` was acknowledged."""
 
     op: int
 
 
 class OffsetsRefused(Event, frozen=True, gc=False):
-    """That has certainly not happened, and will not."""
+    """The offset commit `op` was not carried out, and certainly never will be."""
 
     op: int
 
 
 class OffsetsSeen(Event, frozen=True, gc=False):
-    """The group's committed offsets as the broker told them, asked `since_ms`; None: it has none."""
+    """The committed offsets of the group that the broker returned; asked at `since_ms`. None: no offset."""
 
     since_ms: float
     group: str
@@ -155,7 +155,7 @@ class OffsetsSeen(Event, frozen=True, gc=False):
 
 
 class Planned(Event, frozen=True, gc=False):
-    """The driver of a transaction group has written down what it will do next: `rows`, to be committed as `token`."""
+    """The driver of a transaction group has recorded its next batch: `rows`, to be committed with `token`."""
 
     group: str
     token: str
@@ -163,7 +163,7 @@ class Planned(Event, frozen=True, gc=False):
 
 
 class StepBegun(Event, frozen=True, gc=False):
-    """BeginTransactionGroup was answered, asked `since_ms`. `decided_token`: what was committed last, if anything."""
+    """BeginTransactionGroup was answered; sent at `since_ms`. `decided_token`: the token committed last, or None."""
 
     group: str
     epoch: int
@@ -172,7 +172,7 @@ class StepBegun(Event, frozen=True, gc=False):
 
 
 class Deciding(Event, frozen=True, gc=False):
-    """A step is about to be committed, as this token, with these transactions. For each there is a Committing, too."""
+    """The driver is about to commit a step with this token and these transactions. Each has a Committing, too."""
 
     op: int
     group: str
@@ -182,16 +182,16 @@ class Deciding(Event, frozen=True, gc=False):
 
 
 class Decided(Event, frozen=True, gc=False):
-    """That was acknowledged. `is_ours`: it is this step that is committed; else an earlier one was, as this token."""
+    """The commit of the step was acknowledged. `is_ours`: this step is committed; else an earlier one was."""
 
     op: int
     is_ours: bool
 
 
 class Asking(Event, frozen=True, gc=False):
-    """An administrative change is about to be asked for.
+    """The client is about to send an administrative request.
 
-    `change`: create, delete, grow, configure, delete-records. `target`: the topic. `detail`: partitions as text,
+    `change`: create, delete, grow, configure, delete-records. `target`: the topic. `detail`: number of partitions,
     name=value, or partition:offset.
     """
 
@@ -202,13 +202,13 @@ class Asking(Event, frozen=True, gc=False):
 
 
 class Changed(Event, frozen=True, gc=False):
-    """It was acknowledged."""
+    """The request `op` was acknowledged."""
 
     op: int
 
 
 class Refused(Event, frozen=True, gc=False):
-    """It was refused, with an answer that leaves no doubt."""
+    """The request `op` was certainly refused."""
 
     op: int
     error: str
@@ -222,7 +222,7 @@ AnyEvent = (
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A topic that checkers know of. `cleanup`: "" (all stays), "compact", "delete"; "" also when nobody says."""
+    """A topic that checkers know. `cleanup`: "" (all records stay, or not known), "compact", "delete"."""
 
     name: str
     partitions: int
@@ -230,7 +230,7 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class Pipeline(msgspec.Struct, frozen=True):
-    """Every record of `source` becomes exactly one of `target`, in the transactions of a group."""
+    """Each record of `source` becomes exactly one record of `target`, in transactions with the offsets of `group`."""
 
     group: str
     source: str

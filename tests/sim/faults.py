@@ -1,4 +1,4 @@
-"""What goes wrong in a run, as data: a list of faults, each with its time, so that shrinking can drop any of them.
+"""Faults of a run as data: a list in which each fault has its time, so that shrinking can remove any of them.
 
 `swarm` draws them.
 """
@@ -15,25 +15,27 @@ import msgspec
 from sim.broker import SimBroker
 from sim.coverage import fault_met
 from sim.damage import damage
-from sim.holds import API_KEYS_OF, LATE_OF, Aim, Hold
+from sim.holds import API_KEYS_OF, LATE_OF, Hold, RequestTrigger
 from sim.host import Host
-from sim.moments import Ambush
+from sim.moments import MomentTrigger
 from sim.store import SimStore
 from sim.world import World
 
 NS_PER_MS = 1_000_000
 WRITE_TXN_MARKERS = 27
-"""What brokers ask of each other."""
+"""API key of a request between brokers."""
 WHICHEVER = "whichever"
-"""In place of a broker's name: the one at which it comes about."""
+"""A host name in plans: the broker at which the request or moment occurs that the fault waits for."""
 
 
 class Fault(msgspec.Struct, kw_only=True):
-    """One of `kind` (see `FAULTS`) meets `host` at `at_ms`, and is over `lasting_ms` later. `args`: its particulars.
+    """A fault of `kind` (see `FAULTS`) begins at `host` at `at_ms`, and ends `lasting_ms` later. `args`: parameters.
 
-    `aim` >= 0: from then on it waits for a request of this API, of `host` or (if that is the broker, and brokers do not
-    send it themselves) to it, and comes `aim_ms` after that is sent. `moment`: it waits for the broker to do this (see
-    `moments`), and comes as long after.
+    `aim` >= 0: from `at_ms` on the fault waits for a request of this API key, and begins `aim_ms` after it is sent. The
+    request comes from `host`, or from any host if `host` is the store or a broker that does not send such requests
+    itself.
+
+    `moment`: the fault waits until the broker comes to this moment (see `moments`), and begins `aim_ms` after it.
     """
 
     at_ms: int
@@ -47,7 +49,7 @@ class Fault(msgspec.Struct, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """Whether it comes with something that happens, not at its time."""
+        """Whether the fault waits for a request or a moment."""
         return self.aim >= 0 or bool(self.moment)
 
     def __str__(self) -> str:
@@ -59,8 +61,10 @@ class Fault(msgspec.Struct, kw_only=True):
 
 
 class Stage(msgspec.Struct):
-    """What faults act on: `brokers` by their hosts' names, and the `store` of several. `boot_client` starts the process
-    of a client's host again. `is_healed`: the time of faults is over, also of those that have not begun."""
+    """The objects that faults act on: `brokers` by host name, and the `store` of a cluster of several brokers.
+
+    `boot_client` starts the process of a client host again. `is_healed`: the faults are over; no further fault begins.
+    """
 
     world: World
     brokers: Mapping[str, SimBroker]
@@ -72,14 +76,14 @@ class Stage(msgspec.Struct):
         return self.world.hosts[name]
 
     def boot(self, name: str) -> None:
-        """Start the process on this host, if it has none."""
+        """Start the process on this host, if none runs."""
         if name in self.brokers:
             self.brokers[name].boot()
         elif not self.host(name).is_running:
             self.boot_client(name)
 
     def across(self, fault: Fault) -> list[str]:
-        """The brokers at the other end of links that a fault of a client's network is about."""
+        """The brokers at the other end of the links, for a fault in the network of a client: one, or all."""
         names = list(self.brokers)
         number = int(fault.args.get("broker", -1))
         return names if number < 0 else [names[number % len(names)]]
@@ -89,16 +93,16 @@ Act = Callable[[Stage, Fault], None]
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of fault: whom it may meet, how it is drawn, what it does and what ends it.
+    """A kind of fault: the hosts that it meets, how it is drawn, how it begins and ends.
 
-    `every_ms`: least and most mean time between two of them, when the kind is on. `lasting_ms`: least and most.
-    `args` are drawn for a host in this role ("": the broker).
-    `needs_fsync`: without fsync it takes what was acknowledged, rightly.
+    `meets`: "client", "broker", "store" or "any". `every_ms`: least and most mean time between two faults of this kind,
+    if the kind is on. `lasting_ms`: least and most. `args`: draws parameters for a host of this role ("": a broker).
+    `needs_fsync`: without fsync this fault may remove acknowledged records, which is not an error.
     """
 
     begin: Act
     end: Act | None = None
-    meets: str = "client"  # or broker, or any
+    meets: str = "client"
     every_ms: tuple[int, int] = (2_000, 15_000)
     lasting_ms: tuple[int, int] = (0, 0)
     args: Callable[[Random, str], dict[str, float]] = lambda rng, role: {}
@@ -106,37 +110,37 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def schedule(faults: list[Fault], stage: Stage) -> None:
-    """Put the faults on the world's calendar, times counted from now."""
+    """Schedule the faults in the world; their times count from now."""
     for fault in faults:
         stage.world.after(fault.at_ms * NS_PER_MS, _take_aim if fault.waits else _begin, stage, fault)
 
 
 def needs_frames(fault: Fault) -> bool:
-    """Whether it has to do with single requests."""
+    """Whether the fault acts on single requests, so that the network must follow frames."""
     return fault.kind in ("hold", "late") or fault.aim >= 0
 
 
 def _take_aim(stage: Stage, fault: Fault) -> None:
     if stage.is_healed:
         return
-    ambushes: dict[str, Ambush] = {}
+    triggers: dict[str, MomentTrigger] = {}
 
-    def strike(where: str) -> None:
-        for name, ambush in ambushes.items():
-            stage.brokers[name].watch.drop(ambush)
+    def come_about(where: str) -> None:
+        for name, trigger in triggers.items():
+            stage.brokers[name].watch.drop(trigger)
         met = msgspec.structs.replace(fault, host=where) if fault.host == WHICHEVER else fault
         stage.world.after(int(fault.aim_ms * NS_PER_MS) + 1, _begin, stage, met)
 
     if fault.moment:
         for name, broker in stage.brokers.items():
             if fault.host in (name, WHICHEVER):
-                ambushes[name] = Ambush(fault.moment, partial(strike, name))
-                broker.watch.wait(ambushes[name])
+                triggers[name] = MomentTrigger(fault.moment, partial(come_about, name))
+                broker.watch.wait(triggers[name])
         return
     is_client = fault.host not in (WHICHEVER, *stage.brokers) and KINDS[fault.kind].meets != "store"
     is_asking = is_client or (fault.host in stage.brokers and fault.aim == WRITE_TXN_MARKERS)
     source = fault.host if is_asking else ""
-    stage.world.network.aim(Aim(fault.aim, source, strike))
+    stage.world.network.aim(RequestTrigger(fault.aim, source, come_about))
 
 
 def _begin(stage: Stage, fault: Fault) -> None:
@@ -153,7 +157,7 @@ def _begin(stage: Stage, fault: Fault) -> None:
 
 
 def heal(stage: Stage) -> None:
-    """Everything works again: links, disks, processes. Clocks stay as they are."""
+    """End all faults: links and disks work, all processes run. Clocks keep their skew."""
     stage.is_healed = True
     stage.world.network.heal()
     if stage.store is not None:
@@ -330,7 +334,7 @@ def _late_args(rng: Random, role: str) -> dict[str, float]:
 
 
 def drawn(**names: Sequence[float]) -> Callable[[Random, str], dict[str, Any]]:
-    """Arguments that are each one of these."""
+    """Draws each argument from its values."""
     return lambda rng, role: {name: rng.choice(values) for name, values in names.items()}
 
 
@@ -369,6 +373,6 @@ FAULTS: dict[str, Kind] = {
     ),
     "failing disk": Kind(begin=_failing_disk, end=_well_disk, meets="broker", lasting_ms=(10, 3_000), needs_fsync=True),
 }
-"""Every kind that one broker knows, by the name that a plan calls it."""
+"""The kinds of faults for a single broker, by the name in plans."""
 KINDS = dict(FAULTS)
-"""With those that only several brokers know (`cluster_faults`)."""
+"""These and the kinds for several brokers (`cluster_faults`)."""

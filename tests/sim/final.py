@@ -1,8 +1,8 @@
-"""What is there at the end, when everything is healed and nothing happens any more: the other thing checkers judge.
+"""The final state of a run, when all faults are over and all work is done. Checkers judge it with the history.
 
-Two fresh readers start at the first offset of every partition, one of each isolation level; the groups' offsets and
-the topics are asked for. Where the broker can be looked into, the batches of its logs and its coordinator's decisions
-are added; a checker that needs them is silent without.
+Two new readers, one of each isolation level, read each partition from its first offset. Group offsets and topics are
+asked for. If the broker's memory is accessible, the batches of its logs and the decisions of its coordinator are added.
+Checkers that need these find nothing without them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sim.events import Place
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """One record as a fresh reader got it."""
+    """One record as a reader got it."""
 
     offset: int
     key: str | None
@@ -21,7 +21,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
-    """One batch of a log, without its records. `marker`: "commit" or "abort" of a control batch, else ""."""
+    """One batch of a log, without its records. `marker`: "commit" or "abort" for a control batch, else ""."""
 
     base_offset: int
     last_offset: int
@@ -35,7 +35,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
 
 class PartitionEnd(msgspec.Struct, kw_only=True):
-    """One partition. `committed`, `uncommitted`: what the readers got. `batches`: of the leader's log, if known."""
+    """One partition. `committed`, `uncommitted`: the records of each reader. `batches`: of the leader, if known."""
 
     start_offset: int = 0
     high_watermark: int = 0
@@ -46,7 +46,7 @@ class PartitionEnd(msgspec.Struct, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """One record of `__transaction_state`, in its log's order. `status`: in Kafka's words, such as "PrepareCommit"."""
+    """One record of `__transaction_state`, in the order of the log. `status`: Kafka's name, such as "PrepareCommit"."""
 
     transactional_id: str
     status: str
@@ -56,8 +56,9 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """One record as a log has it. `payload`: what must be the same in every replica. `is_bare`: nobody misses it once
-    its log is compacted, as a tombstone, a marker, or what an aborted transaction wrote; the last two have no key."""
+    """One record in a log. `payload`: must be equal on all replicas. `is_bare`: compaction may remove it without loss:
+    a tombstone, a marker, or a record of an aborted transaction. The last two have no key.
+    """
 
     offset: int
     key: bytes | None
@@ -66,11 +67,12 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Replica(msgspec.Struct, kw_only=True):
-    """A partition's log on one broker, with what that broker has concluded from it.
+    """The log of a partition on one broker, with the state that this broker derived from it.
 
-    `batches`: base offset and bytes of each; `records` in their place where logs forget one by one, each in its time.
-    `producers`: (id, epoch, last sequence, last offset, coordinator epoch, first offset of its open transaction).
-    `aborted`: (producer id, first offset, last offset). `groups`: committed offsets, by group, topic and partition.
+    `batches`: base offset and bytes of each. If compaction removes single records, each log at its own time, `records`
+    replace them. `producers`: (id, epoch, last sequence, last offset, coordinator epoch, first offset of its open
+    transaction). `aborted`: (producer id, first offset, last offset). `groups`: committed offsets, by group, topic and
+    partition.
     """
 
     broker: str
@@ -87,7 +89,7 @@ class Replica(msgspec.Struct, kw_only=True):
 
 
 class Told(msgspec.Struct, frozen=True, gc=False):
-    """A key of the store that was written at a revision, or removed: without a value."""
+    """A write of a key in the store at a revision; `value` None: the key was removed."""
 
     revision: int
     key: str
@@ -95,11 +97,11 @@ class Told(msgspec.Struct, frozen=True, gc=False):
 
 
 class Final(msgspec.Struct, kw_only=True):
-    """`groups`: committed offsets. `configs`: settings of topics that were altered. `decisions`: None for not known.
-    `replicas`: of partitions that several brokers have, those of internal topics too. `store`: all that was ever
-    written to the store that they share. `uncommitted`: what `Commitment` has found meanwhile.
+    """`groups`: committed offsets. `configs`: settings of topics that were altered. `decisions`: None if not known.
+    `replicas`: of partitions on several brokers, also of internal topics. `store`: all writes to the brokers' store.
+    `uncommitted`: the findings of `Commitment`.
 
-    `undrained`: who could not finish although all faults were over, with what it waits for.
+    `undrained`: clients and other parts that did not finish although all faults were over, with the reason.
     """
 
     partitions: dict[Place, PartitionEnd] = {}

@@ -1,7 +1,7 @@
-"""What clients did and saw, as they wrote it down: the one thing that checkers judge.
+"""The history of a run: the actions and observations of the clients, as they recorded them. Checkers judge it.
 
-Times are milliseconds of one clock for all clients (the simulator's virtual one; a monotonic one for real processes).
-Values are unique: one value is one call of `send`.
+Times are milliseconds of one clock for all clients (virtual time, or a monotonic clock for real processes). Values are
+unique: each value belongs to one call of `send`.
 
     history = History(now_ms)
     witness = history.witness("shop")           # one client object, from its start to its end
@@ -49,7 +49,7 @@ from sim.events import (
 
 
 class Record(msgspec.Struct):
-    """A history as it is kept: `decode(History.encode())`."""
+    """A stored history: `decode(History.encode())`."""
 
     topics: list[Topic]
     pipelines: list[Pipeline]
@@ -57,8 +57,9 @@ class Record(msgspec.Struct):
 
 
 class History:
-    """Events in the order in which they happened. `now_ms` gives their times. `has_followers`: partitions may have
-    several replicas, of which an acknowledgement with acks=1 promises one."""
+    """Events in the order in which they happened. `now_ms`: the clock. `has_followers`: partitions may have several
+    replicas; an acknowledgement with acks=1 then promises only one of them.
+    """
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
         self.now_ms = now_ms
@@ -70,29 +71,29 @@ class History:
         self._op = 0
 
     def witness(self, name: str) -> Witness:
-        """For the next client object of this name."""
+        """A recorder for the next client object of this name."""
         number = self._incarnations[name] = self._incarnations.get(name, 0) + 1
         return Witness(self, f"{name}#{number}")
 
     def new_op(self) -> int:
-        """The name of an operation: 1, 2, ..."""
+        """The next operation number: 1, 2, ..."""
         self._op += 1
         return self._op
 
     def declare(self, *topics: Topic, pipelines: Iterable[Pipeline] = ()) -> None:
-        """Says what the events are about."""
+        """Add the topics and pipelines of the events."""
         self.topics.update((topic.name, topic) for topic in topics)
         self.pipelines.extend(pipelines)
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """The history as JSON."""
         return msgspec.json.encode(Record(list(self.topics.values()), self.pipelines, self.events))
 
     @classmethod
     def decode(cls, *parts: bytes) -> History:
-        """One history of several that were kept apart (one per process, with one clock). Raises msgspec's errors.
+        """One history from several parts (one per process, with one clock). Raises msgspec's errors.
 
-        Operations of different parts are told apart by their client.
+        Operations are renumbered so that they differ between parts.
         """
         history = cls(lambda: 0.0)
         for part in parts:
@@ -118,7 +119,7 @@ def _renumbered(event: Any, by: int) -> Any:
 
 
 class Witness:
-    """Writes down what one client object does. Each method is to be called at the moment that it speaks of."""
+    """Records the actions of one client object. Call each method at the moment of the action."""
 
     def __init__(self, history: History, client: str) -> None:
         self.history, self.client = history, client
@@ -144,7 +145,7 @@ class Witness:
         idempotent: bool = True,
         made_from: str | None = None,
     ) -> int:
-        """Before `send`; the operation's name is what `stored` and `not_stored` want."""
+        """Call before `send`. Returns the operation for `stored` and `not_stored`."""
         op = self.history.new_op()
         self._add(Sending(self._now(), self.client, op, topic, partition, key, value, txn, acks, idempotent, made_from))
         return op
@@ -158,7 +159,7 @@ class Witness:
     # Transactions
 
     def beginning(self, transactional_id: str) -> int:
-        """Before `begin_transaction`; gives the transaction's name."""
+        """Call before `begin_transaction`. Returns the number of the transaction."""
         op = self.history.new_op()
         self._add(Beginning(self._now(), self.client, op, transactional_id))
         return op
@@ -181,7 +182,7 @@ class Witness:
         self._add(StepBegun(self._now(), self.client, group, epoch, since_ms, decided_token))
 
     def deciding(self, group: str, epoch: int, token: str, txns: Iterable[int]) -> int:
-        """Before a step is committed; its name is what `decided` wants."""
+        """Call before a step is committed. Returns the operation for `decided`."""
         op = self.history.new_op()
         listed = tuple(txns)
         self._add(Deciding(self._now(), self.client, op, group, epoch, token, listed))
@@ -212,11 +213,11 @@ class Witness:
         *,
         txn: int = NO_TXN,
     ) -> None:
-        """Records of one partition, as one call handed them out."""
+        """Records of one partition, as one call returned them."""
         self._add(Polled(self._now(), self.client, *place, tuple(offsets), tuple(values), tuple(keys), txn))
 
     def committing_offsets(self, group: str, offsets: Mapping[Any, int | None], *, txn: int = NO_TXN) -> int:
-        """Before the commit; its name is what the outcome wants. In a transaction its end is the outcome."""
+        """Call before the commit. Returns the operation for its outcome. In a transaction, its end is the outcome."""
         op = self.history.new_op()
         self._add(CommittingOffsets(self._now(), self.client, op, group, _offsets(offsets), txn))
         return op

@@ -1,7 +1,7 @@
-"""Holds on single requests: the bytes of one connection, from the first byte of a chosen request on, come late.
+"""Delays single requests: the bytes of a connection from the first byte of the chosen request on arrive late.
 
-The frame boundary shows in the four-byte size, the API key stands behind it. What follows on the same connection is
-late too, since TCP keeps order; other connections are not, so a held request may arrive in another transaction.
+The four-byte size shows the frame boundary, and the API key follows it. Later bytes on the same connection are late
+too, since TCP keeps order. Other connections are not, so a held request may arrive during another transaction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANSWER_HEAD_BYTES = 8
 _REQUEST_HEAD = Layout(">ihhi")
 HELD_MOST_MS = 60_000
 Say = Callable[[str, str], None]
-"""Host and text."""
+"""Called with host and text."""
 _TRANSACTIONS = (0, 0, 22, 22, 24, 26, 26, 26)
 _GROUPS = (8, 8, 9, 11, 12, 13, 14)
 API_KEYS_OF: Mapping[str, tuple[int, ...]] = {
@@ -34,7 +34,7 @@ API_KEYS_OF: Mapping[str, tuple[int, ...]] = {
     "driver": (20_001, 20_001, 20_002, 20_002, 20_002),
     "tasker": (0, 0, 22, 22, 24, 26, 28, 28),
 }
-"""Requests that are worth being late, or being struck at, by the role of who sends them."""
+"""Requests for holds and triggers, by the role of the client that sends them. A repeated key has more weight."""
 LATE_OF: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "writer": ((0,), (0, 0, 0, 22)),
     "member": ((8, 8, 8, 11, 12, 14), (8, 11, 11, 14, 14)),
@@ -44,15 +44,16 @@ LATE_OF: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "driver": ((20_001, 20_002, 20_002), (20_001, 20_002, 20_002)),
     "tasker": ((0, 0, 22, 24, 26, 28), (0, 22, 22, 24, 26, 28)),
 }
-"""By the role of a client: what is worth to arrive when the client has gone on, and what it has then sent meanwhile."""
+"""By the role of the client: requests to hold, and the later requests of the same client that release them."""
 
 
 class Wire(msgspec.Struct, frozen=True):
-    """What a conversation may do to its connection. `release`: nothing on it is held any longer, from so many ms from
-    now on. `break_loose`: its client finds it reset, while what was sent is on its way."""
+    """Acts on a connection. `release`: end all holds on it after so many ms. `reset_client`: the client sees a reset;
+    the bytes that it has sent still arrive.
+    """
 
     release: Callable[[float], object]
-    break_loose: Callable[[], object]
+    reset_client: Callable[[], object]
 
 
 NO_WIRE = Wire(lambda delay_ms: None, lambda: None)
@@ -61,10 +62,10 @@ NO_WIRE = Wire(lambda delay_ms: None, lambda: None)
 class Hold(msgspec.Struct):
     """Delay the next `count` requests of API `api_key` from host `source` to host `sink` by `delay_ms`.
 
-    A name "" means any host. With `answers`, the answers to these requests are delayed in place of the requests.
+    A name "" means any host. With `answers`, the answers to these requests are delayed instead of the requests.
 
-    `until` >= 0: each is held until its host has sent `past` requests of that API over other connections, and
-    `delay_ms` after that. `breaks`: its host finds the connection reset as soon as a request is held.
+    `until` >= 0: each request is held until `source` has sent `past` requests of that API over other connections, and
+    `delay_ms` longer. `breaks`: `source` sees the connection reset as soon as a request is held.
     """
 
     api_key: int
@@ -81,16 +82,16 @@ class Hold(msgspec.Struct):
         return self.count > 0 and self.api_key == api_key and self.source in ("", source) and self.sink in ("", sink)
 
 
-class Aim(msgspec.Struct):
-    """Call `strike` once, with the sink, when host `source` ("": any) sends a request of API `api_key`."""
+class RequestTrigger(msgspec.Struct):
+    """Call `callback` once, with the sink's name, when host `source` ("": any) sends a request of API `api_key`."""
 
     api_key: int
     source: str
-    strike: Callable[[str], object]
+    callback: Callable[[str], object]
 
 
 class Late(msgspec.Struct):
-    """A request that is held until `source` has sent `left` more of API `api_key`; `talk` is where it waits."""
+    """A request that is held until `source` has sent `left` more requests of API `api_key` outside of `talk`."""
 
     api_key: int
     source: str
@@ -100,7 +101,7 @@ class Late(msgspec.Struct):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A request of host `source` (or the answer to it) that is held at `at_ms` for `delay_ms`, at the most."""
+    """A request of host `source`, or its answer, that is held from `at_ms` on for at most `delay_ms`."""
 
     at_ms: float
     source: str
@@ -110,9 +111,9 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class FrameWatch:
-    """Follows the frames of one direction and says which bytes are to be held for how long.
+    """Follows the frames in one direction of a connection and decides how long bytes are held.
 
-    `delay_ns(head)` is asked once for each frame, with its first `head_bytes` bytes.
+    `delay_ns(head)` is called once for each frame, with its first `head_bytes` bytes.
     """
 
     __slots__ = ("_delay_ns", "_head", "_head_bytes", "_left")
@@ -125,7 +126,7 @@ class FrameWatch:
     def cut(self, data: bytes) -> Iterator[tuple[bytes, int]]:
         """The same bytes in pieces, each with the delay before its first byte.
 
-        Of a frame whose head came in two writes only what comes with the second can be held: held it is all the same.
+        If the head of a frame comes in two writes, only the bytes from the second write on are held.
         """
         start, at, hold_ns = 0, 0, 0
         while at < len(data):
@@ -151,10 +152,10 @@ class FrameWatch:
 
 
 class Conversation:
-    """The requests and answers of one connection: told to whoever listens, and held where a hold says so.
+    """Follows the requests and answers of one connection: reports them, calls triggers, and applies holds.
 
-    Who aims at one of the requests is called. `note` is for what changes the run, `tell` for what does not; `held`
-    hears of every frame that is held: its API, for how many ms, and whether it is an answer.
+    `note` is for events that change the run, `tell` for others. `held` is called for each held frame with its API, the
+    delay in ms, and whether it is an answer.
     """
 
     __slots__ = ("_aims", "_asked", "_held", "_holds", "_late", "_note", "_sink", "_source", "_tell", "wire")
@@ -162,7 +163,7 @@ class Conversation:
     def __init__(
         self,
         holds: list[Hold],
-        aims: list[Aim],
+        aims: list[RequestTrigger],
         late: list[Late],
         source: str,
         sink: str,
@@ -175,10 +176,10 @@ class Conversation:
         self.wire: Wire = NO_WIRE
         self._note, self._tell, self._held = note, tell, held
         self._asked: dict[bytes, tuple[str, float]] = {}
-        """Correlation id -> name of the request, and for how long its answer is to be held."""
+        """Correlation id -> name of the request, and the delay in ms of its answer."""
 
     def watches(self) -> tuple[FrameWatch, FrameWatch]:
-        """For the requests and for the answers."""
+        """The watches for the requests and for the answers."""
         return FrameWatch(REQUEST_HEAD_BYTES, self._request), FrameWatch(ANSWER_HEAD_BYTES, self._answer)
 
     def _request(self, head: bytes) -> int:
@@ -186,10 +187,10 @@ class Conversation:
         api = APIS.get(api_key)
         name = f"{api.name if api is not None else api_key} v{version} #{number}"
         self._tell(self._source, f"> {name}, {size} bytes")
-        for aim in self._aims:
-            if aim.api_key == api_key and aim.source in ("", self._source):
-                self._aims.remove(aim)
-                aim.strike(self._sink)
+        for trigger in self._aims:
+            if trigger.api_key == api_key and trigger.source in ("", self._source):
+                self._aims.remove(trigger)
+                trigger.callback(self._sink)
                 break
         for late in [each for each in self._late if each.api_key == api_key and each.source == self._source]:
             late.left -= late.talk is not self
@@ -213,13 +214,13 @@ class Conversation:
         return int(held_ms * NS_PER_MS)
 
     def _hold_until(self, hold: Hold, name: str) -> float:
-        """For how many ms a request is held if its client never goes on."""
+        """Hold a request until its client goes on. Returns the longest time in ms."""
         release = partial(self.wire.release, hold.delay_ms)
         self._late.append(Late(hold.until, self._source, hold.past, self, release))
         self._note(self._source, f"{name} held until {hold.past} more of API {hold.until} and {hold.delay_ms:.0f} ms")
         self._held(name.partition(" ")[0], HELD_MOST_MS, False)
         if hold.breaks:
-            self.wire.break_loose()
+            self.wire.reset_client()
         return HELD_MOST_MS
 
     def _answer(self, head: bytes) -> int:

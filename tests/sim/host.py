@@ -1,7 +1,7 @@
-"""One simulated machine and the one process on it: boots, dies, loses power, stands still, comes back.
+"""One simulated machine and its one process: it boots, dies, loses power, pauses and comes back.
 
-The machine's kernel outlives the process: after `kill` what was written to disk is still there, and peers hear that the
-connection is gone. After `power_loss` nobody hears anything, and the disk has what was synced.
+The machine's kernel outlives the process: after `kill`, written data is still on the disk, and peers see the connection
+close. After `power_loss` peers see nothing, and the disk has only the synced data.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Main = Callable[["Host"], Coroutine[Any, Any, None]]
 
 
 class Host:
-    """`loop` is the running process, None if there is none. `ended`: called when a process ends by itself or returns.
+    """`loop`: the running process, None if there is none. `ended`: called when a process ends by itself or returns.
 
-    `rng` is the host's own chance, for whatever runs on it.
+    `rng`: random numbers for the process.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -36,7 +36,7 @@ class Host:
         self.disk = SimDisk(world, name, self.exit, self.stand_still)
         self.machine_up = True
         self.is_kafka = True
-        """Whether what is said to it are frames of Kafka's, which can be followed and held."""
+        """Whether the frames sent to this host are Kafka's, so that they can be followed and held."""
         self.incarnation = 0
         self.loop: SimLoop | None = None
         self.main: asyncio.Task[None] | None = None
@@ -45,47 +45,47 @@ class Host:
         self.listeners: dict[int, Listener] = {}
         self.connections_dialed = 0
 
-    # What runs on the host asks
+    # For the code on the host
 
     def now_ms(self) -> int:
-        """The wall clock: milliseconds since 1970, skew and jumps included."""
+        """The wall clock: milliseconds since 1970, with skew and jumps."""
         return self.clock.wall_ms(self.world.now_ns)
 
     def monotonic(self) -> float:
-        """The clock that never goes back: seconds since some moment; the event loop's `time()`."""
+        """The monotonic clock in seconds, with a random start; the event loop's `time()`."""
         return (self.world.now_ns + self.clock.monotonic_offset_ns) / NS
 
-    # What happens to the host
+    # Events of the host
 
     @property
     def is_running(self) -> bool:
         return self.loop is not None
 
     def boot(self, main: Main) -> None:
-        """Start a process. It ends when `main(host)` returns; an exception out of it fails the run."""
-        assert self.loop is None, f"a process runs on {self.name} already"
+        """Start a process. It ends when `main(host)` returns; an exception from it fails the run."""
+        assert self.loop is None, f"a process already runs on {self.name}"
         self.incarnation += 1
         self.machine_up = self.disk.in_use = True
-        self.loop = SimLoop(self.world, self)  # type: ignore[abstract]  # the rest refuses
+        self.loop = SimLoop(self.world, self)  # type: ignore[abstract]  # the other methods raise NotImplementedError
         self.world.note(self.name, f"boot {self.incarnation}")
         self.main = self.loop.create_task(main(self), name=f"{self.name}/main")
         self.main.add_done_callback(self._returned)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is tidied. The kernel sends what it has taken and closes the connections."""
+        """SIGKILL: the process runs no cleanup. The kernel sends the bytes that it has and closes the connections."""
         if self._stop("killed"):
             self.disk.kill()
 
     def power_loss(self) -> None:
-        """The machine goes dark: peers hear nothing, and what was not synced may be gone."""
+        """The machine loses power: peers see nothing, and data that was not synced may be lost."""
         self._stop("power loss", silently=True)
         self.machine_up = False
         self.disk.power_loss()
 
     def exit(self, reason: str, *, dark: bool = False) -> NoReturn:
-        """The process ends here and now, in the middle of what it does, as after a failed write.
+        """End the process at once, in the middle of its code, for example after a failed write.
 
-        With `dark` because the machine has lost its power. Not to be called from outside the process.
+        With `dark` the machine loses power. Only code of the process may call it.
         """
         if self._stop(reason, silently=dark):
             if dark:
@@ -98,14 +98,14 @@ class Host:
         raise ProcessEnded(reason)
 
     def end_before_change(self, changes: int, *, dark: bool) -> None:
-        """End the process, or the machine's power, when it is about to change its disk after so many more changes."""
+        """End the process, or with `dark` the power, just before the disk change after `changes` more changes."""
         self.disk.fuse = changes
         self.disk.burnt_down = lambda: self.exit(
             "power loss amid changes" if dark else "killed amid changes", dark=dark
         )
 
     def pause(self) -> None:
-        """SIGSTOP: the process stands still; its kernel goes on receiving."""
+        """SIGSTOP: the process pauses; its kernel continues to receive."""
         if self.loop is not None and not self.loop.stopped:
             self.loop.stopped = self.loop.paused = True
             self.world.note(self.name, "paused")
@@ -119,7 +119,7 @@ class Host:
             self._go_on(loop)
 
     def stand_still(self, for_ms: float) -> None:
-        """The process has called what blocks: it does nothing for so long once it is back in its event loop."""
+        """The process makes a blocking call: after its current callback it runs nothing for so long."""
         loop = self.loop
         if loop is not None:
             loop.busy_until_ns = max(loop.busy_until_ns, self.world.now_ns) + int(for_ms * NS_PER_MS) + 1
@@ -127,7 +127,7 @@ class Host:
             self.world.at(loop.busy_until_ns, self._go_on, loop)
 
     def finish_waiting(self) -> None:
-        """What the process waits for is there now."""
+        """End the process's blocking call now."""
         if self.loop is not None and self.loop.busy_until_ns > self.world.now_ns:
             self.loop.busy_until_ns = self.world.now_ns
             self._go_on(self.loop)
@@ -141,7 +141,7 @@ class Host:
             self.world.runnable.append(loop)
 
     def jump_clock(self, by_ms: int) -> None:
-        """The wall clock is set, forwards or back."""
+        """Set the wall clock forwards or back."""
         self.clock.skew_ms += by_ms
         self.world.note(self.name, f"clock set by {by_ms} ms")
 
@@ -153,7 +153,7 @@ class Host:
         loop.dead = True
         self.disk.in_use = False
         # Kept, and never run again: freed coroutines would run their `finally` blocks as if the process still lived.
-        self.world.bury((loop, self.main, asyncio.all_tasks(loop), list(loop.ready)))
+        self.world.keep_until_close((loop, self.main, asyncio.all_tasks(loop), list(loop.ready)))
         loop.ready.clear()
         self.main = None
         self.listeners.clear()

@@ -1,4 +1,4 @@
-"""The client's log lines: into the transcript, under the host whose process wrote them; an error fails the run."""
+"""Sends the client's log lines to the transcript, under the host that wrote them. An error line fails the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLIENT_LOGGER = "semel"
 
 
 class ToWorld(logging.Handler):
-    """Errors are what the client never expects: they are failures of the run."""
+    """The handler. The client logs an error only for an unexpected event, so an error is a failure of the run."""
 
     def emit(self, record: logging.LogRecord) -> None:
         loop = asyncio._get_running_loop()
@@ -28,7 +28,7 @@ class ToWorld(logging.Handler):
 
 @contextmanager
 def captured() -> Iterator[None]:
-    """While it lasts, what the client logs goes nowhere else."""
+    """Within this context, the client's log goes to the world and nowhere else."""
     logger = logging.getLogger(CLIENT_LOGGER)
     handler, before = ToWorld(), (logger.handlers, logger.propagate, logger.level)
     logger.handlers, logger.propagate = [handler], False

@@ -1,7 +1,7 @@
 """The event loop of one simulated process: asyncio's interface over the world's scheduler and virtual time.
 
-Only what broker and client use is there. A method that is not here raises NotImplementedError (asyncio's own base class
-does), a keyword that is not in the signature TypeError: what the simulator does not model must never seem to work.
+It has only the methods that broker and client use. Other methods raise NotImplementedError (from asyncio's base class),
+other keywords raise TypeError: a feature that the simulator does not model must not appear to work.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ NS = 1_000_000_000
 
 
 class ProcessEnded(BaseException):
-    """Unwinds the code of a process that has just ended itself; it is dead already when this is raised."""
+    """Unwinds the code of a process that has ended itself. The process is already dead when this is raised."""
 
 
 class SimTask(Task[T]):
-    """A task whose hash is the order of its creation, so that no set of tasks depends on memory addresses."""
+    """A task whose hash is the number of its creation, so that the order in a set does not depend on addresses."""
 
     def __init__(
         self, coro: Coroutine[Any, Any, T], *, loop: SimLoop, name: str | None = None, context: Context | None = None
@@ -45,7 +45,7 @@ class SimTask(Task[T]):
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """One process: FIFO inside, driven by the world. `dead` processes run nothing and hear nothing any more.
+    """The loop of one process: callbacks run in FIFO order; the world runs the loop. A `dead` loop runs nothing.
 
     `time()` is the host's monotonic clock; it differs from that of other hosts.
     """
@@ -54,15 +54,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.world, self.host = world, host
         self.number = world.next_number()
         self.ready: deque[Handle] = deque()
-        self.queued = False  # whether the world has it among those with something to run
-        self.paused = False  # it runs nothing: it is stopped, or busy with a call that blocks
+        self.queued = False  # whether it is in the world's list of runnable loops
+        self.paused = False  # it runs nothing: it is stopped, or in a blocking call
         self.stopped = False
         self.busy_until_ns = 0
         self.dead = False
         self.tasks_created = 0
         self._clock_offset_ns = host.clock.monotonic_offset_ns
 
-    # What runs when
+    # Callbacks and timers
 
     def call_soon(  # type: ignore[override]  # typeshed ties the arguments to the callback
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -88,7 +88,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def _call_at_ns(
         self, due_ns: int, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
     ) -> TimerHandle:
-        # One nanosecond more than asked, so that no clock that is read as a float still says "not yet".
+        # One nanosecond later: a clock that is read as a float must not be before the requested time.
         due_ns = max(due_ns, self.world.now_ns) + 1
         handle = TimerHandle((due_ns + self._clock_offset_ns) / NS, callback, args, self, context)
         self.world.at(due_ns, self._timer_due, handle)
@@ -102,7 +102,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 self.world.runnable.append(self)
 
     def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
-        """asyncio tells us; the world drops it when its time comes."""
+        """Called by asyncio. The world drops a cancelled timer when it is due."""
 
     def time(self) -> float:
         return (self.world.now_ns + self._clock_offset_ns) / NS
@@ -116,7 +116,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> Task[T]:
         if self.dead:
-            self.world.bury(coro)
+            self.world.keep_until_close(coro)
             raise ProcessEnded
         return SimTask(coro, loop=self, name=name, context=context)
 
@@ -140,7 +140,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise NotImplementedError("the simulated network has no TLS")
         return await self.world.network.connect(self, protocol_factory, host, port)
 
-    # What asyncio itself asks
+    # Called by asyncio
 
     def get_debug(self) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""EDGE: many seeds on several processes, with a line of progress and words on each that failed."""
+"""EDGE: runs many seeds on several processes. Prints progress, and the findings of each failed seed."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ PROGRESS_LOGGED_S = 60
 
 
 Task = tuple[int, tuple[str, ...], int]
-"""Seed, kinds of workloads, brokers."""
+"""Seed, kinds of workloads, number of brokers."""
 
 
 def run_seed(task: Task) -> Verdict:
-    """The verdict on one seed; a fault of the simulator itself is a failure of it."""
+    """The verdict on one seed. An exception of the simulator itself is a failure."""
     seed, kinds, brokers = task
     try:
         return run(draw(seed, kinds, brokers))
     except Exception:
-        return Verdict(seed=seed, digest="", failures=[f"the simulator broke\n{traceback.format_exc()}"])
+        return Verdict(seed=seed, digest="", failures=[f"the simulator failed\n{traceback.format_exc()}"])
 
 
 def run_many(first: int, count: int, kinds: tuple[str, ...], brokers: int, jobs: int) -> int:
-    """Run `count` seeds; the number of those that failed."""
+    """Run `count` seeds. Returns the number of failed seeds."""
     tasks = [(seed, kinds, brokers) for seed in range(first, first + count)]
     began, simulated_s, steps, failed = monotonic(), 0.0, 0, 0
     coverage = Coverage()
@@ -73,7 +73,7 @@ def _show_failed(verdict: Verdict, kinds: tuple[str, ...], brokers: int) -> None
 
 
 def show_findings(verdict: Verdict, most: int) -> None:
-    """What was found, as text; no more than `most` of a kind."""
+    """Print the findings, at most `most` of each kind."""
     for kind in (verdict.anomalies, verdict.failures):
         for found in kind[:most]:
             print("  " + str(found).rstrip().replace("\n", "\n  "))

@@ -1,7 +1,7 @@
-"""Moments in a broker's life that faults can wait for: what it has just written about a transaction or a group.
+"""Moments in the life of a broker that a fault can wait for. A moment is a write about a transaction or a group.
 
-Much of that nobody sees from outside, and it is over in a millisecond: faults that come at random, or with a request,
-hardly ever meet a transaction that is decided and not complete.
+Most of these states are not visible from outside and last about a millisecond. A fault at a random time, or with a
+request, seldom meets a transaction that is decided and not complete.
 """
 
 from __future__ import annotations
@@ -37,55 +37,61 @@ SNAPSHOT = "snapshot"
 SWAP = "swap"
 STEPS = tuple(f"Step{state}" for state in TRANSACTION_GROUP_STATES)
 MOMENTS = (SERVES, MARKER, GENERATION, OFFSETS, SNAPSHOT, SWAP, *TRANSACTION_STATES, *STEPS)
-"""The broker serves (again); or it has appended a marker, a generation of a group, offsets, a transaction's state or
-that of a step of a transaction group, or written a log's producers down, or begun to put what compaction has left in
-the place of what was there; none of which is durable yet."""
+"""The broker serves (again), or it has just written one of these:
+
+- a marker, a generation of a group, or offsets;
+- a state of a transaction, or of a step of a transaction group;
+- a snapshot of a log's producers;
+- a file with the result of compaction that will replace a segment.
+
+None of these is durable at that moment.
+"""
 SWAP_FILE = f"{LOG}{SWAP_SUFFIX}"
 
 
-class Ambush(msgspec.Struct):
-    """Call `strike` once, at the next moment of this name."""
+class MomentTrigger(msgspec.Struct):
+    """Call `callback` once, at the next moment of this name."""
 
     moment: str
-    strike: Callable[[], object]
+    callback: Callable[[], object]
 
 
 class Watch:
-    """Knows what a broker does from what it appends. Looks at it only while somebody waits."""
+    """Detects the moments of a broker in the bytes that it appends. It decodes them only while a trigger waits."""
 
     def __init__(self) -> None:
-        self._waiting: list[Ambush] = []
+        self._waiting: list[MomentTrigger] = []
 
-    def wait(self, ambush: Ambush) -> None:
-        assert ambush.moment in MOMENTS, f"there is no moment {ambush.moment!r}"
-        self._waiting.append(ambush)
+    def wait(self, trigger: MomentTrigger) -> None:
+        assert trigger.moment in MOMENTS, f"there is no moment {trigger.moment!r}"
+        self._waiting.append(trigger)
 
-    def drop(self, ambush: Ambush) -> None:
-        """That one waits no more."""
-        if ambush in self._waiting:
-            self._waiting.remove(ambush)
+    def drop(self, trigger: MomentTrigger) -> None:
+        """Remove a trigger."""
+        if trigger in self._waiting:
+            self._waiting.remove(trigger)
 
     def clear(self) -> None:
-        """Nobody waits any more."""
+        """Remove all triggers."""
         self._waiting.clear()
 
     def has_changed(self, path: str, chunks: Sequence[Buffer]) -> None:
-        """These bytes stand at the end of that file now; without any the file has been put there whole."""
+        """Called when `chunks` were appended to a file; with no chunks, when the whole file was replaced or renamed."""
         if self._waiting:
             for moment in moments_in(path, b"".join(chunks)):
                 self.has_come(moment)
 
     def has_come(self, moment: str) -> None:
-        """It is that moment: one of those who wait for it strikes."""
-        for ambush in self._waiting:
-            if ambush.moment == moment:
-                self._waiting.remove(ambush)
-                ambush.strike()
+        """Call the first trigger that waits for this moment."""
+        for trigger in self._waiting:
+            if trigger.moment == moment:
+                self._waiting.remove(trigger)
+                trigger.callback()
                 return
 
 
 def moments_in(path: str, data: bytes) -> Iterator[str]:
-    """What these bytes at the end of the file at `path` are about, or its being there."""
+    """The moments in these bytes at the end of a file, or in the existence of the file."""
     if path.endswith(SNAPSHOT_FILE):
         yield SNAPSHOT
     elif path.endswith(SWAP_FILE):
@@ -109,7 +115,7 @@ def _moments_in_log(path: str, data: bytes) -> Iterator[str]:
 
 
 def _state_in(key: bytes, data: bytes) -> str:
-    """What a record of `__transaction_state` says."""
+    """The state in a record of `__transaction_state`."""
     if version_of(key) == TRANSACTION_GROUP_KEY:
         return STEPS[decode_versioned(TransactionGroupValue, data).state]
     return TRANSACTION_STATES[decode_versioned(TransactionLogValue, data).transaction_status]

@@ -1,6 +1,6 @@
 """The network between the hosts: latency, lost segments, partitions, resets, refused and unanswered connections.
 
-Connections are TCP's: each direction keeps its order (`pipe`), nothing is known of the order between connections.
+Connections behave as in TCP: each direction keeps its order (`pipe`). There is no order between connections.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from sim.holds import Aim, Conversation, Held, Hold, Late, Wire
+from sim.holds import Conversation, Held, Hold, Late, RequestTrigger, Wire
 from sim.pipe import Pipe
 from sim.transport import FIRST_CLIENT_PORT, Endpoint, Listener
 
@@ -30,12 +30,12 @@ SYN_RETRY_FIRST_NS = NS
 
 
 class NetworkWeather(msgspec.Struct):
-    """How the network behaves when nothing is broken. Times in milliseconds.
+    """The behaviour of the network without faults. Times in milliseconds.
 
-    A segment takes between the two latencies, mostly near the lower one; one in `1 / spike_rate` takes up to `spike_ms`
-    more, which puts connections out of order with each other. `split_rate`: how often a write arrives in two parts.
-    `windows`: what the kernels take of a connection before the writer must wait, one is drawn for each direction.
-    `give_up_ns`: how long a kernel sends again before the connection is lost.
+    A segment takes between the two latencies, mostly near the lower one. A share of `spike_rate` takes up to `spike_ms`
+    longer, which changes the order between connections. `split_rate`: the share of writes that arrive in two parts.
+    `windows`: the bytes that the kernels take before the writer must wait; one value is drawn for each direction.
+    `give_up_ns`: the time of retransmission after which a connection is lost.
     """
 
     latency_ms: tuple[float, float] = (0.1, 2.0)
@@ -48,17 +48,17 @@ class NetworkWeather(msgspec.Struct):
 
 
 class Network:
-    """`watching`: whether frames are followed, so that `hold` has an effect on connections made from now on."""
+    """The network of a world. `watching`: frames are followed on new connections, which holds and triggers need."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.weather = NetworkWeather()
         self.watching = False
         self.holds: list[Hold] = []
-        self.aims: list[Aim] = []
+        self.aims: list[RequestTrigger] = []
         self.late: list[Late] = []
         self.held: list[Held] = []
-        """What holds have held."""
+        """All requests and answers that were held."""
         self._cut: dict[tuple[str, str], None] = {}
         self._slow: dict[tuple[str, str], float] = {}
         self._connections = 0
@@ -70,26 +70,26 @@ class Network:
         return (source.name, sink.name) not in self._cut
 
     def cut(self, source: str, sink: str, *, both_ways: bool = True) -> None:
-        """Nothing from `source` gets to `sink` any more."""
+        """Stop all segments from `source` to `sink`, and by default in the other direction too."""
         self._cut[source, sink] = None
         if both_ways:
             self._cut[sink, source] = None
         self.world.note(source, f"cut off from {sink}{'' if both_ways else ', one way'}")
 
     def mend(self, source: str, sink: str) -> None:
-        """Both ways are open again."""
+        """Open both directions again."""
         if (source, sink) in self._cut or (sink, source) in self._cut:
             self._cut.pop((source, sink), None)
             self._cut.pop((sink, source), None)
             self.world.note(source, f"linked with {sink} again")
 
     def slow_down(self, source: str, sink: str, by_ms: float) -> None:
-        """Every segment from `source` to `sink` takes so much longer; 0: no more."""
+        """Each segment from `source` to `sink` takes `by_ms` longer; 0 ends it."""
         self._slow[source, sink] = by_ms
         self.world.note(source, f"{by_ms:.0f} ms farther from {sink}")
 
     def reset(self, source: str, sink: str) -> None:
-        """All connections between two hosts are reset, as by a middlebox: what is on the wire is lost."""
+        """Reset all connections between two hosts, as a middlebox would. Bytes on the wire are lost."""
         self.world.note(source, f"connections with {sink} reset")
         for endpoint in list(self._pairs):
             if (endpoint.host.name, self._pairs[endpoint].host.name) in ((source, sink), (sink, source)):
@@ -99,17 +99,17 @@ class Network:
                 self.world.after(delay_ns, endpoint.received_reset)
 
     def hold(self, hold: Hold) -> None:
-        """See `Hold`. Needs `watching` from the beginning."""
+        """See `Hold`. Needs `watching` from the start."""
         assert self.watching, "frames are not followed: set network.watching before connections are made"
         self.holds.append(hold)
 
-    def aim(self, aim: Aim) -> None:
-        """See `Aim`. Needs `watching`, too."""
+    def aim(self, trigger: RequestTrigger) -> None:
+        """See `RequestTrigger`. Needs `watching` from the start."""
         assert self.watching, "frames are not followed: set network.watching before connections are made"
-        self.aims.append(aim)
+        self.aims.append(trigger)
 
     def heal(self) -> None:
-        """Links are open and fast again, nothing is held any longer, and segments take no longer than they have to."""
+        """End all faults: links are open and fast, nothing is held, and latencies have no spikes."""
         self.weather = msgspec.structs.replace(self.weather, spike_rate=0.0)
         self._cut.clear()
         self._slow.clear()
@@ -121,7 +121,7 @@ class Network:
         self.world.note("network", "healed")
 
     def latency_ns(self, rng: Random, source: Host, sink: Host) -> int:
-        """The time that the next segment takes."""
+        """The time of the next segment."""
         weather = self.weather
         low, high = weather.latency_ms
         chance = rng.random()
@@ -132,7 +132,7 @@ class Network:
             taken_ms += self._slow.get((source.name, sink.name), 0.0)
         return int(taken_ms * NS_PER_MS) + 1
 
-    # What loops ask
+    # Called by event loops
 
     def listen(
         self, loop: SimLoop, factory: Callable[[], BaseProtocol], port: int, *, accepts: bool = True
@@ -164,7 +164,7 @@ class Network:
         return endpoint, protocol
 
     def pair(self, loop: SimLoop, listener: Listener, rng: Random) -> Endpoint:
-        """Both ends of a new connection; the answer is the dialing one."""
+        """Make both ends of a new connection. Returns the end of the connecting host."""
         self._connections += 1
         number = self._connections
         here = (loop.host.name, FIRST_CLIENT_PORT + number)
@@ -179,7 +179,7 @@ class Network:
             talk = Conversation(
                 self.holds, self.aims, self.late, loop.host.name, listener.host.name, world.note, world.tell, said
             )  # fmt: skip
-            talk.wire = Wire(partial(self._release, near.outgoing), near.cut_loose)
+            talk.wire = Wire(partial(self._release, near.outgoing), near.reset_client)
             near.outgoing.watch, far.outgoing.watch = talk.watches()
         self._pairs = {end: peer for end, peer in self._pairs.items() if not (end.gone and peer.gone)}
         self._pairs[near], self._pairs[far] = far, near
@@ -197,7 +197,7 @@ class Network:
 
 
 class _Dial:
-    """One attempt to connect: SYN until there is an answer."""
+    """One attempt to connect: it repeats the SYN until there is an answer, or until it gives up."""
 
     def __init__(self, network: Network, loop: SimLoop, target: Host, port: int) -> None:
         self.network, self.loop, self.target, self.port = network, loop, target, port

@@ -1,7 +1,7 @@
-"""One direction of a TCP connection: bytes go in at one end and come out at the other in the same order, or not at all.
+"""One direction of a TCP connection: the bytes arrive in the order in which they were written, or not at all.
 
-A pipe is the kernels and the wire between them: it takes up to a window of bytes, cuts them into segments, loses and
-retransmits them while the network is partitioned, and gives up after a while.
+A pipe models both kernels and the wire between them. It takes up to a window of bytes and cuts them into segments.
+While the network is partitioned, it loses and retransmits them, and gives up after a while.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ RETRANSMIT_MOST_NS = 4 * NS
 FIN = "FIN"
 RST = "RST"
 Segment = tuple[int, "bytes | str"]
-"""When it is due at the other end; bytes, FIN or RST."""
+"""The time when it arrives at the other end; bytes, FIN or RST."""
 
 
 class Pipe:
-    """From `source` to `sink`. `room`: bytes that the kernels would take now; `on_wire`: taken and not read yet."""
+    """From `source` to `sink`. `room`: bytes that the kernels can take now. `on_wire`: bytes taken and not yet read."""
 
     __slots__ = (
         "_arrivals",
@@ -58,7 +58,7 @@ class Pipe:
         self._arrivals: deque[Segment] = deque()
         self._last_due_ns = 0
         self._scheduled = False
-        self._turn = 0  # of the timer that counts: what was held may come before the time that was set
+        self._turn = 0  # of the valid timer: `release` replaces it with an earlier one
         self._stalled_since_ns: int | None = None
         self._retransmit_ns = RETRANSMIT_FIRST_NS
 
@@ -67,7 +67,7 @@ class Pipe:
         return self.window - self.on_wire
 
     def send(self, data: bytes) -> None:
-        """Take bytes that there is room for."""
+        """Take bytes; there must be room for them."""
         self.on_wire += len(data)
         if self.watch is None:
             self._send_segments(data, 0)
@@ -85,7 +85,7 @@ class Pipe:
         self._enqueue(data, hold_ns)
 
     def release(self) -> None:
-        """Nothing that was sent is held any longer."""
+        """End all holds on bytes that were sent."""
         now_ns = self.network.world.now_ns
         self._arrivals = deque((min(due_ns, now_ns), what) for due_ns, what in self._arrivals)
         self._last_due_ns = min(self._last_due_ns, now_ns)
@@ -93,24 +93,24 @@ class Pipe:
             self._schedule(now_ns)
 
     def finish(self, how: str) -> None:
-        """FIN or RST, after everything that was sent."""
+        """Send FIN or RST after all bytes."""
         if not self.closed:
             self.closed = True
             self._enqueue(how, 0)
 
     def reset(self) -> None:
-        """RST behind a FIN: the end that has said its last word goes, and has not read everything."""
+        """Send RST after FIN: the sink's process closed its socket before it had read all bytes."""
         self._enqueue(RST, 0)
 
     def break_off(self) -> None:
-        """Nothing that is on the wire arrives any more."""
+        """Drop everything on the wire."""
         self.closed = True
         self._arrivals.clear()
 
     def _enqueue(self, what: bytes | str, hold_ns: int) -> None:
         network = self.network
         due_ns = network.world.now_ns + network.latency_ns(self._rng, self.source.host, self.sink.host) + hold_ns
-        self._last_due_ns = due_ns = max(due_ns, self._last_due_ns)  # never past what was sent before
+        self._last_due_ns = due_ns = max(due_ns, self._last_due_ns)  # never before earlier segments
         self._arrivals.append((due_ns, what))
         if not self._scheduled:
             self._schedule(due_ns)
@@ -140,7 +140,7 @@ class Pipe:
             self._refused(what)
             return
         self._deliver(what)
-        if not network.is_open(back, there):  # it has arrived, but no acknowledgement comes back
+        if not network.is_open(back, there):  # it has arrived, but its acknowledgement is lost
             self._stall(lost=False)
         elif self._stalled_since_ns is not None:
             self._stalled_since_ns = None
@@ -157,14 +157,14 @@ class Pipe:
             self.sink.received(what)
 
     def _refused(self, what: bytes | str) -> None:
-        """Whoever had the connection is gone: the other kernel answers with RST."""
+        """The sink's socket is gone: its kernel answers with RST."""
         self._arrivals.clear()
         if what is not RST:
             world, source = self.network.world, self.source
             world.after(self.network.latency_ns(self._rng, self.sink.host, source.host), source.received_reset)
 
     def _stall(self, *, lost: bool) -> None:
-        """No acknowledgement: send again later, or give up."""
+        """No acknowledgement arrives: send again later, or give up."""
         world = self.network.world
         if self._stalled_since_ns is None:
             self._stalled_since_ns = world.now_ns
@@ -189,7 +189,7 @@ class Pipe:
             self._stall(lost=False)
 
     def was_read(self, count: int) -> None:
-        """The other end has taken `count` bytes out of its kernel: there is room again, once the news is here."""
+        """The sink's process has read `count` bytes: the source has room again after one latency."""
         self.on_wire -= count
         if self.source.waits_for_room:
             network = self.network

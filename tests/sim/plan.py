@@ -1,6 +1,6 @@
-"""The plan of one run, drawn from its seed: workloads, faults, settings, how world and disks behave. All of it data.
+"""The plan of one run, drawn from its seed: workloads, faults, settings, behaviour of network and disks. All is data.
 
-A plan can be kept as JSON and run again; shrinking takes elements out of it.
+A plan can be stored as JSON and run again. Shrinking removes elements from it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ Finale = Literal["none", "kill", "power loss", "terminate"]
 
 
 class RunPlan(msgspec.Struct, kw_only=True):
-    """`brokers`: 1 or 3. `finale`: what happens to each when all is done, before what is there at the end is read.
-    `rot`: how many bits of cold segments are flipped behind that, to see what a reader makes of it."""
+    """`brokers`: 1 or 3. `finale`: the way in which each broker ends after the work, before the final state is read.
+    `rot`: the number of bits that are flipped in cold segments after that; then the records are read once more.
+    """
 
     seed: int
     workloads: list[WorkloadPlan]
@@ -51,12 +52,12 @@ class RunPlan(msgspec.Struct, kw_only=True):
 
     @property
     def hosts(self) -> list[str]:
-        """Whatever a fault may meet."""
+        """All hosts that a fault can name."""
         return [*NAMES_OF[self.brokers], *self.clients, STORE, WHICHEVER]
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The broker's: the run's own, and what the workloads want."""
+        """Settings of the brokers: those of the run, then those of its workloads, which take precedence."""
         merged = dict(self.broker)
         for workload in self.workloads:
             merged.update(workload.broker)
@@ -64,8 +65,9 @@ class RunPlan(msgspec.Struct, kw_only=True):
 
 
 def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
-    """The plan of this seed; of workloads of these kinds only, if any are given. With several brokers it begins alike:
-    the same workloads, on a cluster that meets more."""
+    """The plan of this seed, with workloads of `kinds` only if any are given. A plan for several brokers has the same
+    workloads as the plan for one broker, and other faults and settings.
+    """
     rng = Random(f"plan/{seed}")
     names = sorted(kinds or WORKLOADS)
     chosen = rng.sample(names, min(len(names), rng.choice((1, 1, 2))))
@@ -86,7 +88,7 @@ def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
 
 
 def spread(plan: RunPlan, brokers: int) -> RunPlan:
-    """The plan for so many brokers: more to set, and more to go wrong."""
+    """The plan for `brokers` brokers: it adds cluster settings, and draws faults of several brokers."""
     rng = Random(f"plan/{plan.seed}/{brokers}")
     plan.brokers, plan.rot = brokers, 0
     plan.broker |= draw_cluster_settings(rng) | draw_throttles(Random(f"throttles/{plan.seed}"))
@@ -97,7 +99,7 @@ def spread(plan: RunPlan, brokers: int) -> RunPlan:
 
 
 def draw_cluster_settings(rng: Random) -> dict[str, Any]:
-    """How long brokers wait for each other."""
+    """Timeouts between the brokers, and the number of transactions whose changes the store keeps."""
     return {
         "broker.session.timeout.ms": rng.choice((2_000, 3_000, 6_000)),
         "replica.lag.time.max.ms": rng.choice((1_000, 3_000, 10_000)),
@@ -107,7 +109,7 @@ def draw_cluster_settings(rng: Random) -> dict[str, Any]:
 
 
 def draw_recompression(rng: Random) -> dict[str, Any]:
-    """Whether topics have a codec of their own, and how much is recompressed before later batches wait."""
+    """A codec of the topics in a tenth of the runs, and the bytes recompressed at once before later batches queue."""
     if rng.random() >= 0.1:
         return {}
     codec = rng.choice(("gzip", "lz4", "snappy", "zstd", "uncompressed"))
@@ -115,13 +117,13 @@ def draw_recompression(rng: Random) -> dict[str, Any]:
 
 
 def draw_throttles(rng: Random) -> dict[str, Any]:
-    """How fast replicas that are not in sync catch up, in bytes a second; mostly as fast as they can."""
+    """Rates in bytes per second for replicas that are not in sync; mostly no limit."""
     sides = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
     return {side: rng.choice((20_000, 200_000)) for side in sides if rng.random() < 0.2}
 
 
 def draw_network(rng: Random) -> NetworkWeather:
-    """Near or far, calm or rough."""
+    """Short or long latencies, few or many spikes."""
     return NetworkWeather(
         latency_ms=rng.choice(((0.05, 0.5), (0.1, 2.0), (1.0, 40.0))),
         spike_rate=rng.choice((0.0, 0.01, 0.1)),
@@ -132,7 +134,7 @@ def draw_network(rng: Random) -> NetworkWeather:
 
 
 def draw_settings(rng: Random) -> dict[str, Any]:
-    """Bounds and intervals, often so small that what they bring about happens within a run."""
+    """Limits and intervals of the broker, often so small that a run reaches them."""
     few = rng.choice((1, 2, 3))
     return {
         "durability": rng.choice(("fsync", "fsync", "fsync", "os")),

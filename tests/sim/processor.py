@@ -1,8 +1,8 @@
-"""A processor that takes time, for one broker: what a request costs passes as virtual time while the process is busy.
+"""A processor that takes time, for one broker: the cost of a request passes as virtual time while the process is busy.
 
-In other simulations computing takes no time, so that one request cannot hold up another. Here a request that is
-started, each step of a long one and each byte that comes in or goes out cost what they might on a very slow machine.
-The broker's clock shows it at once; the world's time follows once the loop has finished what it was about.
+In other simulations computing takes no time, so that one request cannot delay another. Here each request, each step of
+a long request, and each byte received or sent costs as much as on a very slow machine. The broker's clock includes the
+cost at once. Virtual time follows when the loop has finished its current callbacks.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ REQUEST_NS = 1_000_000
 STEP_NS = 50_000
 """See `Slices.is_over`."""
 BYTE_NS = 10
-"""Of requests as they start, and of answers as they are written."""
+"""The cost of a byte of a request when it starts, and of an answer when it is written."""
 
 
 class Processor:
-    """That of `host`. `started`: called with each request's peer."""
+    """The processor of `host`. `started`: called with the peer of each request."""
 
     def __init__(self, host: Host, started: Callable[[Peer], None]) -> None:
         self._host = host
@@ -34,14 +34,14 @@ class Processor:
         self._is_awaited = False
 
     def monotonic(self) -> float:
-        """The host's clock, with what has been computed in this turn of the loop."""
+        """The host's clock plus the computing time of this turn of the loop."""
         loop, ahead_ns = self._host.loop, 0
         if loop is not None:
             ahead_ns = max(0, loop.busy_until_ns - self._host.world.now_ns)
         return self._host.monotonic() + ahead_ns / NS
 
     def work(self, for_ns: int) -> None:
-        """The process computes for so long; what else is ready has to wait."""
+        """Spend `for_ns` on computing; other callbacks wait."""
         loop = self._host.loop
         if loop is None or not for_ns:
             return
@@ -64,7 +64,7 @@ class Processor:
 
     @contextmanager
     def charging(self) -> Iterator[None]:
-        """The broker's code in here pays for what it does."""
+        """Within this context, the broker's code costs time."""
         start, is_over, write = Dispatcher.start, Slices.is_over, Connection._write
 
         def paid_start(dispatcher: Dispatcher, frame: bytearray, peer: Peer) -> Any:

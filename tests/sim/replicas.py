@@ -1,4 +1,4 @@
-"""What every broker has of every partition at the end, looked at from inside, for the checker of divergence."""
+"""Reads every replica of every partition from the brokers' memory at the end, for the checker of divergence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def replicas_of(nodes: Sequence[Node]) -> dict[Place, list[Replica]]:
 
 
 def look_at(broker: str, partition: Partition, *, one_by_one: bool) -> Replica:
-    """One replica; its records in place of its batches if logs like it forget them one by one."""
+    """One replica. `one_by_one`: compaction removes single records, so it gets records instead of batches."""
     log = partition.open()
     start, end = log.start_offset, log.end_offset
     aborted = [(each.producer_id, each.first_offset, each.last_offset) for each in log.aborted_transactions(start, end)]
@@ -84,7 +84,7 @@ def _records(log: Log, aborted: Sequence[tuple[int, int, int]]) -> Iterator[Stor
 
 
 def _groups(log: Log, index: int) -> dict[str, int]:
-    """The offsets that groups have, as a coordinator that loads this log would find them."""
+    """The committed offsets of the groups, as a coordinator would load them from this log."""
     replay = Replay()
     for segment in log.segments:
         for _, header, batch in segment.scan():

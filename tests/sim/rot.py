@@ -1,8 +1,7 @@
-"""Bits that rot in cold segments, when all is over: what a reader gets is what it got before, or an error.
+"""Flips bits in cold segments at the end of a run. Readers must then get the same records as before, or an error.
 
-On one broker a record whose bytes have rotted is gone, and with it perhaps what lies behind it in its segment. What
-must hold is that nobody is shown another one in its place, and that everything else is still read. The run has been
-judged by then; this is a judgement of its own.
+On a single broker a record with a flipped bit is lost, and perhaps also the later records of its segment. A reader must
+never get another record in its place, and must still get all other records. This check follows the judging of the run.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from sim.final import Final
 from sim.host import Host
 
 GUARDED_FROM = 21
-"""Where in a batch the bytes begin that its CRC covers."""
+"""The position in a batch from which its CRC covers the bytes."""
 POLL_MS = 500
 QUIET_POLLS_MAX = 60
 assert GUARDED_FROM < HEADER_BYTES
 
 
 class Rot:
-    """Flips `bits` bits in `places`, where nothing is forgotten; then `main` reads again, and `found` compares."""
+    """Flips `bits` bits in `places`, partitions that keep all records. `main` reads again, then `found` compares."""
 
     def __init__(self, node: Node, host: Host, final: Final, places: list[Place], address: str, bits: int) -> None:
         self.final, self.address = final, address
         self.hit: dict[Place, dict[int, None]] = {}
         self.errors = 0
         self.before: dict[str, bytes] = {}
-        """What the files were that have rotted, by path."""
+        """The contents of the files before the flips, by path."""
         self._read: dict[Place, dict[int, tuple[str | None, str | None]]] = {}
         self._unread: list[str] = []
         rng = host.world.random("rot")
@@ -58,12 +57,12 @@ class Rot:
         self.before.setdefault(path, host.disk.read_bytes(path))
         host.disk.rot(path, position + rng.randrange(GUARDED_FROM, header.size))
         host.world.count("came/bits rotten in cold segments")
-        # Whoever looks for what lies behind it in this segment walks over its header.
+        # A search for a later offset of this segment reads this batch's header.
         for offset in range(header.base_offset, segment.next_offset):
             self.hit.setdefault(place, {})[offset] = None
 
     async def main(self, host: Host) -> None:
-        """Read every partition that was hit from its start to its end."""
+        """Read every partition with a flipped bit from its start to its end."""
         settings: dict[str, Any] = {"bootstrap_servers": self.address, "edge": SimEdge(host)}
         for place in self.hit:
             async with Consumer(auto_offset_reset="none", **settings) as consumer:
@@ -86,10 +85,10 @@ class Rot:
             for record in polled.get(place, ()):
                 rows[record.offset] = _text(record.key), _text(record.value)
         if quiet >= QUIET_POLLS_MAX:
-            self._unread.append(f"nothing comes of {place[0]}-{place[1]} from {at} on, and no error")
+            self._unread.append(f"reading {place[0]}-{place[1]} from {at} on returns neither records nor an error")
 
     def found(self) -> Iterator[Anomaly]:
-        """What was read otherwise than before, or not at all although it lies elsewhere."""
+        """Records that differ from before, and records that cannot be read although no flipped bit is near."""
         wrong = list(self._unread)
         for place, hit in self.hit.items():
             rows = dict(self._read.get(place, {}))
@@ -97,10 +96,10 @@ class Rot:
                 where = f"{place[0]}-{place[1]}@{row.offset}"
                 if row.offset not in rows:
                     if row.offset not in hit:
-                        wrong.append(f"{where} was {row.value!r}, and cannot be read, though no rot is near")
+                        wrong.append(f"{where} was {row.value!r}, and cannot be read, although no flipped bit is near")
                 elif rows.pop(row.offset) != (row.key, row.value):
-                    wrong.append(f"{where} was {row.value!r}, and is read otherwise")
-            wrong += [f"{place[0]}-{place[1]}@{offset} was not there, and is read" for offset in rows]
+                    wrong.append(f"{where} was {row.value!r}, and is now read differently")
+            wrong += [f"{place[0]}-{place[1]}@{offset} did not exist, and is now read" for offset in rows]
         if wrong:
             yield Anomaly("rotten-read", few(wrong))
 

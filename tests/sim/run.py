@@ -1,4 +1,4 @@
-"""One run from its plan to its verdict: boot, prepare, work under faults, heal, drain, read all again, judge."""
+"""Runs a plan and gives the verdict: boot, prepare, work under faults, heal, drain, read all records again, judge."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sim.plan import RunPlan
 from sim.replicas import replicas_of
 from sim.rot import Rot
 from sim.workloads import WORKLOADS
-from sim.workloads.base import Calm, Desk
+from sim.workloads.base import ClientContext, FaultFreePhase
 from sim.workloads.board import Board
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
 from sim.world import NS, Stuck, World
@@ -47,9 +47,9 @@ Listener = Callable[[int, str, str], None]
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """What came of a run. `failures`: what broke without being an anomaly, such as an unexpected exception.
+    """The result of a run. `anomalies` come from checkers; `failures` are other errors, such as exceptions.
 
-    `tally`: what it met, see `coverage`.
+    `tally` counts the events of the run (`coverage`).
     """
 
     seed: int
@@ -67,22 +67,22 @@ class Verdict(msgspec.Struct, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """What was found, by name: checkers, and "failure"."""
+        """The kinds of findings: names of checkers, and "failure"."""
         return sorted({*(anomaly.checker for anomaly in self.anomalies), *(["failure"] if self.failures else [])})
 
     @property
     def ways(self) -> list[str]:
-        """The same, failures by what they are: another run that fails in one of these ways fails likewise."""
+        """As `names`, with the headline of each failure. Two runs that share an element fail in the same way."""
         return sorted({*(anomaly.checker for anomaly in self.anomalies), *map(headline, self.failures)})
 
 
 def headline(failure: str) -> str:
-    """What kind of failure it is: without time, host and particulars."""
+    """The kind of a failure: its text without time, host and details."""
     return re.split(r"[({\n]", failure.partition(": ")[2], maxsplit=1)[0].strip()
 
 
 class Run:
-    """The stage while it runs. `history` and `final` stay for whoever wants to look."""
+    """One run. `history` and `final` can be read after it."""
 
     def __init__(self, plan: RunPlan, listener: Listener | None = None) -> None:
         self.plan = plan
@@ -99,10 +99,10 @@ class Run:
         self._mains: dict[str, Callable[[Host], Any]] = {}
         self._done: dict[str, bool] = {}
         self._boards: dict[str, Board] = {}
-        self._calm = Calm()
+        self._fault_free = FaultFreePhase()
 
     def execute(self) -> None:
-        """All of it but the judging. Raises Stuck."""
+        """Everything except the judging. Raises Stuck."""
         self._begin()
         if not self._alone("setup", self._prepare, PREPARED_WITHIN_NS):
             return
@@ -112,17 +112,17 @@ class Run:
         stage = Stage(self.world, self.cluster.brokers, self._boot_client, self.cluster.store)
         faults.schedule(self.plan.faults, stage)
         self._until(self._nothing_to_do, WORK_FOR_NS)
-        self._calm.has_come = True
+        self._fault_free.has_begun = True
         faults.heal(stage)
         for name in self._mains:
             stage.boot(name)
         if not self._until(self._all_done, DRAINED_WITHIN_NS):
-            self.final.undrained += [f"{name} has not come to its end" for name, done in self._done.items() if not done]
-        self.final.undrained += self._calm.standing
+            self.final.undrained += [f"{name} has not finished" for name, done in self._done.items() if not done]
+        self.final.undrained += self._fault_free.stalled
         self._decide()
         for workload in self.plan.workloads:
             self._alone(f"{workload.prefix}settle", self._settling(workload), DRAINED_WITHIN_NS)
-        self._decide()  # a request that was held until all was healed has begun a transaction of somebody who is gone
+        self._decide()  # a request that was held until now may have begun a transaction whose producer has ended
         self._finale()
         groups = [group for workload in self.plan.workloads for group in workload.groups]
         self._replicate()
@@ -134,12 +134,12 @@ class Run:
         self.final = reading.final
         self.final.store, self.final.uncommitted = store, uncommitted
         self.final.undrained += undrained
-        if self._replicate():  # also what was written amid the reading, as when a member of a group expired
+        if self._replicate():  # also records written during the reading, for example when a group member expired
             self.final.replicas = replicas_of(self.cluster.nodes())
         if self.plan.rot and self.cluster.nodes() and not self.world.failures:
             self._rot(*self.cluster.brokers.values())
 
-    # Acts
+    # Phases
 
     def _begin(self) -> None:
         self.cluster.boot()
@@ -157,7 +157,7 @@ class Run:
                 try:
                     await admin.create_topics(topics)
                     return
-                except InvalidReplicationFactorError:  # a broker has lost its session already, and is coming back
+                except InvalidReplicationFactorError:  # a broker has lost its session, and is registering again
                     await asyncio.sleep(COMES_BACK_S)
                     there = await topics_of(admin)
                     topics = [topic for topic in topics if topic.name not in there]
@@ -166,7 +166,7 @@ class Run:
         kind, script = WORKLOADS[workload.kind], Script(client.ops)
 
         async def main(host: Host) -> None:
-            await kind.client(workload, client, self._desk(host), script)
+            await kind.client(workload, client, self._context(host), script)
             self._done[client.name] = True
 
         self._mains[client.name] = main
@@ -181,7 +181,7 @@ class Run:
     def _settling(self, workload: WorkloadPlan) -> Callable[[Host], Any]:
         async def main(host: Host) -> None:
             try:
-                await WORKLOADS[workload.kind].settle(workload, self._desk(host))
+                await WORKLOADS[workload.kind].settle(workload, self._context(host))
             except AssertionError as error:
                 self.final.undrained.append(str(error))
 
@@ -189,7 +189,7 @@ class Run:
 
     def _decide(self) -> None:
         if not self._until(self.cluster.all_decided, DRAINED_WITHIN_NS):
-            self.final.undrained.append("some transaction is never decided")
+            self.final.undrained.append("a transaction stays open")
 
     def _finale(self) -> None:
         match self.plan.finale:
@@ -204,9 +204,9 @@ class Run:
             self.final.undrained.append("the broker does not start")
 
     def _replicate(self) -> bool:
-        """Whether there are replicas, which then have what their leaders have, or never get it."""
+        """Wait until all replicas have the records of their leaders. False with one broker: nothing to compare."""
         if self.plan.brokers > 1 and not self._until(self.cluster.all_replicated, DRAINED_WITHIN_NS):
-            self.final.undrained.append("some replica never gets what its leader has")
+            self.final.undrained.append("a replica does not get all records of its leader")
         return self.plan.brokers > 1
 
     def _rot(self, broker: SimBroker) -> None:
@@ -215,25 +215,25 @@ class Run:
         places = [place for place in self.final.partitions if place[0] not in forgetful]
         self.rot = Rot(broker.node, broker.host, self.final, places, broker.address, self.plan.rot)
         if self.plan.rot > 1:
-            broker.damaged |= self.rot.before  # a marker that has rotted may keep the broker from starting
+            broker.damaged |= self.rot.before  # with a rotten marker the broker may refuse to start
             broker.terminate()
             self._until(lambda: broker.serves, RESTARTED_WITHIN_NS)
         self._alone("rot", self.rot.main, READ_WITHIN_NS)
 
-    # Means
+    # Helpers
 
-    def _desk(self, host: Host) -> Desk:
-        return Desk(
+    def _context(self, host: Host) -> ClientContext:
+        return ClientContext(
             edge=SimEdge(host),
             bootstrap_servers=self.cluster.address,
             history=self.history,
-            calm=self._calm,
-            rest=host.pause,
+            fault_free=self._fault_free,
+            pause_process=host.pause,
             boards=self._boards,
         )
 
     def _nothing_to_do(self) -> bool:
-        return all(done or name in self._calm.waiting for name, done in self._done.items())
+        return all(done or name in self._fault_free.waiting for name, done in self._done.items())
 
     def _all_done(self) -> bool:
         return all(self._done.values())
@@ -250,25 +250,25 @@ class Run:
         return world.run(world.now_ns + within_ns, look)
 
     def _alone(self, name: str, main: Callable[[Host], Any], within_ns: int) -> bool:
-        """Run one process on a host of its own to its end."""
+        """Run one process on a host of its own until it ends. False if it does not end in time or the run fails."""
         host = self.world.host(name)
         host.boot(main)
         if self._until(lambda: not host.is_running, within_ns):
             return not self.world.failures
-        self.final.undrained.append(f"{name} has not come to its end")
+        self.final.undrained.append(f"{name} has not finished")
         host.kill()
         return False
 
 
 def run(plan: RunPlan, listener: Listener | None = None) -> Verdict:
-    """Execute a plan and judge what happened."""
+    """Execute a plan and judge the result."""
     return execute(plan, listener)[0]
 
 
 def execute(plan: RunPlan, listener: Listener | None = None) -> tuple[Verdict, Run]:
-    """The same, and what is left of the run: its history and what was there at the end."""
-    plan = msgspec.convert(msgspec.to_builtins(plan), RunPlan)  # ours: a run uses its plan up
-    gc.disable()  # so that nothing depends on when it would run
+    """As `run`; returns also the `Run`, with its history and the final state."""
+    plan = msgspec.convert(msgspec.to_builtins(plan), RunPlan)  # a copy, because a run changes its plan
+    gc.disable()  # a collection at a random moment would make runs differ
     try:
         with captured():
             stage = Run(plan, listener)

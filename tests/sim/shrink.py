@@ -1,7 +1,7 @@
-"""A failing plan made smaller: fewer faults, clients and operations, plainer settings, the same checker still firing.
+"""Makes a failing plan smaller: fewer faults, clients and operations, default settings, and still the same failure.
 
-Chunks of every list are taken out, halves first, as long as the run still fails in one of the ways it failed at first.
-Every process and connection has chance of its own (`World.random`), so that what stays behaves much as it did before.
+It removes parts of every list, halves first, as long as the run still fails in one of its first ways. Each process and
+each connection has its own random source (`World.random`), so the remaining parts behave much as before.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ PLAIN: dict[str, object] = {"network": {}, "disk": {}, "finale": "none"}
 
 
 class Shrinker:
-    """`names`: the ways of failing that count (`Verdict.names` or `ways`). `tell` hears about progress. `judge`: in
-    place of `run`."""
+    """Shrinks `plan`. `names`: the kinds of failure that count (`Verdict.names` or `ways`). `tell`: called with
+    progress. `judge`: replaces `run`.
+    """
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class Shrinker:
         self._judge = judge or run
 
     def shrink(self) -> RunPlan:
-        """The smallest plan found."""
+        """The smallest plan that was found."""
         before = None
         while before != self.best and self.runs < self._runs_max:
             before = self.best
@@ -47,7 +48,7 @@ class Shrinker:
         return msgspec.convert(self.best, RunPlan)
 
     def _thin_out(self, path: Path) -> None:
-        """Take chunks out of the list at `path`, from the end, in ever smaller chunks."""
+        """Remove parts of the list at `path`, from its end, in ever smaller parts."""
         found = _at(self.best, path)
         chunk = len(found) if found else 0
         while chunk >= 1 and self.runs < self._runs_max:
@@ -83,14 +84,14 @@ class Shrinker:
 
 
 def size(plan: dict[str, Any]) -> str:
-    """How large a plan is, in words."""
+    """The size of a plan in words."""
     clients = [client for workload in plan["workloads"] for client in workload["clients"]]
     operations = sum(len(client["ops"]) for client in clients)
     return f"{len(plan['faults'])} faults, {len(clients)} clients, {operations} operations"
 
 
 def _lists(plan: dict[str, Any]) -> Iterator[Path]:
-    """Where elements may be taken out; the large ones first."""
+    """The paths of the lists to shorten, large ones first."""
     yield ("faults",)
     yield ("workloads",)
     for number, workload in enumerate(plan["workloads"]):
@@ -100,7 +101,7 @@ def _lists(plan: dict[str, Any]) -> Iterator[Path]:
 
 
 def _at(plan: Any, path: Path) -> list[Any]:
-    """The list at `path`, [] if what held it is gone."""
+    """The list at `path`; [] if its owner was removed."""
     for step in path:
         if isinstance(plan, list) and (not isinstance(step, int) or step >= len(plan)):
             return []

@@ -1,8 +1,8 @@
-"""The store of a simulated cluster: an etcd on a machine of its own, asked over the world's network.
+"""The store of a simulated cluster: an etcd on a machine of its own, reached over the world's network.
 
-Brokers reach it with what they reach a real one with (`semel_broker.cluster.etcd.store`): what is tried here is that
-code too. What it has agreed to is never lost, as by members of which most survive; all else may happen to it. It can
-be down, stand still, be slow, far away, cut off from some; its answers get lost; it forgets what watches need.
+Brokers use their real client of etcd (`semel_broker.cluster.etcd.store`), so runs test it too. Agreed writes are never
+lost, as if most members of etcd survive. All other faults can occur: the store can stop, pause, be slow, be far away or
+be cut off from some brokers. Its answers can be lost, and it can compact events that watches need.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sim.host import Host
 PORT = 2379
 EXPIRE_EVERY_S = 0.5
 NAMESPACE = "semel/"
-"""Before every key, as brokers of this cluster are told."""
+"""The prefix of every key, as configured in the brokers."""
 
 
 class SimStore:
-    """`url` is what brokers are told. `slowdown`: what the time of every write is multiplied by."""
+    """`url`: the address for brokers. `slowdown`: a factor for the time of each write."""
 
     def __init__(self, host: Host, *, commit_ms: tuple[float, float] = (0.2, 4.0), keeps: int = 1_000) -> None:
         self.host = host
@@ -33,27 +33,27 @@ class SimStore:
         self._gateway: Gateway | None = None
 
     def boot(self) -> None:
-        """Start the process; harmless when it runs."""
+        """Start the process, if it does not run."""
         if not self.host.is_running:
             self.host.boot(self._main)
 
     def kill(self) -> None:
-        """What it was asked and had not agreed to is not done; who asked hears that the connection is gone."""
+        """Requests that are not carried out yet are lost. The clients see their connections close."""
         self.host.kill()
         self._gateway = None
 
     def power_loss(self) -> None:
-        """The same, and nobody hears of it."""
+        """As `kill`, but the clients see nothing."""
         self.host.power_loss()
         self._gateway = None
 
     def forget(self) -> None:
-        """Changes of before are not kept any more: watches that have not heard of them cannot go on."""
+        """Compact all changes: watches that have not received them cannot continue."""
         self.etcd.compact(self.etcd.revision)
         self.host.world.note(self.host.name, f"compacted up to {self.etcd.compacted}")
 
     def told(self) -> list[Told]:
-        """Everything that was ever written to it, by the brokers' keys."""
+        """All writes since the start, with the keys as brokers know them."""
         return [
             Told(
                 event.kv.mod_revision,
@@ -64,7 +64,7 @@ class SimStore:
         ]
 
     def heal(self) -> None:
-        """It runs, and is as quick as ever."""
+        """Run at normal speed."""
         self.slowdown = 1.0
         self.host.resume()
         self.boot()

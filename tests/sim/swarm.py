@@ -1,8 +1,8 @@
-"""The faults of a run, drawn from its seed.
+"""Draws the faults of a run from its seed.
 
-Swarm: a seed draws which kinds are on and how often they come, not only when. Runs with two kinds at high rates find
-what runs with a little of everything do not. Half of the runs aim, and half lie in wait: most of the time a fault finds
-nobody amid anything that it could break.
+Swarm testing: the seed also decides which kinds of faults are on and how often they occur. Runs with two kinds at high
+rates find errors that runs with a few faults of each kind do not. In half of the runs some faults wait for a request,
+and in half some wait for a moment of the broker. A fault at a random time mostly meets an idle broker.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ AIMED = {
     "failing disk": 1,
     "full disk": 1,
 }
-"""Kinds that may wait for a request, with their weights: what a fault comes amid is mostly nothing otherwise."""
-AMBUSHES = {
+"""Kinds that may wait for a request, with their weights. At a random time a fault mostly meets no request in progress.
+"""
+AT_MOMENTS = {
     "kill broker": 2,
     "power loss": 4,
     "kill amid changes": 4,
@@ -37,7 +38,7 @@ AMBUSHES = {
     "terminate broker": 1,
     "pause broker": 1,
 }
-"""Kinds that may wait for a moment of the broker's, with their weights."""
+"""Kinds that may wait for a moment of the broker, with their weights."""
 _DECISIONS = {
     "Empty": 2,
     "Ongoing": 3,
@@ -54,13 +55,13 @@ MOMENTS_OF: Mapping[str, Mapping[str, int]] = {
     "driver": {**dict.fromkeys(STEPS, 5), "PrepareCommit": 4, "CompleteCommit": 2, MARKER: 4},
     "tasker": _DECISIONS,
 }
-"""The moments that clients in this role bring about, with their weights."""
+"""The moments that clients of a role cause, with their weights."""
 AT_ALL_TIMES = {SERVES: 4, SNAPSHOT: 3, SWAP: 3}
-"""Those that come by themselves."""
+"""The moments that occur without clients, with their weights."""
 
 
 def draw(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, fsync: bool) -> list[Fault]:
-    """The faults of one run in order of time; sometimes none. `roles` of the clients, by their names."""
+    """The faults of one run in order of time; sometimes none. `roles`: the role of each client host."""
     if rng.random() < 0.08:
         return []
     clients = list(roles)
@@ -78,7 +79,7 @@ def draw(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, f
     if rng.random() < 0.5:
         faults += _draw_aimed(rng, roles, broker, until_ms, fsync=fsync)
     if rng.random() < 0.5:
-        faults += _draw_ambushes(rng, roles, broker, until_ms, fsync=fsync)
+        faults += _draw_at_moments(rng, roles, broker, until_ms, fsync=fsync)
     if rng.random() < 0.2:
         skews = {name: int(rng.gauss(0, 10_000)) for name in hosts["any"]}
         faults += [Fault(at_ms=0, kind="clock", host=name, args={"by_ms": skew}) for name, skew in skews.items()]
@@ -86,7 +87,7 @@ def draw(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, f
 
 
 def _draw_aimed(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, fsync: bool) -> Iterator[Fault]:
-    """Faults of one or two kinds that each wait for a certain request."""
+    """Faults of one or two kinds that each wait for a request."""
     if not roles:
         return
     names = [name for name in AIMED if fsync or not FAULTS[name].needs_fsync]
@@ -102,17 +103,20 @@ def _draw_aimed(rng: Random, roles: Mapping[str, str], broker: str, until_ms: in
         at_ms += fault.lasting_ms + rng.expovariate(1 / mean_ms)
 
 
-def _draw_ambushes(
+def _draw_at_moments(
     rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, fsync: bool
 ) -> Iterator[Fault]:
-    """Faults of one or two kinds, each at one of one or two moments of the broker's. Who waits for its start has it end
-    first: what the first end left behind meets the second."""
+    """Faults of one or two kinds, each at one of one or two moments of the broker.
+
+    A fault that waits for the broker's start follows a fault that kills the broker. So it meets the start after a
+    crash.
+    """
     weights = dict(AT_ALL_TIMES)
     for role in roles.values():
         weights |= MOMENTS_OF.get(role, {})
     moments = rng.choices(list(weights), list(weights.values()), k=rng.choice((1, 2)))
-    names = [name for name in AMBUSHES if fsync or not FAULTS[name].needs_fsync]
-    names = rng.choices(names, [AMBUSHES[name] for name in names], k=rng.choice((1, 2)))
+    names = [name for name in AT_MOMENTS if fsync or not FAULTS[name].needs_fsync]
+    names = rng.choices(names, [AT_MOMENTS[name] for name in names], k=rng.choice((1, 2)))
     mean_ms = rng.uniform(1_000, 8_000)
     at_ms = rng.expovariate(1 / mean_ms)
     while at_ms < until_ms:
@@ -134,5 +138,5 @@ def _fault(rng: Random, name: str, host: str, at_ms: int, roles: Mapping[str, st
 
 
 def lasting(rng: Random, least_ms: int, most_ms: int) -> int:
-    """Mostly near the least."""
+    """A random duration, mostly near the least."""
     return int(least_ms + (most_ms - least_ms) * rng.random() ** 3)

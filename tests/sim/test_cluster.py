@@ -1,4 +1,4 @@
-"""Several brokers: what is drawn for them, and what goes wrong between them."""
+"""Faults of several brokers: how they are drawn, and what they do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEEDS = 120
 
 
 def stage(seed: int = 1) -> tuple[Stage, list[str]]:
-    """Three brokers that know nothing of each other, a store, and what is said about them."""
+    """Three brokers without a common cluster, a store, and the lines of the transcript."""
     lines: list[str] = []
     world = World(seed, lambda now_ns, host, text: lines.append(f"{host}: {text}"))
     brokers = {name: SimBroker(world.host(name)) for name in BROKERS}
@@ -65,11 +65,11 @@ WORDS = {
     "slow store": "fault:",
     "store forgets": "store: compacted",
 }
-"""What a transcript says when a fault of this kind has come about."""
+"""The text in a transcript that shows a fault of this kind."""
 
 
 @pytest.mark.parametrize("kind", list(CLUSTER_FAULTS))
-def test_each_kind_of_fault_comes_about_and_ends(kind: str) -> None:
+def test_each_kind_of_fault_takes_effect_and_ends(kind: str) -> None:
     set_up, lines = stage()
     assert set_up.store is not None
     host = STORE if CLUSTER_FAULTS[kind].meets == "store" else BROKERS[0]
@@ -87,7 +87,7 @@ def test_each_kind_of_fault_comes_about_and_ends(kind: str) -> None:
     world.close()
 
 
-def test_what_is_healed_works_whatever_was_under_way() -> None:
+def test_heal_ends_every_fault_that_is_in_progress() -> None:
     set_up, _ = stage()
     rng = Random(2)
     planned = [
@@ -107,7 +107,7 @@ def test_what_is_healed_works_whatever_was_under_way() -> None:
     world.close()
 
 
-def test_a_fault_that_waits_for_a_moment_comes_where_that_is_and_once() -> None:
+def test_a_fault_that_waits_for_a_moment_meets_its_broker_once() -> None:
     set_up, lines = stage()
     fault = Fault(at_ms=0, kind="kill broker", host=WHICHEVER, lasting_ms=100, moment="serves")
     faults.schedule([fault], set_up)
@@ -122,7 +122,7 @@ def test_a_fault_that_waits_for_a_moment_comes_where_that_is_and_once() -> None:
     world.close()
 
 
-def test_a_fault_that_waits_for_a_request_comes_where_that_is_sent() -> None:
+def test_a_fault_that_waits_for_a_request_meets_the_broker_that_gets_it() -> None:
     set_up, lines = stage()
     world = set_up.world
     world.network.watching = True

@@ -1,4 +1,4 @@
-"""The first seeds of `make sim BROKERS=3`, five of them in `make test`."""
+"""The first seeds of `make sim BROKERS=3`; `make test` runs five of them."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert first.simulated_s > 10
 
 
-def test_replicas_are_compared_when_all_know_what_was_written_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_are_compared_after_the_last_record_is_committed_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(Reading):
-        """Something is written when all is read, as by a coordinator whose member has expired."""
+        """A record is written after the reading, for example by a coordinator whose member has expired."""
 
         async def main(self, host: Host) -> None:
             await super().main(host)
@@ -55,7 +55,7 @@ def test_replicas_are_compared_when_all_know_what_was_written_last(monkeypatch: 
     assert verdict.is_clean, (verdict.anomalies, verdict.failures)
 
 
-def test_checkers_are_told_what_the_store_was_told() -> None:
+def test_checkers_get_all_writes_of_the_store() -> None:
     _, stage = execute(draw(2, brokers=BROKERS))
     kinds = {told.key.partition("/")[0] for told in stage.final.store}
     assert {"topics", "brokers", "admissions", "partitions"} <= kinds

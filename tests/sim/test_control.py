@@ -1,4 +1,4 @@
-"""Elections under faults: nobody comes to lead, or to be in sync, who must not; and that would be seen."""
+"""Elections under faults choose only allowed leaders and ISRs. With a safeguard off, a run finds an error."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def test_one_seed_has_a_transcript_and_many_are_counted(
 
 
 def hasty(self: Controller) -> Sequence[Step]:
-    """Brokers are admitted first, then what they were is dealt with."""
+    """Admit brokers before their former state is handled."""
     standing = Standing.of(self._feed.image)
     return [*self._admit(standing), *self._settle(standing)]
 
 
 def careless(view: PartitionView, standing: Standing) -> PartitionState:
-    """The leader is any replica that is there."""
+    """Elect any live replica."""
     state = view.state
     live = [node_id for node_id in view.replicas if node_id in standing.live]
     if state.leader in live or not live:
@@ -76,12 +76,12 @@ def careless(view: PartitionView, standing: Standing) -> PartitionState:
 
 
 def faithful(self: Registration) -> bool:
-    """A registration counts until somebody says that it has ended."""
+    """A registration is valid until the store reports its end."""
     return self._admitted is not None and not self._admitted._ended.is_set()  # type: ignore[attr-defined]
 
 
 def late(self: EtcdSession) -> float:
-    """The deadline is counted from the answer of a keep-alive, not from before it was sent."""
+    """Count the deadline from the answer of a keep-alive, not from its sending."""
     return self._deadline + 1.5
 
 

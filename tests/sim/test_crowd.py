@@ -1,4 +1,4 @@
-"""A crowd that asks for too much holds up no bystander; and that it did would be seen (`ablations/fairness.py`)."""
+"""A crowd that overloads the broker does not delay a bystander. `ablations/fairness.py` shows that delays are found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_member_finds_its_bounds(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bystander_is_served_beside_each_kind_of_member(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sim.crowd.draw", lambda rng: [Member("crowd-1", kind) for _ in range(8)])
     run = CrowdRun(1)
     assert run.execute() == []

@@ -1,4 +1,4 @@
-"""The simulated disk: it never loses what was synced, and of what was not it may lose any part."""
+"""The simulated disk: it never loses synced data, and it may lose any part of the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sim.world import NS, World
 
 
 class Keeper:
-    """Appends at random to a few files for ever, and knows what a power loss may not take."""
+    """Appends random data to a few files without end, and records which bytes a power loss must not take."""
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
@@ -42,7 +42,7 @@ class Keeper:
                 await asyncio.sleep(self.rng.random() / 100)
 
     def check(self, world: World) -> int:
-        """Bytes beyond what was promised that have come through."""
+        """The number of bytes that survived although they were not synced."""
         disk, more = world.hosts["a"].disk, 0
         for path, count in self.promised.items():
             found = disk.read_bytes(path)
@@ -52,7 +52,7 @@ class Keeper:
 
 
 @pytest.mark.parametrize("stale", [False, True])
-def test_what_was_synced_survives_every_loss_of_power(stale: bool) -> None:
+def test_synced_data_survives_every_power_loss(stale: bool) -> None:
     more = []
     for seed in range(60):
         world = World(seed)
@@ -84,7 +84,7 @@ def test_a_killed_process_loses_nothing_that_it_wrote() -> None:
 
 
 def _after_power_loss(seed: int, *, stale: bool = False) -> tuple[bytes, bytes]:
-    """What was written after the last sync, and what a power loss left in its place."""
+    """The bytes written after the last sync, and the bytes in their place after a power loss."""
     world = World(seed)
     host = world.host("a")
     host.disk.weather.stale_tails = stale
@@ -115,7 +115,7 @@ def test_unsynced_sectors_are_lost_in_any_subset_and_read_as_zeros() -> None:
     assert kinds >= {False, "torn", "something stands behind a hole"}
 
 
-def test_a_lost_sector_may_show_what_once_lay_elsewhere() -> None:
+def test_a_lost_sector_may_show_old_data_of_the_disk() -> None:
     for seed in range(20):
         tail, found = _after_power_loss(seed, stale=True)
         if any(found[at] not in (0, tail[at]) for at in range(len(found))):
@@ -123,7 +123,7 @@ def test_a_lost_sector_may_show_what_once_lay_elsewhere() -> None:
     pytest.fail("no stale sector in twenty losses of power")
 
 
-def test_names_that_were_not_synced_may_come_through_or_not() -> None:
+def test_names_that_were_not_synced_may_survive_or_not() -> None:
     seen = set()
     for seed in range(40):
         world = World(seed)
@@ -152,7 +152,7 @@ def _died(world: World, host: Host) -> list[str]:
 
 
 @pytest.mark.parametrize("fault", ["eio", "full", "full amid an atomic write", "eio on a directory"])
-def test_a_write_or_sync_that_fails_ends_the_process_there_and_then(fault: str) -> None:
+def test_a_failed_write_or_sync_ends_the_process_at_once(fault: str) -> None:
     world = World(1)
     host = world.host("a")
     seen: list[str] = []
@@ -180,7 +180,7 @@ def test_a_write_or_sync_that_fails_ends_the_process_there_and_then(fault: str) 
                     disk.sync_dir("d")
             seen.append("went on")
         finally:
-            disk.write_atomically("d/clean", b"")  # what a dying process does not get to any more
+            disk.write_atomically("d/clean", b"")  # the process is dead before this line
 
     host.boot(main)
     (reason,) = _died(world, host)
@@ -219,7 +219,7 @@ def test_a_process_can_be_ended_before_each_change_that_it_makes(dark: bool) -> 
         assert world.failures == []
 
 
-def test_after_a_failed_sync_the_kernel_may_have_dropped_what_it_could_not_write() -> None:
+def test_after_a_failed_sync_unwritten_pages_may_be_dropped() -> None:
     lost = 0
     for seed in range(20):
         world = World(seed)
@@ -244,7 +244,7 @@ def test_after_a_failed_sync_the_kernel_may_have_dropped_what_it_could_not_write
     assert lost > 10
 
 
-def test_a_slow_disk_takes_its_time() -> None:
+def test_a_slow_disk_delays_syncs() -> None:
     world = World(1)
     took: list[float] = []
 
@@ -266,7 +266,7 @@ def test_a_slow_disk_takes_its_time() -> None:
     world.close()
 
 
-def test_a_rotten_bit_is_there_for_good() -> None:
+def test_a_rotten_bit_stays() -> None:
     world = World(1)
     disk = world.host("a").disk
     disk.mkdir("d")
@@ -278,7 +278,7 @@ def test_a_rotten_bit_is_there_for_good() -> None:
     world.close()
 
 
-def test_what_stale_sectors_would_be_as_zeros_is_known_over_another_loss_of_power() -> None:
+def test_contents_without_stale_sectors_are_kept_over_another_power_loss() -> None:
     left = []
     for seed in range(30):
         world = World(seed)
@@ -295,7 +295,7 @@ def test_what_stale_sectors_would_be_as_zeros_is_known_over_another_loss_of_powe
             assert all(there == zero or not zero for there, zero in zip(found, with_zeros, strict=True))
         left.append(len(host.disk.stale))
         known = dict(host.disk.stale)
-        host.power_loss()  # before anybody has looked at what the first one left
+        host.power_loss()  # before any start after the first one
         assert host.disk.stale == known
         world.close()
     assert {0, 1} == {*left}

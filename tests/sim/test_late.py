@@ -1,4 +1,4 @@
-"""A request that arrives when its client has gone on, and moments of the broker's that faults wait for."""
+"""Requests that arrive after their client has gone on, and moments of the broker that faults wait for."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from semel_storage.internal_topics import (
 
 from sim.holds import Hold
 from sim.host import Host
-from sim.moments import GENERATION, MARKER, MOMENTS, OFFSETS, SNAPSHOT, SWAP, Ambush, Watch, moments_in
+from sim.moments import GENERATION, MARKER, MOMENTS, OFFSETS, SNAPSHOT, SWAP, MomentTrigger, Watch, moments_in
 from sim.plan import draw
 from sim.test_network import PORT, Pair, Peer, frame
 
 
 class TwoConnections(Pair):
-    """`near` as ever, and `other`, a second connection of the same host."""
+    """A pair of hosts with a second connection from the same host: `near` and `other`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class TwoConnections(Pair):
         await asyncio.sleep(10_000)
 
     def arrived(self) -> list[int]:
-        """How many bytes over each connection."""
+        """The number of bytes received on each connection."""
         return [len(peer.got) for peer in self.accepted]
 
 
@@ -62,7 +62,7 @@ def test_a_late_request_waits_until_its_client_has_gone_on(breaks: bool) -> None
     pair.close()
 
 
-def test_what_follows_over_its_own_connection_is_no_sign_that_the_client_has_gone_on() -> None:
+def test_requests_on_the_held_connection_do_not_release_it() -> None:
     pair = TwoConnections()
     pair.connect()
     pair.world.network.hold(Hold(api_key=0, delay_ms=0, source="a", until=26))
@@ -115,20 +115,20 @@ MARKED = build_marker(EndTxnMarker(ControlType.COMMIT, 0), producer_id=1, produc
         ("t-0", build_batch([Record(0, 0, None, b"x")]), []),
     ],
 )
-def test_what_a_broker_does_shows_in_what_it_appends(directory: str, data: bytes, moments: list[str]) -> None:
+def test_moments_are_read_from_appended_bytes(directory: str, data: bytes, moments: list[str]) -> None:
     assert list(moments_in(f"data/{directory}/0.log", data)) == moments
 
 
-def test_what_a_broker_does_shows_in_the_names_of_its_files() -> None:
+def test_moments_are_read_from_file_names() -> None:
     assert list(moments_in("data/t-0/00000000000000000007.snapshot", b"")) == [SNAPSHOT]
     assert list(moments_in("data/t-0/00000000000000000007.log.swap", b"")) == [SWAP]
     assert list(moments_in("data/t-0/00000000000000000007.index.swap", b"")) == []
 
 
-def test_who_lies_in_wait_strikes_once() -> None:
+def test_a_trigger_is_called_once() -> None:
     watch, struck = Watch(), list[str]()
     for name in ("one", "two"):
-        watch.wait(Ambush("PrepareCommit", lambda name=name: struck.append(name)))  # type: ignore[misc]
+        watch.wait(MomentTrigger("PrepareCommit", lambda name=name: struck.append(name)))  # type: ignore[misc]
     watch.has_changed("data/__transaction_state-0/0.log", [transaction(3)])
     assert struck == []
     watch.has_changed("data/__transaction_state-0/0.index", [transaction(2)])

@@ -1,4 +1,4 @@
-"""The network: TCP's promises hold for each connection, and nothing else does."""
+"""The network: each connection keeps the promises of TCP. Between connections there is no order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAYLOAD = Random(5).randbytes(300_000)
 
 
 class Peer(Protocol):
-    """Writes down what it is told; `eager` in answering a half close by staying open."""
+    """Records the calls of the transport. `stays_open`: it continues to send after the other end's half close."""
 
     stays_open = False
 
@@ -58,7 +58,7 @@ class Peer(Protocol):
 
 
 class Buffered(Peer, BufferedProtocol):
-    """The same with a buffer of its own, smaller than what comes."""
+    """A Peer with a buffer of its own that is smaller than the received data."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         self._buffer = bytearray(1000)
@@ -69,7 +69,7 @@ class Buffered(Peer, BufferedProtocol):
 
 
 class Pair:
-    """Hosts a and b, with a listener on b; `near` and `far` are the first connection's ends once `connect` is done."""
+    """Hosts a and b, with a listener on b. After `connect`, `near` and `far` are the ends of the first connection."""
 
     def __init__(self, seed: int = 1, far: Callable[[], Peer] = Peer) -> None:
         self.world = World(seed)
@@ -141,7 +141,7 @@ def test_each_direction_gives_every_byte_once_and_in_order(far: type[Peer]) -> N
         rng = Random(seed)
         rough(pair)
         pair.connect()
-        pair.go(10)  # however long the way
+        pair.go(10)  # with any latency
         cut_now_and_then(pair, rng)
         for peer in (pair.near, pair.far):
             at, due_ns = 0, 0
@@ -185,7 +185,7 @@ def test_between_connections_there_is_no_order() -> None:
     assert orders == {"12", "21"}
 
 
-def test_nobody_listens_there() -> None:
+def test_a_connection_to_a_port_without_a_listener_is_refused() -> None:
     pair = Pair()
     pair.b.kill()
     pair.connect()
@@ -194,7 +194,7 @@ def test_nobody_listens_there() -> None:
 
 
 @pytest.mark.parametrize("why", ["dark", "cut", "one way"])
-def test_nobody_answers(why: str) -> None:
+def test_a_connection_without_an_answer_times_out(why: str) -> None:
     pair = Pair()
     if why == "dark":
         pair.b.power_loss()
@@ -208,7 +208,7 @@ def test_nobody_answers(why: str) -> None:
     pair.close()
 
 
-def test_a_connection_is_made_although_the_process_stands_still() -> None:
+def test_a_connection_is_made_while_the_process_is_paused() -> None:
     pair = Pair()
     pair.go(0.1)
     pair.b.pause()
@@ -223,7 +223,7 @@ def test_a_connection_is_made_although_the_process_stands_still() -> None:
     pair.close()
 
 
-def test_what_the_kernel_has_taken_arrives_although_the_process_is_killed() -> None:
+def test_bytes_in_the_kernel_arrive_after_the_process_is_killed() -> None:
     pair = Pair().connect()
     pair.near.transport.write(b"last words")
     pair.a.kill()
@@ -279,7 +279,7 @@ def test_a_silent_peer_of_an_idle_connection_is_never_noticed() -> None:
     pair.close()
 
 
-def test_a_partition_shorter_than_the_kernels_patience_loses_nothing() -> None:
+def test_a_partition_shorter_than_the_retransmission_time_loses_nothing() -> None:
     pair = Pair().connect()
     pair.world.network.cut("a", "b")
     pair.near.transport.write(b"hello")
@@ -292,13 +292,13 @@ def test_a_partition_shorter_than_the_kernels_patience_loses_nothing() -> None:
     pair.close()
 
 
-def test_a_longer_one_ends_the_connection_of_who_writes() -> None:
+def test_a_longer_partition_ends_the_connection_of_the_writer() -> None:
     pair = Pair().connect()
     pair.world.network.cut("a", "b")
     pair.near.transport.write(b"hello")
     pair.go(60)
     assert isinstance(pair.near.lost, TimeoutError)
-    assert not pair.far.is_lost  # it has nothing to say and hears nothing
+    assert not pair.far.is_lost  # it sends nothing and receives nothing
     pair.world.network.mend("a", "b")
     pair.far.transport.write(b"are you there?")
     pair.go(10)
@@ -307,7 +307,7 @@ def test_a_longer_one_ends_the_connection_of_who_writes() -> None:
     pair.close()
 
 
-def test_without_acknowledgements_the_writer_gives_up_on_what_has_arrived() -> None:
+def test_without_acknowledgements_the_writer_gives_up_although_the_bytes_arrived() -> None:
     pair = Pair().connect()
     pair.world.network.cut("b", "a", both_ways=False)
     pair.near.transport.write(b"hello")
@@ -317,7 +317,7 @@ def test_without_acknowledgements_the_writer_gives_up_on_what_has_arrived() -> N
     pair.close()
 
 
-def test_a_reset_loses_what_is_on_its_way() -> None:
+def test_a_reset_loses_the_bytes_on_the_wire() -> None:
     pair = Pair().connect()
     pair.near.transport.write(b"hello")
     pair.world.network.reset("a", "b")
@@ -328,7 +328,7 @@ def test_a_reset_loses_what_is_on_its_way() -> None:
     pair.close()
 
 
-def test_who_does_not_read_holds_up_who_writes() -> None:
+def test_a_reader_that_does_not_read_stops_the_writer() -> None:
     pair = Pair()
     pair.world.network.weather.windows = (10_000,)
     pair.connect()
@@ -345,7 +345,7 @@ def test_who_does_not_read_holds_up_who_writes() -> None:
     pair.close()
 
 
-def test_who_stands_still_holds_up_who_writes() -> None:
+def test_a_paused_reader_stops_the_writer() -> None:
     pair = Pair()
     pair.world.network.weather.windows = (10_000,)
     pair.connect()
@@ -359,7 +359,7 @@ def test_who_stands_still_holds_up_who_writes() -> None:
     pair.close()
 
 
-def test_close_sends_what_was_written_first() -> None:
+def test_close_first_sends_the_written_bytes() -> None:
     pair = Pair()
     pair.world.network.weather.windows = (5_000,)
     pair.connect()
@@ -373,7 +373,7 @@ def test_close_sends_what_was_written_first() -> None:
     pair.close()
 
 
-def test_abort_drops_what_the_kernel_has_not_taken() -> None:
+def test_abort_drops_bytes_that_the_kernel_has_not_taken() -> None:
     pair = Pair()
     pair.world.network.weather.windows = (5_000,)
     pair.connect()
@@ -413,7 +413,7 @@ def answer(number: int, size: int = 40) -> bytes:
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7, 52, 100_000])
-def test_a_held_request_is_late_and_so_is_what_follows_but_nothing_before(cut: int) -> None:
+def test_a_held_request_delays_later_bytes_and_no_earlier_ones(cut: int) -> None:
     pair = Pair()
     pair.world.network.watching = True
     pair.connect()
@@ -425,7 +425,7 @@ def test_a_held_request_is_late_and_so_is_what_follows_but_nothing_before(cut: i
     pair.go(20)
     assert pair.far.got == stream
     size = len(frame(0, 1))
-    head = 12 if cut < 12 else 0  # the head came in pieces: what had left before it was known is not late
+    head = 12 if cut < 12 else 0  # the head came in pieces: bytes sent before it was complete are not late
     late = [at_ns - began_ns >= 5 * NS for at_ns in pair.far.at_ns]
     assert not any(late[:size])
     assert all(late[size + head :])

@@ -1,6 +1,6 @@
-"""Late requests of old clients: what they can still do is what docs/old-clients.md says, and nothing with version 2.
+"""Late requests of old clients do exactly the harm that docs/old-clients.md lists, and none with transaction version 2.
 
-`make sim-exhaustive` plays every case; here those with anomalies and all that is like them, and some of the others.
+`make sim-exhaustive` runs every case. Here run the cases with anomalies, all similar ones, and some of the others.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def found_in(chosen: list[Case]) -> list[tuple[Case, list[str]]]:
 
 
 @pytest.mark.thorough
-def test_what_can_go_wrong_with_a_client_that_keeps_its_epoch_is_exactly_this() -> None:
+def test_a_client_that_keeps_its_epoch_has_exactly_the_known_anomalies() -> None:
     chosen = [case for case in cases("keeps its epoch") if is_doubtful(case) and case.by_role]
     table = tabulate(found_in(chosen))
     assert {*table} == {*KNOWN}
     assert table.total() == len(KNOWN)
 
 
-def test_nothing_goes_wrong_with_it_otherwise() -> None:
+def test_a_client_that_keeps_its_epoch_has_no_other_anomalies() -> None:
     chosen = [case for case in cases("keeps its epoch") if not (is_doubtful(case) and case.by_role)][:: STRIDE // 2]
     assert {case.held for case in chosen} == {*API_KEYS}
     assert not tabulate(found_in(chosen))
@@ -46,7 +46,7 @@ def test_nothing_goes_wrong_with_it_otherwise() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("client", ["version 2", "bumps its epoch", "semel", "semel, version 1"])
-def test_nothing_goes_wrong_where_an_epoch_tells(client: ClientKind) -> None:
+def test_clients_that_raise_their_epoch_have_no_anomalies(client: ClientKind) -> None:
     every = list(cases(client))
     doubtful = [case for case in every if is_doubtful(case) and case.by_role]
     assert not tabulate(found_in([*doubtful[::3], *every[::STRIDE]]))

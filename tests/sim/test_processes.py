@@ -1,4 +1,4 @@
-"""Broker and client as simulated processes: they come back, and what they did not expect fails the run."""
+"""Broker and client as simulated processes: they start again after each kind of end. Unexpected errors fail the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def serving(seed: int = 1) -> tuple[World, SimBroker]:
     return world, broker
 
 
-def test_what_was_acknowledged_is_read_after_each_way_of_ending() -> None:
+def test_acknowledged_records_are_read_after_each_kind_of_end() -> None:
     world, broker = serving()
     got: list[bytes | None] = []
 
@@ -50,7 +50,7 @@ def test_what_was_acknowledged_is_read_after_each_way_of_ending() -> None:
     assert world.failures == []
 
 
-def test_a_broker_whose_disk_fails_is_started_again_until_it_can() -> None:
+def test_a_broker_whose_disk_fails_is_started_again_until_the_disk_works() -> None:
     world, broker = serving()
     host = broker.host
     host.disk.weather.failing_syncs = True
@@ -65,7 +65,7 @@ def test_a_broker_whose_disk_fails_is_started_again_until_it_can() -> None:
     assert world.failures == []
 
 
-def test_an_error_or_exception_that_the_broker_did_not_expect_fails_the_run() -> None:
+def test_an_unexpected_error_or_exception_of_the_broker_fails_the_run() -> None:
     world, broker = serving()
     log = Logger(broker.host)
     log.warning("disk_slow", ms=3)
@@ -82,7 +82,7 @@ def test_an_error_or_exception_that_the_broker_did_not_expect_fails_the_run() ->
     world.close()
 
 
-def test_what_the_client_logs_is_told_and_an_error_fails_the_run() -> None:
+def test_log_lines_of_the_client_are_in_the_transcript_and_an_error_fails_the_run() -> None:
     heard: list[tuple[str, str]] = []
     world = World(1, lambda now_ns, host, text: heard.append((host, text)))
 

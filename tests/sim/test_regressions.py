@@ -1,6 +1,6 @@
-"""Plans that once failed, made as small as they would go. Each file in `regressions/` is named for what it showed.
+"""Plans that failed once, made small. Each file in `regressions/` has the name of its finding.
 
-What was found is told in docs/reliability.md. `make sim PLAN=tests/sim/regressions/NAME.json` shows one.
+docs/reliability.md describes the findings. `make sim PLAN=tests/sim/regressions/NAME.json` shows one.
 """
 
 from __future__ import annotations

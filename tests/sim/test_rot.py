@@ -1,4 +1,4 @@
-"""Bits that rot: what a reader gets is what it got before, or an error that says where."""
+"""Rotten bits: a reader gets the same records as before, or an error that says where."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_readers_get_what_was_there_or_an_error_and_all_else(bits: int) -> None:
     assert errors > 0
 
 
-def test_a_record_that_is_read_otherwise_than_before_is_found() -> None:
+def test_a_record_that_was_not_there_before_is_found() -> None:
     _, stage = execute(rotting(1, 1))
     rot = stage.rot
     assert rot is not None

@@ -1,4 +1,4 @@
-"""Runs: the same seed is the same run everywhere, plans are data, faults do what they say, failures shrink."""
+"""Runs: the same seed gives the same run everywhere, plans are data, faults take effect, failing plans shrink."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_seed_is_the_same_run_in_every_process_and_under_every_hash_seed() -> 
     assert digests_elsewhere("4242", tuple(reversed(SEEDS))) == here[::-1]
 
 
-def test_whoever_listens_changes_nothing() -> None:
+def test_a_listener_does_not_change_the_run() -> None:
     for seed in SEEDS:
         verdict, _, transcript = replay(draw(seed))
         assert verdict.digest == run(draw(seed)).digest
@@ -72,7 +72,7 @@ def test_every_workload_and_every_fault_is_drawn_and_not_all_at_once() -> None:
     assert {plan.finale for plan in plans} == {"none", "kill", "power loss", "terminate"}
 
 
-def test_without_fsync_nothing_is_drawn_that_would_rightly_take_what_was_acknowledged() -> None:
+def test_without_fsync_no_fault_is_drawn_that_may_lose_acknowledged_records() -> None:
     plans = [plan for plan in map(draw, range(300)) if plan.settings.get("durability") == "os"]
     assert plans
     for plan in plans:
@@ -105,11 +105,11 @@ WORDS = {
     "damage": "damage:",
     "failing disk": "failed",
 }
-"""What a transcript says when a fault of this kind has come about."""
+"""The text in a transcript that shows a fault of this kind."""
 
 
 @pytest.mark.parametrize("kind", list(FAULTS))
-def test_each_kind_of_fault_comes_about_and_is_survived(kind: str) -> None:
+def test_each_kind_of_fault_takes_effect_and_is_survived(kind: str) -> None:
     plan = calm()
     rng = Random(kind)
     meets = FAULTS[kind].meets
@@ -162,8 +162,8 @@ def test_shrinking_keeps_to_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 7
 
 
-def test_the_memory_of_a_run_is_given_back() -> None:
-    """Also of brokers that were killed while requests waited, which hold on to each other."""
+def test_the_memory_of_a_run_is_freed() -> None:
+    """Also the memory of brokers that were killed while requests waited; these refer to each other."""
     for seed in (1, 12):
         counts = []
         for _ in range(3):
@@ -173,7 +173,7 @@ def test_the_memory_of_a_run_is_given_back() -> None:
         assert counts[2] - counts[1] < 100
 
 
-def test_what_runs_meet_is_counted_and_added_up() -> None:
+def test_events_of_runs_are_counted_and_added_up() -> None:
     plan = calm("transactional")
     plan.faults = [Fault(at_ms=2_000, kind="kill broker", host="broker", lasting_ms=10)]
     coverage = Coverage()
@@ -186,7 +186,7 @@ def test_what_runs_meet_is_counted_and_added_up() -> None:
     assert "kill broker" in text
 
 
-def test_a_start_is_refused_for_a_reason_or_fails_the_run() -> None:
+def test_a_start_refused_without_a_cause_fails_the_run() -> None:
     world = World(1)
     broker = SimBroker(world.host("broker"))
     disk, path = broker.host.disk, "data/t-0/00000000000000000000.log"

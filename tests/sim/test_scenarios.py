@@ -21,7 +21,7 @@ def test_scenario(path: Path, tmp_path: Path) -> None:
         pytest.skip(str(why))
 
 
-def test_what_is_not_as_the_scenario_says_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_failed_expectation_is_reported_with_its_line(tmp_path: Path) -> None:
     text = "# about\nstart broker\ntopic out 1\nclient A id=tx\nA commit -> ok\nexpect all out 0 x\n"
     with pytest.raises(Unmet, match=r"wrong.txt:5: A commit -> ok: refused \(IllegalStateError"):
         play(parse("wrong.txt", text), tmp_path, print)

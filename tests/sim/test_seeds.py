@@ -1,6 +1,6 @@
-"""The first seeds of `make sim`, each a run of broker and clients under its own faults, thirty of them in `make test`.
+"""The first seeds of `make sim`: runs of broker and clients under faults; `make test` runs thirty of them.
 
-`make sim SEED=n` replays one that fails, with its transcript; docs/proof.md tells how to read it.
+`make sim SEED=n` runs a failing seed again with its transcript; docs/proof.md explains how to read it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The simulated cluster's store: what holds for every store, in rough weather too; and what faults make of it."""
+"""The simulated store passes the tests of every store, also on a rough network. Faults have the expected effects."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def play(main: Callable[[SimStore, Host], Coroutine[Any, Any, None]], weather: N
     host = world.host("asker")
     host.boot(lambda host: main(machine, host))
     try:
-        assert world.run(LIMIT_NS, lambda: not host.is_running), "it has not come to its end"
+        assert world.run(LIMIT_NS, lambda: not host.is_running), "it has not finished"
         assert not world.failures, "\n".join(map(str, world.failures))
     finally:
         world.close()
@@ -95,7 +95,7 @@ async def soon(waiting: Awaitable[Any]) -> Any:
 
 @pytest.mark.parametrize("weather", WEATHERS)
 @pytest.mark.parametrize("name", SUITE)
-def test_what_holds_for_every_store(name: str, weather: str) -> None:
+def test_suite_of_every_store(name: str, weather: str) -> None:
     async def main(machine: SimStore, host: Host) -> None:
         house = SimHouse(machine, host)
         given = {"store": house.store, "house": house}
@@ -105,7 +105,7 @@ def test_what_holds_for_every_store(name: str, weather: str) -> None:
     play(main, WEATHERS[weather])
 
 
-def test_there_is_a_suite() -> None:
+def test_the_suite_is_found() -> None:
     assert len(SUITE) > 20
 
 
@@ -143,7 +143,7 @@ def test_a_transaction_that_is_under_way_when_the_store_dies_has_not_happened() 
     play(main)
 
 
-def test_a_store_that_is_away_is_said_to_be() -> None:
+def test_a_stopped_store_is_reported_as_unavailable() -> None:
     async def main(machine: SimStore, host: Host) -> None:
         store = over(machine, host, request_timeout_ms=1_000)
         machine.kill()
@@ -158,7 +158,7 @@ def test_a_store_that_is_away_is_said_to_be() -> None:
     play(main)
 
 
-def test_a_session_that_nobody_hears_of_ends_for_its_holder_before_it_ends_for_others() -> None:
+def test_a_session_without_keep_alives_ends_for_its_holder_first() -> None:
     async def main(machine: SimStore, host: Host) -> None:
         store, network = over(machine, host), host.world.network
         session = await store.open_session(3_000)
@@ -167,7 +167,7 @@ def test_a_session_that_nobody_hears_of_ends_for_its_holder_before_it_ends_for_o
         await session.ended()
         assert host.monotonic() < session.deadline + 0.2
         assert machine.etcd.leases
-        await asyncio.sleep(1.5)  # it looks twice a second
+        await asyncio.sleep(1.5)  # the store checks leases twice a second
         assert not machine.etcd.leases
         network.mend(host.name, "store")
         assert await soon(store.get("brokers/1")) is None
@@ -195,7 +195,7 @@ def test_a_store_that_starts_again_gives_every_session_its_whole_lifetime_again(
     play(main)
 
 
-def test_a_watch_that_is_interrupted_leaves_nothing_out_and_one_that_was_away_too_long_says_so() -> None:
+def test_an_interrupted_watch_misses_no_event_and_a_compacted_watch_reports_it() -> None:
     async def main(machine: SimStore, host: Host) -> None:
         store, network = over(machine, host), host.world.network
         watch = store.watch("k", (await store.list("")).revision)

@@ -1,4 +1,4 @@
-"""Replication throttles act: how long a replica takes that moves to another broker, in virtual time."""
+"""Replication throttles take effect: the time that a moved replica needs, in virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RATE = 50_000
 LEADER, FOLLOWER = 1, 2
 PLACE = TopicPartition("t", 0)
 SECONDS_AT_RATE = (RECORDS * RECORD_BYTES - RATE) / RATE
-"""400 kB at 50 kB/s, of which a second's worth comes at once."""
+"""400 kB at 50 kB/s; the first second's worth is not delayed."""
 
 Act = Callable[[Admin], Awaitable[None]]
 
@@ -31,7 +31,7 @@ async def alter(admin: Admin, kind: ConfigResourceType, name: str, **settings: s
 
 
 def seconds_to_move(prepare: Act, amid: Act | None = None) -> float:
-    """How long a partition of 400 kB takes from one broker to another. `amid`: done 2 s after that has begun."""
+    """The time that 400 kB need to move to another broker. `amid`: called 2 s after the start of the move."""
     world = World(1)
     settings = {"replica.fetch.max.bytes": 20_000, "replica.fetch.response.max.bytes": 20_000}
     cluster = SimCluster(world, 3, settings, DiskWeather())
@@ -83,26 +83,26 @@ def throttled(side: str, replicas: str, rate: str = str(RATE)) -> Act:
     return act
 
 
-def test_without_a_throttle_it_takes_no_time() -> None:
+def test_without_a_throttle_a_move_is_fast() -> None:
     assert seconds_to_move(nothing) < 2
 
 
 @pytest.mark.parametrize("replicas", ["*", "0:{}"])
 @pytest.mark.parametrize("side", ["leader", "follower"])
-def test_a_listed_replica_comes_at_the_rate_of_its_side(side: str, replicas: str) -> None:
+def test_a_listed_replica_moves_at_the_rate_of_its_side(side: str, replicas: str) -> None:
     own = LEADER if side == "leader" else FOLLOWER
     seconds = seconds_to_move(throttled(side, replicas.format(own)))
     assert SECONDS_AT_RATE - 0.5 < seconds < SECONDS_AT_RATE + 2
 
 
 @pytest.mark.parametrize(("side", "replicas"), [("leader", "0:2,1:1"), ("follower", "0:1,1:2"), ("leader", "")])
-def test_a_replica_that_is_not_listed_comes_at_once(side: str, replicas: str) -> None:
+def test_a_replica_that_is_not_listed_moves_without_a_limit(side: str, replicas: str) -> None:
     """0:2 is the replica of broker 2; the leader's side lists the leader."""
     assert seconds_to_move(throttled(side, replicas)) < 2
 
 
 @pytest.mark.parametrize("side", ["leader", "follower"])
 @pytest.mark.parametrize("rate", ["0", "1"])
-def test_a_rate_that_is_raised_holds_at_once_and_nothing_comes_at_0(side: str, rate: str) -> None:
-    """A replica that had hours to wait at the old rate continues at the new one."""
+def test_a_raised_rate_takes_effect_at_once(side: str, rate: str) -> None:
+    """A replica with hours to wait at the old rate continues at once at the new rate."""
     assert seconds_to_move(throttled(side, "*", rate), throttled(side, "*", str(10**9))) < 5

@@ -1,6 +1,6 @@
-"""Consume, transform, produce as a whole: whatever happens before whichever of its steps, one output for each input.
+"""Consume, transform, produce: each input has one output, wherever a process or the broker is killed or paused.
 
-Every step for what kills the application, every second or third one for the rest; `make sim-exhaustive` plays them all.
+Kills are tried at every step, other blows at every second or third one; `make sim-exhaustive` tries all.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from support.tiers import tiered
 
 from sim.applications import enrich
 from sim.applications.play import BLOWS, VERSIONS, Blow, play, points
-from sim.workloads.eye import text
 from sim.workloads.member import Membership
-from sim.workloads.pen import Pen
+from sim.workloads.recording_consumer import text
+from sim.workloads.recording_producer import RecordingProducer
 
 STRIDES: dict[Blow, int] = {"kill": 1, "pause": 2, "pause, replaced late": 3, "kill broker": 2, "power loss": 2}
 
@@ -32,25 +32,27 @@ def check(version: int, blow: Blow, steps: range) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("blow", tiered(BLOWS, lambda blow: blow == "kill broker"))
-def test_one_output_for_each_input_wherever_it_falls(blow: Blow, version: int) -> None:
+def test_each_input_has_one_output_for_a_blow_before_any_step(blow: Blow, version: int) -> None:
     every = points(version, blow)
     assert len(every) > 30, "an application of two batches has more steps than that"
     check(version, blow, every[version % STRIDES[blow] :: STRIDES[blow]])
 
 
-async def transform_and_commit_apart(pen: Pen, member: Membership, batches: dict[TopicPartition, Any]) -> None:
-    """As applications do that are not exactly once."""
-    txn = pen.witness.beginning(enrich.ID)
-    async with pen.producer.transaction():
+async def transform_and_commit_apart(
+    writer: RecordingProducer, member: Membership, batches: dict[TopicPartition, Any]
+) -> None:
+    """As in an application that is not exactly once."""
+    txn = writer.witness.beginning(enrich.ID)
+    async with writer.producer.transaction():
         for records in batches.values():
             for record in records:
-                await pen.send(enrich.TARGET, 0, txn=txn, made_from=text(record.value))
-        pen.witness.committing(txn)
-    pen.witness.committed(txn)
+                await writer.send(enrich.TARGET, 0, txn=txn, made_from=text(record.value))
+        writer.witness.committing(txn)
+    writer.witness.committed(txn)
     await member.commit()
 
 
-def test_an_application_that_commits_its_offsets_apart_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_application_that_commits_its_offsets_separately_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enrich, "transform", transform_and_commit_apart)
     found = [finding for at in points(2, "kill") for finding in play(2, "kill", at).findings]
     assert found

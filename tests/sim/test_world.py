@@ -1,4 +1,4 @@
-"""The world itself: loops that take turns, time that only moves when nobody has anything to do, digests that repeat."""
+"""The world: loops take turns, virtual time advances only when no host has anything to run, digests repeat."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sim.host import Host
 from sim.world import NS, Stuck, World
 
 
-def test_time_moves_only_as_far_as_somebody_waits() -> None:
+def test_time_advances_only_to_the_next_timer() -> None:
     world = World(1)
     seen: list[float] = []
 
@@ -30,7 +30,7 @@ def test_time_moves_only_as_far_as_somebody_waits() -> None:
     world.close()
 
 
-def test_what_one_process_schedules_runs_in_its_order_whatever_the_others_do() -> None:
+def test_callbacks_of_one_process_run_in_order_beside_other_processes() -> None:
     for seed in range(20):
         world = World(seed)
         seen: dict[str, list[int]] = {"a": [], "b": []}
@@ -105,7 +105,7 @@ def test_a_cancelled_timer_does_not_fire() -> None:
     world.close()
 
 
-def test_a_killed_process_runs_nothing_more_not_even_what_finally_says() -> None:
+def test_a_killed_process_runs_no_code_not_even_finally_blocks() -> None:
     world = World(1)
     seen: list[str] = []
 
@@ -144,14 +144,14 @@ def test_a_process_that_ends_itself_starts_nothing_on_the_way_out() -> None:
 
     world.host("a").boot(main)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a coroutine that was never awaited would say so
+        warnings.simplefilter("error")  # a coroutine that was never awaited would warn
         world.run(NS)
         world.close()
     assert seen == []
 
 
 @pytest.mark.parametrize("end", ["exit", "pause"])
-def test_nothing_runs_behind_the_step_in_which_a_process_ends_or_stops(end: str) -> None:
+def test_nothing_runs_after_the_callback_in_which_a_process_ends_or_pauses(end: str) -> None:
     world = World(1)
     seen: list[str] = []
 
@@ -189,7 +189,7 @@ def test_a_host_can_be_booted_again() -> None:
     world.close()
 
 
-def test_a_paused_process_stands_still_and_goes_on_later() -> None:
+def test_a_paused_process_runs_nothing_until_it_is_resumed() -> None:
     world = World(1)
     seen: list[int] = []
 
@@ -219,7 +219,7 @@ def test_wall_clocks_jump_and_monotonic_ones_do_not() -> None:
     world.close()
 
 
-def test_an_exception_nobody_expected_fails_the_run() -> None:
+def test_an_unexpected_exception_fails_the_run() -> None:
     for where in ("main", "callback", "task"):
         world = World(1)
 
@@ -242,7 +242,7 @@ def test_an_exception_nobody_expected_fails_the_run() -> None:
         assert "ValueError" in failure.details
 
 
-def test_a_process_that_never_waits_is_found_out() -> None:
+def test_a_process_that_never_waits_is_stuck() -> None:
     world = World(1)
 
     async def main(host: Host) -> None:
@@ -297,7 +297,7 @@ async def _refuse(host: Host, what: str) -> None:
         "local address", "reuse", "signature", "transport", "serve",
     ],
 )  # fmt: skip
-def test_what_is_not_modelled_is_refused(what: str) -> None:
+def test_features_that_are_not_modelled_are_refused(what: str) -> None:
     world = World(1)
     refused: list[bool] = []
 
@@ -313,7 +313,7 @@ def test_what_is_not_modelled_is_refused(what: str) -> None:
     assert refused == [True]
 
 
-def test_a_process_that_waits_for_its_disk_in_one_piece_does_nothing_else_meanwhile() -> None:
+def test_a_process_runs_nothing_during_a_blocking_sync() -> None:
     world = World(1)
     host = world.host("a")
     ticks: list[float] = []
@@ -324,7 +324,7 @@ def test_a_process_that_waits_for_its_disk_in_one_piece_does_nothing_else_meanwh
         host.disk.block()
         host.disk.block()
         host.pause()
-        world.after(NS // 20, host.resume)  # which does not end the waiting
+        world.after(NS // 20, host.resume)  # this does not end the blocking call
         await asyncio.sleep(0.5)
 
     async def tick() -> None:

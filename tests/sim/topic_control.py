@@ -1,8 +1,8 @@
-"""Topics that come and go in a cluster without clients: what each broker makes of all that the others do.
+"""A cluster without clients in which topics are created and deleted, to check that all brokers follow the changes.
 
-As `control`, with the topics of every broker. Topics of few names are made, deleted, grown and moved all the time, by
-all brokers at once, under the same faults. Judged is that in the end every broker knows the topics that there are and
-no others, has the replicas that are its own, in the roles that they have, and nothing of another in its directories.
+As `control`, with the topics of every broker. All brokers create, delete, grow, configure and move topics of a few
+names at the same time, under the same faults. At the end every broker must know exactly the topics of the store, have
+its own replicas in their roles, and have no directory of another topic.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from sim.disk import DiskWeather
 from sim.world import NS
 
 NAMES = ("a", "b", "c.d", "c_d", "e")
-"""Few, so that names come again and again while what had them is still on its way out."""
+"""Few names, so that a name is used again while the deletion of the former topic is still in progress."""
 BATCH = build_batch([Record(0, 0, None, b"x")])
 LOOK_EVERY_NS = NS // 20
 HANDS = 3
-"""How many ask each broker at once."""
+"""Tasks on each broker that change topics."""
 REFUSALS = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.TOPIC_ALREADY_EXISTS,
@@ -52,13 +52,13 @@ REFUSALS = (
 
 
 class TopicBroker(ControlBroker):
-    """One broker that knows topics, too. `is_at_rest`: nobody asks it for anything any more."""
+    """A broker with topics. `is_at_rest`: its tasks change nothing any more."""
 
     topics: Topics | None = None
     is_at_rest = False
 
     def boot(self) -> None:
-        """Start the process; it knows nothing of what the one before knew."""
+        """Start the process, without the topics of the process before."""
         if not self.host.is_running:
             self.topics = None
         super().boot()
@@ -77,11 +77,11 @@ class TopicBroker(ControlBroker):
 
     @property
     def known(self) -> Topics | None:
-        """What it has made of the store, once it has opened it."""
+        """The topics of the running process; None until they are open."""
         return self.topics if self.host.is_running else None
 
     async def _close_more(self) -> None:
-        topics, self.topics = self.topics, None  # what follows the store no longer knows less and less
+        topics, self.topics = self.topics, None  # so that no check reads topics that are closing
         assert topics is not None
         await topics.close()
         self._logs.close()
@@ -91,7 +91,7 @@ class TopicBroker(ControlBroker):
         await asyncio.gather(super()._change(control, store, rng), *asked)
 
     async def _ask(self, rng: Random) -> None:
-        """One thing after the other, of this broker."""
+        """Change one topic after the other through this broker."""
         while not self.is_at_rest:
             await asyncio.sleep(rng.expovariate(2))
             try:
@@ -119,13 +119,13 @@ class TopicBroker(ControlBroker):
             case "write":
                 for partition in topics.here():
                     if partition.topic == name and partition.is_leading:
-                        partition.append(bytearray(BATCH), header=read_header(BATCH))  # nobody waits until it is synced
+                        partition.append(bytearray(BATCH), header=read_header(BATCH))  # not waiting for its sync
                     elif partition.topic == name:
                         partition.open()  # its directory is there from now on
 
 
 class TopicRun(ControlRun):
-    """One run from its seed to what was wrong."""
+    """One run of a seed. `wrong`: findings."""
 
     about = "topics"
     broker = TopicBroker
@@ -133,13 +133,13 @@ class TopicRun(ControlRun):
 
     def __init__(self, seed: int, listener: Listener | None = None) -> None:
         super().__init__(seed, listener)
-        if self.world.random("disks").random() < 0.5:  # partitions take their time to close, always
+        if self.world.random("disks").random() < 0.5:  # partitions always close slowly
             self.faults = [fault for fault in self.faults if fault.kind != "slow disk"]
             for broker in self._own():
                 broker.host.disk.weather = DiskWeather(sync_ms=(50.0, 2_000.0))
 
     def _create_topics(self) -> None:
-        """They come by themselves."""
+        """The tasks create the topics."""
         self.world.run(self.world.now_ns + 10 * NS, self._is_well)
 
     def _rest(self) -> None:
@@ -147,7 +147,7 @@ class TopicRun(ControlRun):
             broker.is_at_rest = True
 
     def _look(self) -> bool:
-        """At any time a broker makes of the cluster what it has seen of it."""
+        """Check that the topics of each broker agree with its image."""
         if self.world.now_ns >= self._looked_ns + LOOK_EVERY_NS:
             self._looked_ns = self.world.now_ns
             for broker in self._own():
@@ -158,7 +158,7 @@ class TopicRun(ControlRun):
         return super()._look() or bool(self.wrong)
 
     def _is_well(self) -> bool:
-        """All is well, and nothing is left of what is no more."""
+        """Also: nothing is left of deleted topics."""
         return super()._is_well() and not any(
             broker.known is None or list(strange(broker.known)) or list(left(broker.known)) for broker in self._own()
         )
@@ -168,22 +168,22 @@ class TopicRun(ControlRun):
 
 
 def strange(topics: Topics) -> Iterator[str]:
-    """Where a broker's topics and partitions are not what its image says."""
+    """Differences between a broker's topics and partitions and its image."""
     image, me = topics.feed.image, topics._config.node_id
     there = {kept.value.name: kept.value for kept in image.topics.values()}
     known = {topic.name: topic.record for topic in topics._by_name.values()}
     if known != there:
-        yield f"knows {known}, there are {there}"
+        yield f"knows {known}, the image has {there}"
         return
     if sorted(topic.topic_id for topic in topics._by_name.values()) != sorted(topics._by_id):
-        yield "other topics by id than by name"
+        yield "the topics by id differ from the topics by name"
     if topics._partition_count != sum(len(record.replicas) for record in there.values()):
         yield f"counts {topics._partition_count} partitions"
     for view in image.partitions():
         partition = topics.local.get(view.topic_id, view.index)
         if me not in view.replicas:
             if partition is not None:
-                yield f"has {view.topic}-{view.index}, which is of {view.replicas}"
+                yield f"has {view.topic}-{view.index}, which belongs to {view.replicas}"
         elif partition is None:
             if len(view.replicas) > 1 and not topics._is_being_removed(view.topic, view.index):
                 yield f"has no replica of {view.topic}-{view.index}"
@@ -191,26 +191,30 @@ def strange(topics: Topics) -> Iterator[str]:
             yield f"{view.topic}-{view.index} is led by {view.state.leader}, not {partition.leader}"
     for partition in topics.here():
         if image.partition(partition.topic_id, partition.index) is None:
-            yield f"has {partition.topic}-{partition.index} of {partition.topic_id}, which is no more"
+            yield f"has {partition.topic}-{partition.index} of {partition.topic_id}, which does not exist"
 
 
 def left(topics: Topics) -> Iterator[str]:
-    """What is still there of what is no more, or of others; and what is not there any more but should be."""
+    """Directories and removals left over from deleted or moved partitions, and set-aside directories of live topics."""
     image, me = topics.feed.image, topics._config.node_id
     yield from (f"removes {key}" for key in topics._removals)
-    yield from (f"was not told of {topic_id} on {node_id}" for topic_id, node_id in image.deletions if node_id == me)
+    yield from (
+        f"has not confirmed the deletion of {topic_id} on {node_id}"
+        for topic_id, node_id in image.deletions
+        if node_id == me
+    )
     logs = topics.local._logs
     for name, index in logs.partitions():
         topic = topics.get(name)
         view = None if topic is None else image.partition(topic.record.topic_id, index)
         if topic is None or view is None or me not in view.replicas or logs.topic_id(name, index) != topic.topic_id:
             yield f"has a directory {name}-{index}"
-    # what was deleted when its replica here had been given to others is set aside by who was away, and is no loss
+    # A broker that was away sets aside the directory of a replica that was moved and then deleted: no loss.
     for name in logs.disk.listdir(logs.root):
         if name.endswith(STRAY_SUFFIX) and _id_in(logs, name) in topics._by_id:
-            yield f"has set {name} aside, whose topic is there"
+            yield f"has set {name} aside, whose topic exists"
 
 
 def _id_in(logs: LogDirectory, directory: str) -> bytes | None:
-    """The topic that a directory was made for."""
+    """The id of the topic for which a directory was made."""
     return checkpoints.read_topic_id(logs.disk, f"{logs.root}/{directory}/{checkpoints.PARTITION_METADATA}")

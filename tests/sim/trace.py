@@ -1,7 +1,7 @@
-"""A readable transcript of one run: what the world did, what travelled, what the logs said, what the clients saw.
+"""A readable transcript of one run: events of the world, requests and answers, log lines, and the clients' history.
 
-Lines are in order of time: seconds since the beginning, who, what. `>` is a request that leaves, `<` an answer; lines
-of a client with `#1` behind its name are the history that the checkers judge.
+Lines are in order of time: seconds since the start, host, text. `>` is a request that leaves, `<` an answer. Lines of a
+client with `#1` after its name are the history that the checkers judge.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sim.plan import RunPlan
 from sim.run import Run, Verdict, execute
 
 NOISE = ("Heartbeat", "Fetch v", "Fetch #")
-"""Requests that say little; left out of a short transcript."""
+"""Frequent requests, which a short transcript leaves out."""
 
 
 class Transcript:
-    """`hear` is the listener of a world."""
+    """The lines of a transcript. `hear` is the listener of a world."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[float, str, str]] = []
@@ -29,12 +29,12 @@ class Transcript:
         self.lines.append((now_ns / 1_000_000, host, text))
 
     def add_history(self, history: History) -> None:
-        """Its events, each behind what else happened at the same moment."""
+        """Add the events of a history, each after the other lines of the same time."""
         self.lines += [(event.at_ms, event.client, _words(event)) for event in history.events]
         self.lines.sort(key=lambda line: line[0])
 
     def text(self, *, short: bool = False) -> Iterator[str]:
-        """Line by line; without what comes a hundred times a second if `short`."""
+        """The lines as text. `short`: without the frequent requests."""
         width = max((len(host) for _, host, _ in self.lines), default=0)
         for at_ms, host, text in self.lines:
             if short and any(noise in text for noise in NOISE):
@@ -43,7 +43,7 @@ class Transcript:
 
 
 def replay(plan: RunPlan) -> tuple[Verdict, Run, Transcript]:
-    """Run a plan with somebody listening; the run is the same."""
+    """Run a plan with a listener; the run is the same as without."""
     transcript = Transcript()
     verdict, stage = execute(plan, transcript.hear)
     transcript.add_history(stage.history)
@@ -51,7 +51,7 @@ def replay(plan: RunPlan) -> tuple[Verdict, Run, Transcript]:
 
 
 def describe(plan: RunPlan) -> Iterator[str]:
-    """What is going to be run."""
+    """The plan as text."""
     yield f"seed {plan.seed}, finale: {plan.finale}"
     for workload in plan.workloads:
         clients = ", ".join(

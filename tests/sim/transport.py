@@ -1,4 +1,4 @@
-"""An end of a connection as an asyncio transport: what the kernel does for a socket, and what asyncio makes of it."""
+"""An end of a connection as an asyncio transport: the socket in the kernel, and asyncio's buffers over it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST_CLIENT_PORT = 40_000
 
 
 class Endpoint(Transport):
-    """One end. `gone`: the process, or its socket, is no more; what still arrives is answered with RST."""
+    """One end of a connection. `gone`: closed, or its process has ended; the kernel answers segments with RST."""
 
     outgoing: Pipe
     incoming: Pipe
@@ -29,9 +29,9 @@ class Endpoint(Transport):
         self.loop, self.host, self.number = loop, loop.host, number
         self.gone = False
         self.protocol: BaseProtocol | None = None
-        self._unsent = bytearray()  # written, and not taken by the kernel
-        self._inbox: list[bytes] = []  # received by the kernel, and not read
-        self._end: str | None = None  # FIN or RST behind the inbox
+        self._unsent = bytearray()  # written, and not yet taken by the kernel
+        self._inbox: list[bytes] = []  # received by the kernel, and not yet read
+        self._end: str | None = None  # FIN or RST after the inbox
         self._reading = True
         self._read_scheduled = False
         self._closing = False
@@ -102,34 +102,34 @@ class Endpoint(Transport):
         return True
 
     def write_eof(self) -> None:
-        """Half close: the other end reads to the end, and may go on sending."""
+        """Half close: the other end reads all bytes, and may continue to send."""
         if not self._eof_written and not self._closing:
             self._eof_written = True
             if not self._unsent:
                 self.outgoing.finish(FIN)
 
     def close(self) -> None:
-        """What is written is still sent."""
+        """Close after all written bytes are sent."""
         if not self._closing:
             self._closing = True
             if not self._unsent:
                 self.loop.call_soon(self._lose, None)
 
     def abort(self) -> None:
-        """What the kernel has taken is still sent; what waits in the transport is dropped."""
+        """Close now. Bytes in the kernel are still sent; bytes in the transport are dropped."""
         self._closing = True
         self._unsent.clear()
         if not self._lost:
             self.loop.call_soon(self._lose, None)
 
-    # What the network tells
+    # Called by the network
 
     @property
     def waits_for_room(self) -> bool:
         return bool(self._unsent)
 
     def room_again(self) -> None:
-        """The kernel may take more of what was written."""
+        """The kernel may have room for more of the written bytes."""
         if self._unsent and not self.gone:
             self.loop.call_soon(self._write_on)
 
@@ -138,7 +138,7 @@ class Endpoint(Transport):
         self._schedule_read()
 
     def received_end(self, how: str) -> None:
-        """FIN or RST, in its place behind the data."""
+        """FIN or RST arrives, after the data."""
         self._end = how
         if how is RST:
             self.outgoing.break_off()
@@ -147,23 +147,23 @@ class Endpoint(Transport):
         self._schedule_read()
 
     def received_reset(self) -> None:
-        """RST from a kernel that does not know the connection, or out of nowhere."""
+        """RST from a kernel that does not know the connection, or from a middlebox."""
         self.outgoing.break_off()
         if not self.gone:
             self.loop.call_soon(self._lose, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
-    def cut_loose(self) -> None:
-        """For the process here the connection is gone; what it has sent is on its way all the same."""
+    def reset_client(self) -> None:
+        """The process sees the connection reset. The bytes that it has sent still arrive."""
         if not self.gone:
             self.loop.call_soon(self._lose, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
     def timed_out(self, error: OSError) -> None:
-        """The kernel has sent again and again, in vain."""
+        """The kernel has given up its retransmissions."""
         if not self.gone:
             self.loop.call_soon(self._lose, error)
 
     def process_ended(self, *, silently: bool) -> None:
-        """The process is dead. Its kernel closes the socket; without a kernel (`silently`) nobody says a word."""
+        """The process is dead. Its kernel closes the socket; without power (`silently`) nothing is sent."""
         self.gone = True
         self._unsent.clear()
         if silently:
@@ -263,7 +263,7 @@ class Listener(AbstractServer):
         self.accepts = True
 
     def accept(self, endpoint: Endpoint) -> None:
-        """In the process: a connection that its kernel has taken already."""
+        """Runs in the process: takes a connection that the kernel has accepted."""
         endpoint.connected(self.factory())
 
     async def start_serving(self) -> None:
@@ -274,7 +274,7 @@ class Listener(AbstractServer):
             del self.host.listeners[self.port]
 
     async def wait_closed(self) -> None:
-        """Listening ends at once."""
+        """Returns at once: listening ends with `close`."""
 
     def is_serving(self) -> bool:
         return self.accepts and self.host.listeners.get(self.port) is self

@@ -1,4 +1,4 @@
-"""A deterministic world: hosts, virtual time, one seeded scheduler; everything that happens follows from the seed.
+"""A deterministic world: hosts, virtual time and one seeded scheduler. The seed decides everything that happens.
 
     world = World(seed=7)
     host = world.host("client-1")
@@ -7,7 +7,7 @@
     assert not world.failures
     world.close()
 
-Nothing outside is touched: no clock, no socket, no file, no thread. Time only moves when no host has anything to run.
+The world uses no real clock, socket, file or thread. Time advances only when no host has anything to run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DIGEST_CHUNK = 4096
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Something that no fault explains: an unexpected exception, an error in a log. Any one fails the run."""
+    """An event that no fault explains: an unexpected exception, or an error in a log. One failure fails the run."""
 
     at_ns: int
     host: str
@@ -52,14 +52,14 @@ class Failure(msgspec.Struct, frozen=True):
         return f"{self.at_ns / NS:.6f} {self.host}: {self.what}" + (f"\n{self.details}" if self.details else "")
 
 
-class Stuck(Exception):  # noqa: N818 (named for what it tells)
-    """Some host keeps itself busy without ever waiting: time cannot go on."""
+class Stuck(Exception):  # noqa: N818 (the name says the state)
+    """A host runs without end and never waits, so that virtual time cannot advance."""
 
 
 class World:
-    """`now_ns`: nanoseconds since the beginning. `failures`: see `Failure`.
+    """`now_ns`: nanoseconds since the start of the world. `failures`: see `Failure`.
 
-    `listener`, when given, hears every event as `(now_ns, host, text)`; what it does must not change the run.
+    `listener`, if given, is called with each event as `(now_ns, host, text)`. It must not change the run.
     """
 
     def __init__(self, seed: int | str, listener: Callable[[int, str, str], None] | None = None) -> None:
@@ -74,16 +74,16 @@ class World:
         self._choice = self.random("schedule").random
         self._timers: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._numbers = 0
-        self._graveyard: list[object] = []
+        self._kept_until_close: list[object] = []
         self.tally: dict[str, int] = {}
-        """How often what happened, see `coverage`."""
+        """Counts of events, by name (`coverage`)."""
         self._is_over = False
         self._hash = blake2b(digest_size=16)
         self._marks: list[int] = []
-        gc.freeze()  # what was there before is none of ours: `close` has little to look through
+        gc.freeze()  # older objects are not of this world: collections in `close` skip them
 
     def random(self, *names: object) -> Random:
-        """A source of chance of its own, so that what happens in one place does not shift what happens in another."""
+        """A separate random source for these names. Its draws do not depend on the draws from other sources."""
         return Random("/".join(map(str, (self.seed, *names))))
 
     def next_number(self) -> int:
@@ -91,7 +91,7 @@ class World:
         return self._numbers
 
     def host(self, name: str) -> Host:
-        """A new machine, switched on, with an empty disk and no process."""
+        """Add a machine: switched on, with an empty disk and no process."""
         assert name not in self.hosts, f"there is a host {name} already"
         host = self.hosts[name] = Host(self, name)
         return host
@@ -100,11 +100,11 @@ class World:
 
     @property
     def now_ms(self) -> int:
-        """Milliseconds since the beginning."""
+        """Milliseconds since the start of the world."""
         return self.now_ns // 1_000_000
 
     def at(self, due_ns: int, function: Callable[..., object], *args: Any) -> None:
-        """Call `function` outside of any host when it is `due_ns`."""
+        """Call `function` at time `due_ns`, outside of any host."""
         self._numbers += 1
         heappush(self._timers, (due_ns, self._numbers, function, args))
 
@@ -113,9 +113,9 @@ class World:
         heappush(self._timers, (self.now_ns + delay_ns, self._numbers, function, args))
 
     def run(self, until_ns: int, stop: Callable[[], bool] | None = None) -> bool:
-        """Go on until world time `until_ns`, or until `stop()` says so (looked at whenever time moves): then True.
+        """Run until virtual time `until_ns`, or until `stop()` is true; True in the second case.
 
-        Raises Stuck.
+        `stop` is called each time before virtual time advances. Raises Stuck.
         """
         timers = self._timers
         busy_steps = self.steps
@@ -136,9 +136,9 @@ class World:
                 function(*args)
 
     def _run_one(self) -> None:
-        """One turn of one of the loops that have something to run: what was ready when the turn began, in order.
+        """Run one turn of one runnable loop: the callbacks that are ready when the turn begins, in order.
 
-        While it is the only one, turn after turn.
+        If no other loop has anything to run, this loop runs further turns.
         """
         runnable = self.runnable
         place = int(self._choice() * len(runnable)) if len(runnable) > 1 else 0
@@ -149,7 +149,7 @@ class World:
         if loop.dead or loop.paused:
             return
         ready = loop.ready
-        loop.queued = True  # it need not be told that there is more
+        loop.queued = True  # call_soon need not add it to `runnable` during the turn
         steps = 0
         events._set_running_loop(loop)
         try:
@@ -161,7 +161,7 @@ class World:
                 if not handle._cancelled:
                     handle._run()
                     if loop.dead or loop.paused:
-                        break  # type: ignore[unreachable]  # what it has just done to itself
+                        break  # type: ignore[unreachable]  # the callback may have ended or paused its own process
                 if not turn and not runnable and steps < STEPS_PER_TURN_MAX:
                     turn = len(ready)
         finally:
@@ -173,17 +173,17 @@ class World:
             loop.queued = True
             runnable.append(loop)
 
-    # What happened
+    # Events
 
     def mark(self, *numbers: int) -> None:
-        """Make these numbers (of up to 63 bits), and the time, part of the digest."""
+        """Add these numbers (of up to 63 bits) and the time to the digest."""
         self._marks.append(self.now_ns)
         self._marks.extend(numbers)
         if len(self._marks) > _DIGEST_CHUNK:
             self._hash_marks()
 
     def note(self, host: str, text: str) -> None:
-        """An event worth reading: part of the digest and of the transcript. `text` must be the same in every run."""
+        """Add an event to the digest and the transcript. `text` must be the same in every run of the seed."""
         self._marks.append(self.now_ns)
         self._hash_marks()
         self._hash.update(f"{host}:{text}\n".encode())
@@ -192,20 +192,20 @@ class World:
 
     @property
     def is_listened_to(self) -> bool:
-        """Whether it is worth while to describe what need not be in the digest."""
+        """Whether there is a listener. Without one, texts that are not part of the digest need not be made."""
         return self._listener is not None
 
     def tell(self, host: str, text: str) -> None:
-        """An event for the transcript only."""
+        """Add an event to the transcript only."""
         if self._listener is not None:
             self._listener(self.now_ns, host, text)
 
     def count(self, what: str, by: int = 1) -> None:
-        """Something worth knowing about many runs has happened; no part of the digest."""
+        """Count an event for the statistics over many runs. It is not part of the digest."""
         self.tally[what] = self.tally.get(what, 0) + by
 
     def fail(self, host: str, what: str, error: BaseException | None = None) -> None:
-        """Something unexpected: the run fails, and goes on so that more can be seen."""
+        """Record a failure. The run continues, so that it can show more."""
         if len(self.failures) >= FAILURES_MAX:
             return
         details = "".join(traceback.format_exception(error)) if error is not None else ""
@@ -213,7 +213,7 @@ class World:
         self.tell(host, f"FAILURE {what} {details}")
 
     def digest(self) -> str:
-        """Stands for everything that has happened so far, until the end: equal for equal runs."""
+        """A hash of all events up to now, or up to `close`. Equal runs have equal digests."""
         if not self._is_over:
             self._hash_marks()
         return self._hash.hexdigest()
@@ -224,17 +224,17 @@ class World:
 
     # The end
 
-    def bury(self, remains: object) -> None:
-        """Keep what belonged to a killed process: its coroutines must not run their `finally` blocks now."""
-        self._graveyard.append(remains)
+    def keep_until_close(self, remains: object) -> None:
+        """Keep objects of an ended process until `close`: freed now, its coroutines would run `finally` blocks."""
+        self._kept_until_close.append(remains)
 
     def close(self) -> None:
-        """Kill what still runs, note exceptions that nobody looked at, and free all memory. The world is over."""
-        gc.collect()  # tasks that failed unseen say so, as failures
+        """Kill all processes, record exceptions that no code has retrieved, and free all memory. Call it last."""
+        gc.collect()  # tasks whose exception was not retrieved report it: a failure
         self._hash_marks()
         self._is_over = True
         hook = sys.unraisablehook
-        sys.unraisablehook = lambda _: None  # coroutines of the dead, which refuse to be closed
+        sys.unraisablehook = lambda _: None  # coroutines of dead processes that cannot be closed
         try:
             for host in self.hosts.values():
                 host.kill()
@@ -243,8 +243,8 @@ class World:
             self._timers.clear()
             self.network.close()
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # tasks of the dead that never began
-                self._graveyard.clear()
+                warnings.simplefilter("ignore", RuntimeWarning)  # tasks of dead processes that never started
+                self._kept_until_close.clear()
                 _unwind()
                 gc.collect()
         finally:
@@ -253,8 +253,11 @@ class World:
 
 
 def _unwind() -> None:
-    """End the coroutines of the dead. They hold on to each other, also by structs that garbage collection passes over:
-    a request that waits for ever would keep a whole broker."""
+    """Close the coroutines of dead processes.
+
+    They refer to each other, also through structs that the garbage collector does not track. One request that waits
+    without end would keep a whole broker in memory.
+    """
     for remains in gc.get_objects():
         if isinstance(remains, CoroutineType):
             with suppress(BaseException):

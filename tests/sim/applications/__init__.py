@@ -1,1 +1,1 @@
-"""Whole applications in the simulator: killed, paused or left without their broker at each of their steps in turn."""
+"""Whole applications in the simulator: killed, paused or left without their broker before each of their steps."""

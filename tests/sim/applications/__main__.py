@@ -1,10 +1,10 @@
-"""EDGE: `make sim-exhaustive`: every blow before every step of the application and of its broker, on all processors.
+"""EDGE: `make sim-exhaustive`: each kind of blow before each step of the application or its broker, on all processors.
 
     python -m sim.applications                       one seed of latencies
     python -m sim.applications --seeds 20            twenty
     python -m sim.applications --version 2 --blow kill --at 17      one run, with its transcript
 
-The exit status is 0 if nothing was found.
+The exit status is 0 if no run failed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RUNS_PER_PROCESS = 400
 
 
 def run_all(seeds: int, jobs: int) -> int:
-    """Everything; how many runs something was found in."""
+    """Run everything. Returns the number of failed runs."""
     began, failed = monotonic(), 0
     cases = [
         (version, blow, at, seed)
@@ -43,7 +43,7 @@ def run_all(seeds: int, jobs: int) -> int:
 
 
 def show(version: int, blow: Blow, at: int, seed: int) -> int:
-    """The transcript of one run."""
+    """Print the transcript of one run; 1 if it failed."""
     transcript = Transcript()
     with captured():
         run = Play(version, blow, at, seed, transcript.hear)
@@ -56,14 +56,14 @@ def show(version: int, blow: Blow, at: int, seed: int) -> int:
 
 
 def main() -> int:
-    """See the module."""
+    """The command."""
     parser = argparse.ArgumentParser(prog="sim.applications", description="Applications killed at each of their steps.")
-    parser.add_argument("--seeds", type=int, default=1, help="how many, of latencies")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds for latencies")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
     parser.add_argument("--version", type=int, choices=VERSIONS, default=2, help="transaction version of one run")
-    parser.add_argument("--blow", choices=BLOWS, help="only one run: this")
-    parser.add_argument("--at", type=int, default=1, help="before this step")
-    parser.add_argument("--seed", type=int, default=0, help="of one run")
+    parser.add_argument("--blow", choices=BLOWS, help="run only one case, with this blow")
+    parser.add_argument("--at", type=int, default=1, help="the step of one run that the blow precedes")
+    parser.add_argument("--seed", type=int, default=0, help="seed of one run")
     given = parser.parse_args()
     if given.blow:
         return show(given.version, given.blow, given.at, given.seed)

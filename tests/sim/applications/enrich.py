@@ -1,6 +1,6 @@
-"""The application: reads a topic as a member of a group, writes one output for each input, both in one transaction.
+"""The application: reads a topic as a group member and writes one output for each input, both in one transaction.
 
-It is written as the demo's worker is, and as the documentation tells users to; what it does is written down on the way.
+It is written as the demo's worker and as the documentation recommends; in addition it records its actions.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from semel import TopicPartition
 from semel.errors import KafkaError, ProducerFenced
 
 from sim.events import Pipeline
-from sim.workloads.base import Desk, excuse, stop
-from sim.workloads.eye import text
+from sim.workloads.base import ClientContext, raise_unexpected, stop
 from sim.workloads.member import Membership
-from sim.workloads.pen import Pen
+from sim.workloads.recording_consumer import text
+from sim.workloads.recording_producer import RecordingProducer
 
 SOURCE, TARGET, GROUP, ID = "in", "out", "enrich", "enrich-0"
 TARGET_PARTITIONS = 2
@@ -25,23 +25,28 @@ SESSION_MS = 3_000
 TRANSACTION_MS = 4_000
 REQUEST_MS = 3_000
 POLL_INTERVAL_MS = 20_000
-"""Also for how long a member waits to be let in, when the machine of its broker has gone dark without a word."""
+"""Also the time that a member waits to join after the broker's machine has lost power."""
 PIPELINE = Pipeline(GROUP, SOURCE, TARGET)
 INPUT = TopicPartition(SOURCE, 0)
 
 
 class Enrich(msgspec.Struct):
-    """One process of the application. `run` returns True when there is nothing left to do for it: every input is done,
-    or somebody else has taken over. False: it has met an error that a new process may get over."""
+    """One process of the application.
 
-    desk: Desk
+    `run` returns True when no work is left: every input is processed, or another process has taken over. False: an
+    error that a new process may not have.
+    """
+
+    context: ClientContext
     name: str
 
     async def run(self) -> bool:
         common = {"request_timeout_ms": REQUEST_MS, "retry_backoff_ms": 50}
-        pen = Pen(self.desk, self.name, {**common, "transactional_id": ID, "transaction_timeout_ms": TRANSACTION_MS})
+        writer = RecordingProducer(
+            self.context, self.name, {**common, "transactional_id": ID, "transaction_timeout_ms": TRANSACTION_MS}
+        )
         member = Membership(
-            self.desk,
+            self.context,
             f"{self.name}-in",
             GROUP,
             [SOURCE],
@@ -56,57 +61,57 @@ class Enrich(msgspec.Struct):
             },
         )
         try:
-            await pen.start()
+            await writer.start()
             await member.start()
             while not await is_done(member):
-                await self._step(pen, member)
+                await self._step(writer, member)
             return True
         except ProducerFenced:
             return True
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             return False
         finally:
             await stop(member.consumer)
-            await stop(pen.producer)
+            await stop(writer.producer)
 
-    async def _step(self, pen: Pen, member: Membership) -> None:
-        """One batch, or nothing. Raises KafkaError."""
+    async def _step(self, writer: RecordingProducer, member: Membership) -> None:
+        """Process one batch, if there are records. Raises KafkaError."""
         batches = await member.poll(200)
         if not batches:
             return
         try:
-            await transform(pen, member, batches)
+            await transform(writer, member, batches)
         except ProducerFenced:
             raise
         except KafkaError as error:
-            excuse(error)
-            places = await member.consumer.seek_to_committed()  # the transaction is gone: its input is read again
+            raise_unexpected(error)
+            places = await member.consumer.seek_to_committed()  # the transaction is aborted: read its inputs again
             mine = member.consumer.assignment()
             back = {place: -1 if offset is None else offset for place, offset in places.items() if place in mine}
             member.witness.assigned(back, positions=back.values())
 
 
-async def transform(pen: Pen, member: Membership, batches: dict[TopicPartition, Any]) -> None:
-    """One transaction. Raises KafkaError."""
-    witness = pen.witness
+async def transform(writer: RecordingProducer, member: Membership, batches: dict[TopicPartition, Any]) -> None:
+    """Run one transaction. Raises KafkaError."""
+    witness = writer.witness
     txn = witness.beginning(ID)
-    async with pen.producer.transaction():
+    async with writer.producer.transaction():
         offsets: dict[TopicPartition, int] = {}
         for place, records in batches.items():
             for record in records:
                 target = record.offset % TARGET_PARTITIONS
-                await pen.send(TARGET, target, txn=txn, made_from=text(record.value))
+                await writer.send(TARGET, target, txn=txn, made_from=text(record.value))
             offsets[place] = records[-1].offset + 1
         asked = witness.committing_offsets(GROUP, offsets, txn=txn)
-        await pen.producer.send_offsets_to_transaction(offsets, member.consumer.group_metadata())
+        await writer.producer.send_offsets_to_transaction(offsets, member.consumer.group_metadata())
         witness.offsets_committed(asked)
         witness.committing(txn)
     witness.committed(txn)
 
 
 async def is_done(member: Membership) -> bool:
-    """Whether the last input is behind it. Raises KafkaError."""
+    """Whether all inputs are read. Raises KafkaError."""
     if INPUT not in member.consumer.assignment():
         return False
     return await member.consumer.position(INPUT) >= BATCHES * BATCH_RECORDS

@@ -1,4 +1,4 @@
-"""One run of the application with one blow at one step of it, or of its broker; then everything is judged."""
+"""Runs the application with one blow (such as a kill) before one step of it or of its broker, and judges the run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sim.history import History
 from sim.host import Host
 from sim.logs import captured
 from sim.run import Listener
-from sim.workloads.base import Desk, stop
-from sim.workloads.pen import Pen
+from sim.workloads.base import ClientContext, stop
+from sim.workloads.recording_producer import RecordingProducer
 from sim.world import NS, World
 
 MS = 1_000_000
@@ -29,7 +29,7 @@ WITHIN_NS = 120 * NS
 BACK_AFTER_MS = 300
 SUCCESSOR_AFTER_MS = 200
 ASLEEP_MS = 9_000
-"""Longer than session and transaction last."""
+"""Longer than the session and the transaction timeout."""
 SETTINGS = {
     "auto.create.topics.enable": False,
     "offsets.topic.num.partitions": 1,
@@ -45,11 +45,13 @@ TO_BROKER = ("kill broker", "power loss")
 
 
 Case = tuple[int, Blow, int, int]
-"""Version, blow, step, seed."""
+"""Transaction version, blow, step, seed."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """`steps` of the application and `broker_steps` until it was over. `findings`: anomalies and failures as text."""
+    """The result of a run. `steps`: of the application, `broker_steps`: of the broker, until the work was done.
+    `findings`: anomalies and failures as text. `struck`: the blow took place.
+    """
 
     findings: list[str]
     steps: int
@@ -59,7 +61,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 class Play:
-    """`blow` falls before step `at` of the application, or of the broker since the application was started."""
+    """One run. `blow` precedes step `at` of the application, or of the broker since the application was booted."""
 
     def __init__(self, version: int, blow: Blow, at: int, seed: int, listener: Listener | None = None) -> None:
         self.world = World(f"enrich/{seed}", listener)
@@ -84,19 +86,19 @@ class Play:
         self.steps = count_steps(world.hosts["app"], 0 if on_broker else self._at, self._strike)
         self.broker_steps = count_steps(self.broker.host, self._at if on_broker else 0, self._strike, callbacks=True)
         if not world.run(world.now_ns + WITHIN_NS, lambda: not self._alive):
-            self.undrained.append(f"{', '.join(self._alive)} not at an end after {WITHIN_NS // NS} s")
+            self.undrained.append(f"{', '.join(self._alive)} not finished after {WITHIN_NS // NS} s")
         steps, broker_steps = self.steps.disarm(), self.broker_steps.disarm()
         self.broker.boot()
         world.run(world.now_ns + WITHIN_NS, lambda: self.broker.node is not None)
         reading = Reading(self.broker.address, self.history, [GROUP], self.broker.nodes)
         self._alone("reader", reading.main)
-        del self.steps, self.broker_steps  # with what the dead had still to run
+        del self.steps, self.broker_steps  # with the callbacks of dead processes
         world.close()
         reading.final.undrained += self.undrained
         findings = [*map(str, check_all(self.history, reading.final)), *map(str, world.failures)]
         done = reading.final.groups.get(GROUP, {}).get((SOURCE, 0))
         if done != BATCHES * BATCH_RECORDS:
-            findings.append(f"unfinished: the group is at {done}")
+            findings.append(f"unfinished: the group's committed offset is {done}")
         return Outcome(
             findings=findings,
             steps=steps,
@@ -105,27 +107,27 @@ class Play:
             digest=world.digest(),
         )
 
-    # Who runs
+    # Processes
 
-    def _desk(self, host: Host) -> Desk:
-        return Desk(edge=SimEdge(host), bootstrap_servers=self.broker.address, history=self.history)
+    def _context(self, host: Host) -> ClientContext:
+        return ClientContext(edge=SimEdge(host), bootstrap_servers=self.broker.address, history=self.history)
 
     async def _prepare(self, host: Host) -> None:
-        desk = self._desk(host)
-        async with Admin(**desk.settings()) as admin:
+        context = self._context(host)
+        async with Admin(**context.settings()) as admin:
             await admin.create_topics([NewTopic(SOURCE, 1), NewTopic(TARGET, TARGET_PARTITIONS)])
-        pen = Pen(desk, "setup", {})
-        await pen.start()
+        writer = RecordingProducer(context, "setup", {})
+        await writer.start()
         for _ in range(BATCHES * BATCH_RECORDS):
-            await pen.send(SOURCE, 0)
-        await stop(pen.producer)
+            await writer.send(SOURCE, 0)
+        await stop(writer.producer)
 
     def _boot_application(self, name: str) -> None:
-        """Start it on its host, and again as long as it asks for that, as a supervisor would."""
+        """Start the application on its host, and again when it has ended with work left, as a supervisor would."""
         host = self.world.hosts.get(name) or self.world.host(name)
 
         async def main(host: Host) -> None:
-            if await Enrich(self._desk(host), name).run():
+            if await Enrich(self._context(host), name).run():
                 del self._alive[name]
 
         def ended(how: str) -> None:
@@ -140,9 +142,9 @@ class Play:
         host = self.world.host(name)
         host.boot(main)
         if not self.world.run(self.world.now_ns + WITHIN_NS, lambda: not host.is_running):
-            self.undrained.append(f"{name} has not come to its end")
+            self.undrained.append(f"{name} has not finished")
 
-    # What happens to them
+    # The blow
 
     def _strike(self) -> None:
         self.struck = True
@@ -169,7 +171,10 @@ class Play:
 
 
 def play(version: int, blow: Blow = "none", at: int = 0, *, seed: int = 0, listener: Listener | None = None) -> Outcome:
-    """Transaction `version` 1 or 2; `seed`: of latencies. Always the same for the same arguments. Raises Stuck."""
+    """Run the application; always the same for the same arguments. `version`: of transactions. `seed`: of latencies.
+
+    Raises Stuck.
+    """
     gc.disable()
     try:
         with captured():
@@ -179,14 +184,14 @@ def play(version: int, blow: Blow = "none", at: int = 0, *, seed: int = 0, liste
 
 
 def points(version: int, blow: Blow, *, seed: int = 0) -> range:
-    """Every step of the application, or of the broker, that the blow can fall before."""
+    """All steps of the application, or of the broker, that this blow can precede."""
     calm = play(version, seed=seed)
     assert not calm.findings, calm.findings
     return range(1, (calm.broker_steps if blow in TO_BROKER else calm.steps) + 1)
 
 
 def run_case(case: Case) -> tuple[Case, list[str]]:
-    """What was found in it."""
+    """The findings of a case."""
     version, blow, at, seed = case
     outcome = play(version, blow, at, seed=seed)
-    return case, outcome.findings if outcome.struck else [*outcome.findings, "the blow did not fall"]
+    return case, outcome.findings if outcome.struck else [*outcome.findings, "the blow did not take place"]

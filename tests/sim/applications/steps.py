@@ -1,7 +1,7 @@
-"""Something that happens to a process between two of its steps, wherever one wants it: at each of its await points.
+"""Calls a function between two steps of a process, before a chosen step.
 
-A step is one resumption of one of the process's tasks: what a task does between two awaits happens as a whole. A
-broker does much in plain callbacks, as bytes arrive: there each of these is a step, too.
+A step is one resumption of a task: the code between two awaits runs as a whole. A broker also works in plain callbacks
+when bytes arrive; there each callback can count as a step.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from sim.loop import SimLoop
 
 
 class Steps(deque[Handle]):
-    """What a loop has to run, counted as it is taken. `strike` is called in place of step `at` (1 is the first),
-    which comes next if the process is still alive then. `taken`: the steps so far."""
+    """The ready callbacks of a loop, counted as they are taken. `strike` is called in place of step `at` (1 is the
+    first). That step follows if the process is still alive. `taken`: the steps so far.
+    """
 
     def __init__(self, loop: SimLoop, at: int, strike: Callable[[], object], *, callbacks: bool) -> None:
         super().__init__(loop.ready)
@@ -36,15 +37,15 @@ class Steps(deque[Handle]):
         return handle
 
     def disarm(self) -> int:
-        """Nothing is struck any more; the steps so far."""
+        """Call `strike` no more. Returns the number of steps so far."""
         self._at = 0
         return self.taken
 
 
 def count_steps(host: Host, at: int, strike: Callable[[], object], *, callbacks: bool = False) -> Steps:
-    """From now on the steps of the process on this host are counted; before step `at`, `strike` is called.
+    """Count the steps of the process on this host from now on, and call `strike` before step `at`.
 
-    `callbacks`: whether these are steps, and not only tasks that go on.
+    `callbacks`: every callback is a step, not only the resumption of a task.
     """
     assert host.loop is not None
     steps = host.loop.ready = Steps(host.loop, at, strike, callbacks=callbacks)

@@ -1,1 +1,1 @@
-"""Clients of transaction version 1 in the simulator: what a request that comes too late can still do, and what not."""
+"""Clients of transaction version 1 in the simulator: which late requests can do harm, and which cannot."""

@@ -1,9 +1,9 @@
-"""EDGE: every case of every kind of client, on all processors; a part of `make sim-exhaustive`.
+"""EDGE: runs every case of every kind of client on all processors; a part of `make sim-exhaustive`.
 
     python -m sim.old_clients                       all
     python -m sim.old_clients --client "version 2"  one kind
 
-The exit status is 0 if the anomalies are those that docs/old-clients.md knows.
+The exit status is 0 if the anomalies are exactly those in docs/old-clients.md.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ RUNS_PER_PROCESS = 400
 
 
 def main() -> int:
-    """See the module."""
+    """The command."""
     parser = argparse.ArgumentParser(prog="sim.old_clients", description="Late requests of old clients and new ones.")
-    parser.add_argument("--client", choices=(*RAW, *OURS), help="only this kind")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--client", choices=(*RAW, *OURS), help="run only this kind of client")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
     given = parser.parse_args()
     status = 0
     for client in (given.client,) if given.client else (*RAW, *OURS):

@@ -1,8 +1,7 @@
-"""Every case: which request of one transaction is late, what its client does meanwhile, and when it arrives at last.
+"""All cases: which request of a transaction is late, how its client reacts, and when the request arrives.
 
-Time is cut into slots; a client takes one step in each. The late request is sent in its slot, over a connection that
-the client gives up when no answer comes, and arrives in the middle of a later slot: between two steps of a client that
-has long gone on.
+Time is cut into slots, and a client takes one step in each. The late request is sent in its slot. The client closes the
+connection when no answer comes. The request arrives in the middle of a later slot, between two steps of the client.
 """
 
 from __future__ import annotations
@@ -49,14 +48,17 @@ NEXT: Mapping[str, Transaction] = {
     "offsets alone": Transaction((), (1,)),
 }
 LAST = Transaction((0, 1), (0, 1))
-"""Comes after the next one, so that what is broken by then shows."""
+"""Runs after the next transaction, to show what is broken by then."""
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """`held`: the API of the late request, of the first transaction. `gives_up`: its client does not send it again but
-    aborts; otherwise it does, and ends the transaction as `commits` says. `follows`: see NEXT. `arrives`: so many slots
-    after it was sent. `by_role`: partitions, coordinator of transactions and of groups each have their connection, else
-    there is one for all. `reuses`: the sequence numbers of a record that was given up are given to the next one.
+    """One case. `held`: the API of the late request, which is part of the first transaction. `arrives`: it arrives so
+    many slots after it was sent. `follows`: the next transaction, see NEXT.
+
+    `gives_up`: the client does not send the request again, and aborts. Otherwise it sends the request again, and ends
+    the transaction as `commits` says. `by_role`: partitions, group coordinator and transaction coordinator each have a
+    connection; else one connection serves all. `reuses`: the client uses the sequence numbers of a record that it gave
+    up for the next record.
     """
 
     client: ClientKind
@@ -74,7 +76,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def moment(self) -> str:
-        """When it arrives, in words."""
+        """The time of arrival in words."""
         first, following, _ = self.transactions
         slot = first.steps.index(self.held) + self.arrives
         if slot < len(first.steps) - 1:
@@ -88,14 +90,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cases(client: ClientKind) -> Iterator[Case]:
-    """All of them that make sense for a kind of client."""
+    """All possible cases of a kind of client."""
     is_raw = client in RAW
     for held in API_KEYS:
         if held in IMPLIED_BY_VERSION_2 and client in ("version 2", "semel"):
             continue
         for gives_up, commits in ((False, True), (False, False), (True, False)):
             if held == END and gives_up:
-                continue  # nobody can go on before the end of a transaction is answered
+                continue  # no client can continue before it knows how the transaction ended
             for follows, following in NEXT.items():
                 slots = len(FIRST.steps) - FIRST.steps.index(held) + len(following.steps) + 1
                 for arrives in range(slots):

@@ -1,5 +1,8 @@
-"""What can still go wrong, exactly (docs/old-clients.md): with a client of transaction version 1 that gives a request
-up, keeps its epoch, and has other connections to partitions and groups than to the coordinator of its transactions."""
+"""The known anomalies of clients of transaction version 1, as in docs/old-clients.md.
+
+They occur if the client gives a request up, keeps its epoch, and uses other connections to partitions and groups than
+to the coordinator of its transactions.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ REUSED = "Produce, given up, its sequence numbers used again"
 OFFSETS = "TxnOffsetCommit, given up"
 UNWRITTEN = "behind AddPartitionsToTxn of the next transaction"
 ONE_LATER = "behind the next transaction"
-"""By then the transaction after that has the partition, and nothing of it is there yet."""
+"""The transaction after the next one has then added the partition, and has not written to it yet."""
 WITHOUT_OFFSETS = "behind AddOffsetsToTxn of the next transaction"
 
 TAKEN_IN = "aborted-read, wrong-txn"
-"""What was aborted is read as committed, with the transaction that it was taken into."""
+"""An aborted record is read as committed, as part of the transaction that was open when it arrived."""
 TAKEN_FOR = "aborted-read, inconsistent-offsets, lost-write, torn-txn, wrong-txn"
-"""And the record that has its sequence numbers now is taken for it sent again: acknowledged, and not stored."""
+"""Also, the broker takes the next record with these sequence numbers for a repetition: acknowledged, not stored."""
 TAKEN_FOR_AT_THE_END = "aborted-read, inconsistent-offsets, torn-txn, unseen, wrong-txn"
 
 KNOWN: tuple[Row, ...] = (
@@ -33,4 +36,4 @@ KNOWN: tuple[Row, ...] = (
     (OFFSETS, WITHOUT_OFFSETS, "offsets alone", "lost-group-offset"),
     (OFFSETS, WITHOUT_OFFSETS, "writes elsewhere", "lost-group-offset"),
 )
-"""One case each."""
+"""Each row occurs in exactly one case."""

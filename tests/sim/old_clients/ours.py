@@ -1,4 +1,4 @@
-"""The same cases with semel's own client, which sends, asks again and gives up as it does for everybody."""
+"""The same cases with semel's own client, with its usual retries and timeouts."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from semel.errors import KafkaError, TransactionWasCommitted
 from sim.old_clients.cases import ADD, ADD_OFFSETS, END, OFFSETS, PRODUCE, Case, Transaction
 from sim.old_clients.raw import GROUP, ID, INPUT, OUTPUT, TIMEOUT_MS, GaveUp
 from sim.old_clients.slots import REQUEST_MS, Slots
-from sim.workloads.base import Desk, stop
-from sim.workloads.pen import Pen
+from sim.workloads.base import ClientContext, stop
+from sim.workloads.recording_producer import RecordingProducer
 
 SENT_BY = {ADD: PRODUCE, ADD_OFFSETS: OFFSETS}
-"""Requests that the client sends by itself, with the call that leads to them."""
+"""Requests that the client sends by itself, and the call that causes them."""
 
 
 class OurProducer:
-    """As `RawProducer`. A transaction whose call failed is aborted; a producer that cannot is made anew."""
+    """As `RawProducer`. It aborts a transaction after a failed call, and replaces the producer if the abort fails."""
 
-    def __init__(self, case: Case, desk: Desk, slots: Slots) -> None:
+    def __init__(self, case: Case, context: ClientContext, slots: Slots) -> None:
         self.refused: list[str] = []
-        self._case, self._desk, self._slots = case, desk, slots
-        self._witness = desk.history.witness("looker")
-        self._pen: Pen | None = None
+        self._case, self._context, self._slots = case, context, slots
+        self._witness = context.history.witness("looker")
+        self._writer: RecordingProducer | None = None
         self._count = 0
 
     async def run(self) -> None:
         for number, transaction in enumerate(self._case.transactions):
             await self._transaction(transaction, is_first=number == 0)
-            await self._slots.look(self._desk.bootstrap_servers, GROUP, self._witness)
-        if self._pen is not None:
-            await stop(self._pen.producer)
+            await self._slots.look(self._context.bootstrap_servers, GROUP, self._witness)
+        if self._writer is not None:
+            await stop(self._writer.producer)
 
-    async def _opened(self) -> Pen:
-        """In a case where it gives up, it does so as soon as one request has had no answer."""
-        if self._pen is None:
+    async def _opened(self) -> RecordingProducer:
+        """If the case gives up, the timeouts end the call as soon as one request has had no answer."""
+        if self._writer is None:
             patience: dict[str, Any] = {}
             if self._case.gives_up:
                 patience = {"delivery_timeout_ms": REQUEST_MS + 20, "max_block_ms": REQUEST_MS + 20}
-            self._pen = Pen(
-                self._desk,
+            self._writer = RecordingProducer(
+                self._context,
                 ID,
                 {
                     "transactional_id": ID,
@@ -53,15 +53,15 @@ class OurProducer:
                     **patience,
                 },
             )
-            await self._pen.start()
-        return self._pen
+            await self._writer.start()
+        return self._writer
 
     async def _transaction(self, transaction: Transaction, *, is_first: bool) -> None:
-        pen = await self._opened()
-        txn = pen.witness.beginning(ID)
+        writer = await self._opened()
+        txn = writer.witness.beginning(ID)
         failed = False
         try:
-            await pen.producer.begin_transaction()
+            await writer.producer.begin_transaction()
         except KafkaError as error:
             self.refused.append(f"begin: {error}")
             failed = True
@@ -74,38 +74,38 @@ class OurProducer:
                 self._slots.hold(held, self._case.arrives)
             try:
                 if step == END:
-                    await self._end(pen, txn, commit=transaction.commits and not failed)
+                    await self._end(writer, txn, commit=transaction.commits and not failed)
                 else:
-                    await self._step(pen, step, transaction, txn)
+                    await self._step(writer, step, transaction, txn)
             except (KafkaError, GaveUp) as error:
                 self.refused.append(f"{step}: {error}")
                 failed = True
                 if step == END:
-                    await stop(pen.producer)
-                    self._pen = None
+                    await stop(writer.producer)
+                    self._writer = None
 
-    async def _step(self, pen: Pen, step: str, transaction: Transaction, txn: int) -> None:
+    async def _step(self, writer: RecordingProducer, step: str, transaction: Transaction, txn: int) -> None:
         if step == PRODUCE:
-            sent = [await pen.send(OUTPUT, partition, txn=txn) for partition in transaction.partitions]
+            sent = [await writer.send(OUTPUT, partition, txn=txn) for partition in transaction.partitions]
             for future in sent:
                 await asyncio.wait([future])
                 future.result()
         elif step == OFFSETS:
             self._count += 1
             offsets = {TopicPartition(INPUT, partition): self._count for partition in transaction.inputs}
-            asked = pen.witness.committing_offsets(GROUP, offsets, txn=txn)
-            await pen.producer.send_offsets_to_transaction(offsets, GROUP)
-            pen.witness.offsets_committed(asked)
+            asked = writer.witness.committing_offsets(GROUP, offsets, txn=txn)
+            await writer.producer.send_offsets_to_transaction(offsets, GROUP)
+            writer.witness.offsets_committed(asked)
 
-    async def _end(self, pen: Pen, txn: int, *, commit: bool) -> None:
-        producer: Producer = pen.producer
+    async def _end(self, writer: RecordingProducer, txn: int, *, commit: bool) -> None:
+        producer: Producer = writer.producer
         if commit:
-            pen.witness.committing(txn)
+            writer.witness.committing(txn)
             await producer.commit_transaction()
-            pen.witness.committed(txn)
+            writer.witness.committed(txn)
             return
         try:
             await producer.abort_transaction()
-            pen.witness.aborted(txn)
+            writer.witness.aborted(txn)
         except TransactionWasCommitted:
-            pen.witness.committed(txn)
+            writer.witness.committed(txn)

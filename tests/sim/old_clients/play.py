@@ -1,4 +1,4 @@
-"""One case from its beginning to its judgement."""
+"""Runs one case and judges it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sim.old_clients.ours import OurProducer
 from sim.old_clients.raw import GROUP, INPUT, OUTPUT, TIMEOUT_MS, RawProducer
 from sim.old_clients.slots import Slots
 from sim.run import Listener
-from sim.workloads.base import Desk
+from sim.workloads.base import ClientContext
 from sim.world import NS, World
 
 MS = 1_000_000
@@ -36,7 +36,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """`anomalies`: the names of the checkers, and what they say. `refused`: what the client was told instead."""
+    """The result of a case. `anomalies`: texts by checker. `refused`: errors that the client got instead."""
 
     anomalies: dict[str, str]
     failures: list[str]
@@ -44,7 +44,7 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 def play(case: Case, listener: Listener | None = None) -> Result:
-    """Always the same for the same case. Raises Stuck."""
+    """Run a case; always the same for the same case. Raises Stuck."""
     gc.disable()
     try:
         with captured():
@@ -77,12 +77,12 @@ def _play(case: Case, listener: Listener | None) -> Result:
         if case.client in RAW:
             producer = RawProducer(case, ("broker", PORT), slots, history.witness("old"))
         else:
-            desk = Desk(edge=SimEdge(host), bootstrap_servers=broker.address, history=history)
-            producer = OurProducer(case, desk, slots)
+            context = ClientContext(edge=SimEdge(host), bootstrap_servers=broker.address, history=history)
+            producer = OurProducer(case, context, slots)
         await producer.run()
         assert slots.something_was_late
         refused.extend(producer.refused)
-        await asyncio.sleep(2 * TIMEOUT_MS / 1000)  # whatever was left open is aborted by then
+        await asyncio.sleep(2 * TIMEOUT_MS / 1000)  # open transactions are aborted by then
 
     alone(world, "setup", prepare)
     alone(world, "client", work)
@@ -103,4 +103,4 @@ def alone(world: World, name: str, main: Callable[[Host], Any]) -> None:
     host = world.host(name)
     host.boot(main)
     if not world.run(world.now_ns + 120 * NS, lambda: not host.is_running):
-        world.fail(name, "has not come to its end")
+        world.fail(name, "has not finished")

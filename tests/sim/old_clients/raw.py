@@ -1,7 +1,7 @@
-"""A producer that speaks the raw wire as clients of transaction version 1 do (or, to compare, of version 2).
+"""A producer that sends raw requests as clients of transaction version 1 do (or, for comparison, of version 2).
 
-When a request's time is over it closes the connection, opens another one, and sends again or gives up; what it has
-sent over the old one may still arrive.
+After a request's timeout it closes the connection, opens another one, and sends again or gives up. The bytes on the
+closed connection may still arrive.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ BUSY = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRES
 LOST = (TimeoutError, ConnectionError, asyncio.IncompleteReadError)
 
 
-class GaveUp(Exception):  # noqa: N818 (named for what it tells)
-    """No answer came in time, and the client does not ask again; or it was refused."""
+class GaveUp(Exception):  # noqa: N818 (the name says the event)
+    """No answer came in time and the client does not repeat the request, or the request was refused."""
 
 
-class Lines:
-    """The connections of a client: what `TransactionalProducer` takes for its one connection.
+class Connections:
+    """The connections of a client, with the interface of the single connection that `TransactionalProducer` expects.
 
     `insists`: a request without an answer is sent again.
     """
@@ -70,17 +70,17 @@ def _role_of(request: Message) -> str:
 
 
 class RawProducer:
-    """Carries out a case, step by step, and writes down what it hears. `refused`: what the broker did not do for it."""
+    """Runs a case step by step and records the answers. `refused`: the requests that failed."""
 
     def __init__(self, case: Case, address: tuple[str, int], slots: Slots, witness: Witness) -> None:
         self.refused: list[str] = []
         self._case, self._slots, self._witness = case, slots, witness
         self._address = address
-        self._lines = Lines(address, by_role=case.by_role)
+        self._connections = Connections(address, by_role=case.by_role)
         self._version = 2 if case.client == "version 2" else 1
         self._count = 0
         self._must_bump = False
-        self._wire: TransactionalProducer = TransactionalProducer(self._lines, self._version, ID)  # type: ignore[arg-type]
+        self._wire: TransactionalProducer = TransactionalProducer(self._connections, self._version, ID)  # type: ignore[arg-type]
 
     async def run(self) -> None:
         try:
@@ -90,10 +90,10 @@ class RawProducer:
                 await self._slots.look(f"{self._address[0]}:{self._address[1]}", GROUP, self._witness)
         except GaveUp as error:
             self.refused.append(f"{error}: ends")
-        self._lines.close()
+        self._connections.close()
 
     async def _initialize(self) -> None:
-        """A new epoch; of the same producer id (KIP-360) if it has one."""
+        """Get a new epoch; of the same producer id (KIP-360) if it has one."""
         wire, since_ms = self._wire, self._witness.history.now_ms()
         request = InitProducerIdRequest(
             transactional_id=ID,
@@ -101,7 +101,7 @@ class RawProducer:
             producer_id=wire.producer_id,
             producer_epoch=wire.epoch,
         )
-        response = await self._lines.call(request, 4)
+        response = await self._connections.call(request, 4)
         self._check("InitProducerId", response.error_code)
         wire.producer_id, wire.epoch = response.producer_id, response.producer_epoch
         wire._sequences.clear()
@@ -111,7 +111,7 @@ class RawProducer:
         )
 
     async def _transaction(self, transaction: Transaction, *, is_first: bool) -> None:
-        """Raises GaveUp when the producer is of no use any more."""
+        """Raises GaveUp when the producer is useless."""
         if self._must_bump:
             await self._initialize()
         txn = self._witness.beginning(ID)
@@ -124,7 +124,7 @@ class RawProducer:
             is_held = is_first and step == self._case.held
             if is_held:
                 self._slots.hold(step, self._case.arrives)
-            self._lines.insists = not (is_held and self._case.gives_up)
+            self._connections.insists = not (is_held and self._case.gives_up)
             try:
                 if step == END:
                     await self._end(txn, commit=commits and not failed)
@@ -137,7 +137,7 @@ class RawProducer:
                 failed = True
                 self._must_bump = self._case.client == "bumps its epoch"
             finally:
-                self._lines.insists = True
+                self._connections.insists = True
 
     async def _step(self, step: str, transaction: Transaction, txn: int) -> None:
         wire = self._wire
@@ -186,7 +186,7 @@ class RawProducer:
             self._witness.aborted(txn)
 
     async def _again(self, ask: Any) -> Any:
-        """The answer, asked for as long as the broker is busy."""
+        """The first answer without a retriable error; the request is repeated until then."""
         while True:
             answer = await ask()
             code = answer if isinstance(answer, int) else getattr(answer, "error_code", None)

@@ -1,4 +1,4 @@
-"""Time in slots, and requests that are late by some of them."""
+"""Time in slots, and requests that are late by a number of slots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NS_PER_MS = 1_000_000
 
 
 class Slots:
-    """The clock of one client on `host`. Slots begin when the first of them is waited for."""
+    """The clock of one client on `host`. The first slot begins one slot length after the first call of `next`."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -26,14 +26,14 @@ class Slots:
         self._next_ns = 0
 
     async def next(self) -> None:
-        """Returns when the next slot begins."""
+        """Wait for the start of the next slot."""
         now_ns = self._host.world.now_ns
         self._next_ns = now_ns + SLOT_MS * NS_PER_MS if not self._next_ns else self._next_ns + SLOT_MS * NS_PER_MS
-        assert self._next_ns >= now_ns, "a step has taken longer than a slot"
+        assert self._next_ns >= now_ns, "a step took longer than a slot"
         await asyncio.sleep((self._next_ns - now_ns) / 1_000 / NS_PER_MS)
 
     def hold(self, api: str, slots: int) -> None:
-        """The next request of this API arrives in the middle of a slot, so many after this one."""
+        """The next request of this API arrives in the middle of a slot, `slots` slots after this one."""
         delay_ms = slots * SLOT_MS + SLOT_MS * 0.6
         self._hold = Hold(api_key=API_KEYS[api], delay_ms=delay_ms, source=self._host.name)
         self._host.world.network.hold(self._hold)
@@ -43,7 +43,7 @@ class Slots:
         return self._hold is not None and self._hold.count == 0
 
     async def look(self, address: str, group: str, witness: Witness) -> None:
-        """Writes down what the group has committed."""
+        """Record the group's committed offsets."""
         since_ms = witness.history.now_ms()
         async with Admin(bootstrap_servers=address, edge=SimEdge(self._host)) as admin:
             found = await admin.list_consumer_group_offsets(group)

@@ -1,4 +1,4 @@
-"""What was found in many cases, counted: the table of docs/old-clients.md."""
+"""Counts the anomalies of many cases: the table in docs/old-clients.md."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from sim.old_clients.cases import Case
 from sim.old_clients.play import play
 
 Row = tuple[str, str, str, str]
-"""The request that was late; when it arrived; what followed; anomalies, with commas."""
+"""The late request; when it arrived; the next transaction; anomalies, separated by commas."""
 
 
 def run_case(case: Case) -> tuple[Case, list[str], list[str]]:
-    """The names of the anomalies, and failures."""
+    """The case, the names of its anomalies, and its failures."""
     result = play(case)
     return case, sorted(result.anomalies), result.failures
 
@@ -29,5 +29,5 @@ def row_of(case: Case, anomalies: list[str]) -> Row:
 
 
 def tabulate(found: Iterable[tuple[Case, list[str]]]) -> Counter[Row]:
-    """Cases with anomalies, by row."""
+    """The number of cases with anomalies, by row."""
     return Counter(row_of(case, anomalies) for case, anomalies in found if anomalies)

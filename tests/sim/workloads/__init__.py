@@ -1,10 +1,10 @@
-"""What simulated clients do: every kind of use that semel makes a promise about."""
+"""The workloads of simulated clients: each kind of use for which semel makes a promise."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sim.workloads.base import Desk, Workload
+from sim.workloads.base import ClientContext, Workload
 from sim.workloads.kinds import (
     Administration,
     Compacted,
@@ -17,7 +17,7 @@ from sim.workloads.kinds import (
     TransactionGroups,
 )
 
-__all__ = ["WORKLOADS", "Desk", "Workload"]
+__all__ = ["WORKLOADS", "ClientContext", "Workload"]
 
 WORKLOADS: Mapping[str, Workload] = {
     workload.name: workload

@@ -1,4 +1,4 @@
-"""The role of one who creates, grows, configures and deletes topics, and deletes records."""
+"""The role of an administrator: creates, grows, configures and deletes topics, and deletes records."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from semel import Admin, ConfigResource, ConfigResourceType, NewPartitions, NewT
 from semel.errors import KafkaError
 
 from sim.history import Witness
-from sim.workloads.base import Desk, excuse
+from sim.workloads.base import ClientContext, raise_unexpected
 from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
 
 FORGET_MS = (60_000, 600_000, 86_400_000)
 
 
 def draw_ops(rng: Random, prefix: str, *, count: int, mean_ms: float) -> list[Op]:
-    """create, grow, configure, delete: of topics that nobody else has to do with. Names are never used again."""
+    """Operations create, grow, configure, delete, on topics that no other client uses. Names are not used twice."""
     ops: list[Op] = []
     made: dict[str, int] = {}
     for number in range(count):
@@ -38,7 +38,7 @@ def draw_ops(rng: Random, prefix: str, *, count: int, mean_ms: float) -> list[Op
 
 
 def draw_deletions(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float) -> list[Op]:
-    """delete-records: of a partition, below the given share of what is there."""
+    """Operations delete-records: in one partition, below the given share of its end offset."""
     ops = []
     for _ in range(count):
         topic = rng.choice(topics)
@@ -51,33 +51,33 @@ def draw_deletions(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms:
     return ops
 
 
-async def administer(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
-    """The role."""
-    witness = desk.history.witness(client.name)
+async def administer(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
+    """Play the role."""
+    witness = context.history.witness(client.name)
     admin: Admin | None = None
     while not script.is_done:
         if admin is None:
-            admin = await _opened(client, desk)
+            admin = await _opened(client, context)
         op = script.next()
         assert op is not None
         await asyncio.sleep(op.pause_ms / 1000)
         try:
             await _change(admin, witness, op)
         except KafkaError as error:
-            # An earlier try may have done it: who asks again hears that the topic exists, or does not any more.
-            excuse(error)
+            # An earlier attempt may have succeeded: then the topic exists already, or is already deleted.
+            raise_unexpected(error)
     if admin is not None:
         await admin.close()
 
 
-async def _opened(client: ClientPlan, desk: Desk) -> Admin:
+async def _opened(client: ClientPlan, context: ClientContext) -> Admin:
     while True:
-        admin = Admin(**desk.settings(client_id=client.name, **client.settings))
+        admin = Admin(**context.settings(client_id=client.name, **client.settings))
         try:
             await admin.start()
             return admin
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             await admin.close()
             await asyncio.sleep(0.2)
 

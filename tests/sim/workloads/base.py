@@ -1,4 +1,4 @@
-"""What every workload is: a plan drawn from a seed, and bodies of clients that carry it out with the real client."""
+"""The parts of every workload: a plan drawn from a seed, and client code that carries it out with the real client."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from sim.workloads.board import Board
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
 
 
-class Calm(msgspec.Struct):
-    """When all faults are over. `has_come`: they are. `waiting`: clients that have nothing left to do before.
+class FaultFreePhase(msgspec.Struct):
+    """The time after all faults. `has_begun`: they are over. `waiting`: clients with nothing left to do until then.
 
-    `standing`: who has not gone on although it had come.
+    `stalled`: clients that made no progress in this phase, as text.
     """
 
-    has_come: bool = False
+    has_begun: bool = False
     waiting: dict[str, None] = {}
-    standing: list[str] = []
+    stalled: list[str] = []
 
 
-class Desk(msgspec.Struct, kw_only=True):
-    """What a client body is given: the outside world of its host, where the brokers are, and where to write down.
+class ClientContext(msgspec.Struct, kw_only=True):
+    """The environment of a client's code: the edge of its host, the bootstrap servers, the history to write to.
 
-    `rest`: lets its process stand still until somebody wakes it, or the faults are over.
+    `pause_process`: pauses the process until it is resumed, at the latest when the faults are over.
     """
 
     edge: Edge
     bootstrap_servers: str
     history: History
-    calm: Calm = msgspec.field(default_factory=Calm)
-    rest: Callable[[], None] = lambda: None
+    fault_free: FaultFreePhase = msgspec.field(default_factory=FaultFreePhase)
+    pause_process: Callable[[], None] = lambda: None
     boards: dict[str, Board] = {}
-    """What drivers keep outside of themselves, by the prefix of their workload."""
+    """The boards of the drivers, by the prefix of their workload."""
 
     def board(self, prefix: str) -> Board:
-        """That of this workload."""
+        """The board of this workload."""
         return self.boards.setdefault(prefix, Board())
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """Settings of any client on this host."""
+        """Settings for any client on this host."""
         return {"bootstrap_servers": self.bootstrap_servers, "edge": self.edge, **more}
 
 
-Role = Callable[[WorkloadPlan, ClientPlan, Desk, Script], Awaitable[None]]
+Role = Callable[[WorkloadPlan, ClientPlan, ClientContext, Script], Awaitable[None]]
 
 
 class Workload(ABC):
-    """A kind of workload; it holds nothing of a run. `roles`: what its clients do, by the role in their plans."""
+    """A kind of workload, without the state of a run. `roles`: the code of its clients, by the role in their plans."""
 
     name: str
     roles: Mapping[str, Role]
@@ -64,24 +64,24 @@ class Workload(ABC):
     def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
         """A plan of 20 to 60 s."""
 
-    async def client(self, plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
-        """The main of one client host. Returns when its script is done; killed and booted again, it goes on."""
-        await self.roles[client.role](plan, client, desk, script)
+    async def client(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
+        """The main of one client host. It returns when the script is done. After a kill it continues the script."""
+        await self.roles[client.role](plan, client, context, script)
 
-    async def settle(self, plan: WorkloadPlan, desk: Desk) -> None:  # noqa: B027 (most have nothing to settle)
-        """When all is healed and every script is done: what has to end does so. Run on a host of its own.
+    async def settle(self, plan: WorkloadPlan, context: ClientContext) -> None:  # noqa: B027 (most have nothing to settle)
+        """Runs on a host of its own after all faults and scripts: finishes work that must end.
 
-        Raises AssertionError saying what does not end.
+        Raises AssertionError with the work that does not end.
         """
 
 
-INEXCUSABLE = (CorruptRecordException, KafkaProtocolError, MisconfiguredError)
-"""No fault that the simulator knows leads to these."""
+NEVER_EXPECTED = (CorruptRecordException, KafkaProtocolError, MisconfiguredError)
+"""Errors that no fault of the simulator explains."""
 
 
-def excuse(error: KafkaError) -> None:
-    """An error that faults explain is part of a client's life. Raises one that they do not."""
-    if isinstance(error, INEXCUSABLE):
+def raise_unexpected(error: KafkaError) -> None:
+    """Raise an error that no fault explains. All other errors are part of a client's life."""
+    if isinstance(error, NEVER_EXPECTED):
         raise error
 
 
@@ -90,8 +90,8 @@ class Stoppable(Protocol):
 
 
 async def stop(client: Stoppable) -> None:
-    """Stops a producer or consumer, whatever it has to say about it."""
+    """Stop a producer or consumer; ignore errors that faults explain."""
     try:
         await client.stop()
     except KafkaError as error:
-        excuse(error)
+        raise_unexpected(error)

@@ -1,7 +1,7 @@
-"""What the driver of a transaction group keeps outside of itself, as a scheduler and a log of its progress would.
+"""The state that the driver of a transaction group keeps outside of its process, as a scheduler and a log would.
 
-It outlives every host, and whoever writes here is heard at once. It guards nothing: a driver that wakes up late writes
-here, too.
+It survives all hosts, and a write to it is visible at once. It has no protection: a driver that was paused for long may
+still write to it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ OFFERED_MOST = 40
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What an attempt at a task came to. `prepared` None: it had nothing to send. `txn`: its name in the history."""
+    """The result of an attempt at a task. `prepared` None: nothing had to be sent. `txn`: its number in the history."""
 
     prepared: PreparedTransaction | None
     txn: int
 
 
 class Task(msgspec.Struct):
-    """A part of a batch: `sends` [topic, partition] of each row. `offered`, `taken`: attempts."""
+    """A part of a batch. `sends`: [topic, partition] of each row. `offered`, `taken`: numbers of attempts."""
 
     number: int
     sends: list[list[Any]]
@@ -31,12 +31,12 @@ class Task(msgspec.Struct):
     results: list[Result] = []
 
     def offer_again(self) -> None:
-        """Somebody else may try, unless it is on offer anyhow."""
+        """Offer one more attempt, unless one is on offer."""
         self.offered = min(max(self.offered, self.taken + 1), OFFERED_MOST)
 
 
 class Batch(msgspec.Struct):
-    """What is to be committed as one. `tries`: how often it was begun; `args` as drawn for the driver."""
+    """Rows that are committed as one. `tries`: how often a step was begun for it. `args`: as drawn for the driver."""
 
     number: int
     token: str
@@ -45,7 +45,7 @@ class Batch(msgspec.Struct):
     tries: int = 0
 
     def row(self, task: int, place: int) -> str:
-        """What the history calls the row at this place of this task."""
+        """The name in the history of the row at this place of this task."""
         return f"{self.token}/{task}.{place}"
 
     @property
@@ -62,8 +62,9 @@ class Offer(msgspec.Struct):
 
 
 class Board:
-    """`planned`: all batches so far; `committed`: how many of them are. `driver`: who drives, last heard of at
-    `beaten_ms`. `is_over`: there is nothing left to do."""
+    """`planned`: all batches so far. `committed`: how many of them are committed. `driver`: the active driver; its last
+    sign of life was at `beaten_ms`. `is_over`: no work is left.
+    """
 
     def __init__(self) -> None:
         self.planned: list[Batch] = []
@@ -80,11 +81,11 @@ class Board:
         return self.planned[self.committed] if self.committed < len(self.planned) else None
 
     def place_of(self, token: str | None) -> int:
-        """Which batch a token is the name of; -1 for none."""
+        """The number of the batch with this token; -1 for none."""
         return next((batch.number for batch in self.planned if batch.token == token), -1)
 
     def take(self) -> tuple[Offer, Task] | None:
-        """A task that wants an attempt, which is thereby begun."""
+        """Take an attempt at a task; None if none is on offer."""
         for task in self.offer.tasks if self.offer is not None else ():
             if task.taken < task.offered and self.offer is not None:
                 task.taken += 1
@@ -92,6 +93,6 @@ class Board:
         return None
 
     def slot(self, worker: str, step: GroupStep) -> int:
-        """A number that this worker has not yet used in this step: 0, 1, ..."""
+        """A number that this worker has not used in this step: 0, 1, ..."""
         number = self._slots[worker, step.epoch] = self._slots.get((worker, step.epoch), -1) + 1
         return number

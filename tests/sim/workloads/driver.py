@@ -1,7 +1,7 @@
-"""The role of a driver: hands the tasks of a batch out, collects what is prepared, and commits it as one.
+"""The role of a driver: offers the tasks of a batch, collects the prepared transactions, and commits them as one.
 
-Its log of batches is outside of it (`board`): a batch is written down before it is begun, and once more when it is
-committed. Whoever drives next goes on from there, and asks the group which of them was committed last.
+Its log of batches is outside of it (`board`). A batch is recorded before its first step and again after its commit. The
+next driver continues from there, and learns from the group which batch was committed last.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from semel.errors import InvalidTxnState, KafkaError, KafkaTimeoutError, Produce
 from semel.transaction_group import UNKNOWN_OUTCOME
 
 from sim.history import Witness
-from sim.workloads.base import Desk, excuse, stop
+from sim.workloads.base import ClientContext, raise_unexpected, stop
 from sim.workloads.board import Batch, Board, Offer, Result, Task
 from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
 
 LOOK_S = 0.02
 PAUSE_S = 0.2
 SILENT_MS = 3_000
-"""So long without a sign of life, and the deputy takes over."""
-PATIENCES_MAX = 6
+"""After so long without a sign of life the deputy takes over."""
+WAITS_MAX = 6
 """How often tasks are offered again before the driver begins a new step."""
 ASKED_TIMES_MAX = 5
 
 
 def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float) -> list[Op]:
-    """batch: `tasks`, each a list of [topic, partition]; of those in `twice` two attempts are made from the start, and
-    `last` says which one counts; tasks without a result after `patience_ms` are offered again; `think_ms` before the
-    end. The first try may `end` by abort or overtime (commit after the step's timeout). `insists`: on a commit without
-    an answer. `looks`: whether it sees by the group's last token that the batch is committed; if not, it does it again.
+    """Operations batch: `tasks`, each a list of [topic, partition].
+
+    Tasks in `twice` get two attempts from the start, and `last` says which result counts. Tasks without a result after
+    `patience_ms` are offered again. The driver waits `think_ms` before the end. The first try may `end` by abort, or by
+    overtime (commit after the step's timeout). `insists`: the driver repeats a commit without an answer. `looks`: the
+    driver accepts the group's last token as proof that the batch is committed; otherwise it begins the batch again.
     """
     ops = []
     for _ in range(count):
@@ -63,27 +65,27 @@ def group_of(plan: WorkloadPlan) -> str:
 class Driver:
     """One incarnation of one driver."""
 
-    def __init__(self, plan: WorkloadPlan, client: ClientPlan, desk: Desk) -> None:
+    def __init__(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
         self.name = client.name
-        self.board: Board = desk.board(plan.prefix)
-        self._settings, self._desk = client.settings, desk
+        self.board: Board = context.board(plan.prefix)
+        self._settings, self._context = client.settings, context
         self._group = group_of(plan)
-        self._now_ms = desk.history.now_ms
-        self.witness: Witness = desk.history.witness(client.name)
+        self._now_ms = context.history.now_ms
+        self.witness: Witness = context.history.witness(client.name)
         self._transactions: TransactionGroup | None = None
         self._doubts = 0
 
     async def open(self) -> TransactionGroup:
-        """The group, started, however long it takes."""
+        """The group, after as many attempts to start it as needed."""
         while self._transactions is None:
             made = TransactionGroup(
-                self._group, **self._desk.settings(client_id=self.name, owner=self.witness.client, **self._settings)
+                self._group, **self._context.settings(client_id=self.name, owner=self.witness.client, **self._settings)
             )
             try:
                 await made.start()
                 self._transactions = made
             except KafkaError as error:
-                excuse(error)
+                raise_unexpected(error)
                 await stop(made)
                 await asyncio.sleep(PAUSE_S)
         return self._transactions
@@ -93,7 +95,7 @@ class Driver:
             await stop(self._transactions)
 
     def drives(self) -> bool:
-        """Whether it is this one's turn; from now on, if the one before has not been heard of for long."""
+        """Whether this driver is the active one. It becomes active if the other one was silent for too long."""
         board, now_ms = self.board, self._now_ms()
         if board.driver != self.name and board.driver and now_ms < board.beaten_ms + SILENT_MS:
             return False
@@ -101,7 +103,7 @@ class Driver:
         return True
 
     def plan(self, op: Op) -> None:
-        """Write the next batch down."""
+        """Record the next batch."""
         board = self.board
         number = len(board.planned)
         batch = Batch(number, f"{self._group}:{number}", op.args["tasks"], op.args)
@@ -109,7 +111,7 @@ class Driver:
         self.witness.planned(self._group, batch.token, batch.rows)
 
     async def attempt(self, batch: Batch) -> None:
-        """One step. Raises KafkaError."""
+        """Run one step. Raises KafkaError."""
         group, board = await self.open(), self.board
         since_ms = self._now_ms()
         step = await group.begin()
@@ -122,7 +124,7 @@ class Driver:
         offer = board.offer = _offer(step, batch)
         if not await self._all_have_results(offer):
             return
-        if batch.tries == 1:  # later it hurries: the deputy may be waiting for its turn
+        if batch.tries == 1:  # no wait in later tries, in which the deputy may be waiting
             await asyncio.sleep(batch.args["think_ms"] / 1000)
         last = -1 if batch.args["last"] else 0
         results = [task.results[last] for task in offer.tasks]
@@ -136,8 +138,8 @@ class Driver:
         await self._commit(group, offer, [result for result in results if result.prepared is not None])
 
     async def _all_have_results(self, offer: Offer) -> bool:
-        """False: a new step is the better way, or somebody else has begun one."""
-        for _ in range(PATIENCES_MAX):
+        """Wait for a result of each task. False: give the step up, or another driver has begun one."""
+        for _ in range(WAITS_MAX):
             until_ms = self._now_ms() + offer.batch.args["patience_ms"]
             while self._now_ms() < until_ms:
                 if self.board.offer is not offer:
@@ -187,9 +189,9 @@ def _offer(step: GroupStep, batch: Batch) -> Offer:
     return Offer(step, batch, tasks)
 
 
-async def drive(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
-    """The role."""
-    driver = Driver(plan, client, desk)
+async def drive(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
+    """Play the role."""
+    driver = Driver(plan, client, context)
     board = driver.board
     has_workers = any(other.role == "tasker" for other in plan.clients)
     while has_workers and not board.is_over:
@@ -210,8 +212,8 @@ async def drive(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Scri
         try:
             await driver.attempt(batch)
         except ProducerFenced:
-            await asyncio.sleep(PAUSE_S)  # somebody else drives, or has ended the step: the next one tells
+            await asyncio.sleep(PAUSE_S)  # another driver is active, or has ended the step: the next step shows which
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             await asyncio.sleep(PAUSE_S)
     await driver.close()

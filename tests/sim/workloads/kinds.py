@@ -1,4 +1,4 @@
-"""The workloads: which topics, which clients in which roles, and how busy they are."""
+"""The kinds of workloads: their topics, their clients with roles, and the rate of operations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from sim.workloads import administrator, driver, member, reader, settings, tasker, transactor, worker, writer
-from sim.workloads.base import Desk, Role, Workload
+from sim.workloads.base import ClientContext, Role, Workload
 from sim.workloads.plan import ClientPlan, TopicPlan, WorkloadPlan
 
 ROLES: Mapping[str, Role] = {
@@ -25,8 +25,8 @@ FOR_EVER = {
     "leader.replication.throttled.replicas": "*",
     "follower.replication.throttled.replicas": "*",
 }
-"""Whether throttles hold anything back is for the brokers' rates to say (`plan.draw_throttles`)."""
-"""Clocks that jump by days must not delete what is to be found at the end."""
+"""No retention by time: clocks that jump by days must not delete records that the final reading needs. All replicas are
+listed for throttles; the rates of the brokers (`plan.draw_throttles`) decide whether these limit anything."""
 
 
 def draw_topics(rng: Random, prefix: str, names: tuple[str, ...], **more: Any) -> list[TopicPlan]:
@@ -68,12 +68,12 @@ def draw_writers(
 
 
 def draw_pace(rng: Random) -> float:
-    """Milliseconds between operations, on average: what a client does takes from 4 to 40 s."""
+    """Mean milliseconds between operations. A client's script then takes from 4 to 40 s."""
     return rng.choice((200.0, 400.0, 700.0))
 
 
 class Plain(Workload):
-    """Producers without idempotence: nothing that all replicas have is lost, but it may come twice."""
+    """Producers without idempotence: no record that all replicas have is lost, but a record may be stored twice."""
 
     name = "plain"
     roles = ROLES
@@ -87,7 +87,7 @@ class Plain(Workload):
 
 
 class Idempotent(Workload):
-    """Idempotent producers, and a group that reads what they write."""
+    """Idempotent producers, and a group that reads their records."""
 
     name = "idempotent"
     roles = ROLES
@@ -120,7 +120,7 @@ def draw_members(rng: Random, prefix: str, mean_ms: float, count: int) -> list[C
 
 
 class Transactional(Workload):
-    """List-append: transactions over several topics by several ids, one of them fought over by two instances."""
+    """List-append: transactions over several topics by several ids; sometimes two instances use the same id."""
 
     name = "transactional"
     roles = ROLES
@@ -153,7 +153,7 @@ def draw_transactors(
 
 
 class ConsumeTransformProduce(Workload):
-    """A pipeline: inputs become outputs exactly once, by workers that come and go."""
+    """A pipeline: each input becomes one output, exactly once, by workers that stop and start."""
 
     name = "pipeline"
     roles = ROLES
@@ -185,7 +185,7 @@ class ConsumeTransformProduce(Workload):
         writing = {**settings.transactional(rng), "transactional_id": name}
         return ClientPlan(name=name, role="worker", settings={"pen": writing, "member": reading}, ops=ops)
 
-    async def settle(self, plan: WorkloadPlan, desk: Desk) -> None:
+    async def settle(self, plan: WorkloadPlan, context: ClientContext) -> None:
         strategies = [
             client.settings["member"]["partition_assignment_strategy"][0]
             for client in plan.clients
@@ -193,11 +193,11 @@ class ConsumeTransformProduce(Workload):
         ]
         if strategies:
             last = self._worker(Random(0), f"{plan.prefix}last", strategies[0], [])
-            await worker.settle(plan, last, desk)
+            await worker.settle(plan, last, context)
 
 
 class Compacted(Workload):
-    """Keyed records and tombstones in a topic that forgets all but the last of each key."""
+    """Keyed records and tombstones in a compacted topic."""
 
     name = "compacted"
     roles = ROLES
@@ -220,7 +220,7 @@ class Compacted(Workload):
 
 
 class GroupChurn(Workload):
-    """A group whose members come and go."""
+    """A group whose members join and leave."""
 
     name = "churn"
     roles = ROLES
@@ -236,7 +236,7 @@ class GroupChurn(Workload):
 
 
 class Retention(Workload):
-    """A topic that forgets by age and size, and on demand; producers that are silent for longer than it remembers."""
+    """A topic with retention by time and size and with DeleteRecords. Some producers pause longer than that."""
 
     name = "retention"
     roles = ROLES
@@ -263,7 +263,7 @@ class Retention(Workload):
         broker = {
             **settings.BROKER,
             "log.retention.check.interval.ms": rng.choice((300, 2_000)),
-            # Longer than any producer here goes on trying: whoever is forgotten amid that, is stored twice.
+            # Longer than any delivery timeout here: a batch is stored twice if its producer expires during retries.
             "producer.id.expiration.ms": rng.choice((200_000, 86_400_000)),
             "producer.id.expiration.check.interval.ms": 1_000,
         }
@@ -271,7 +271,7 @@ class Retention(Workload):
 
 
 class Administration(Workload):
-    """Topics that come, grow, change and go, beside one that is written to."""
+    """Topics that are created, grown, altered and deleted, next to one that a producer writes to."""
 
     name = "admin"
     roles = ROLES
@@ -290,16 +290,16 @@ class Administration(Workload):
 
 
 class TransactionGroups(Workload):
-    """Batches that a driver hands out as tasks, and commits as one: transactions of many producers in one group.
+    """Batches that a driver splits into tasks and commits as one: transactions of many producers in one group.
 
-    Sometimes there is a deputy, who takes over from a driver that is silent; and that may wake up.
+    Sometimes a deputy takes over from a silent driver, which may continue later.
     """
 
     name = "groups"
     roles = ROLES
 
     def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
-        configs = {"segment.bytes": str(rng.choice((32_768, 1 << 30)))}  # whatever is sent has to fit in one
+        configs = {"segment.bytes": str(rng.choice((32_768, 1 << 30)))}  # the largest batch must fit into a segment
         topics, pace = draw_topics(rng, prefix, ("sink", "side"), configs=configs), draw_pace(rng)
         timeout_ms = rng.choice((3_000, 10_000, 60_000))
         clients = [
@@ -321,6 +321,6 @@ class TransactionGroups(Workload):
             for number in range(rng.choice((2, 3)))
         ]
         clients += draw_readers(rng, prefix, pace)
-        # What is decided of all members is one batch, and a batch lies in one segment.
+        # The decisions of all members are one batch, and a batch must fit into a segment.
         broker = {**settings.BROKER, "transaction.state.log.segment.bytes": rng.choice((65_536, 100 << 20))}
         return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=broker)

@@ -1,4 +1,4 @@
-"""The role of a member of a consumer group: polls, commits, looks at what is committed, leaves and comes back."""
+"""The role of a member of a consumer group: polls, commits, reads committed offsets, leaves and joins again."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from semel.errors import KafkaError, RetriableError
 
 from sim.events import NO_TXN
 from sim.history import Witness
-from sim.workloads.base import Desk, excuse, stop
-from sim.workloads.eye import noted
-from sim.workloads.patience import read_on
-from sim.workloads.pen import PAUSE_S
+from sim.workloads.base import ClientContext, raise_unexpected, stop
+from sim.workloads.liveness import read_on
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
+from sim.workloads.recording_consumer import noted
+from sim.workloads.recording_producer import PAUSE_S
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float, auto_commit: bool) -> list[Op]:
-    """poll: for at most `timeout_ms`; commit: what was polled; look: at what is committed; renew.
+    """Operations poll: for at most `timeout_ms`; commit: the polled offsets; look: read committed offsets; renew.
 
-    Where commits are automatic nobody writes them down, and nobody looks.
+    With automatic commits there is no commit and no look, because the history does not contain these commits.
     """
     ops = []
     for _ in range(count):
@@ -35,15 +35,17 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float, auto_commit: bool) -> l
 
 
 class Membership(ConsumerRebalanceListener):
-    """A consumer in a group whose doings are written down. `positions`: behind what it was handed out and has still."""
+    """A consumer in a group that records its actions. `positions`: next offsets in the partitions that it still has."""
 
-    def __init__(self, desk: Desk, name: str, group: str, topics: list[str], settings: dict[str, Any]) -> None:
-        self.witness: Witness = desk.history.witness(name)
+    def __init__(
+        self, context: ClientContext, name: str, group: str, topics: list[str], settings: dict[str, Any]
+    ) -> None:
+        self.witness: Witness = context.history.witness(name)
         self.group, self.positions = group, dict[TopicPartition, int]()
-        self._now_ms = desk.history.now_ms
+        self._now_ms = context.history.now_ms
         self.read_committed = settings.get("isolation_level") == "read_committed"
         self.consumer = Consumer(
-            **desk.settings(client_id=name, group_id=group, auto_offset_reset="earliest", **settings)
+            **context.settings(client_id=name, group_id=group, auto_offset_reset="earliest", **settings)
         )
         self.consumer.subscribe(topics, listener=self)
 
@@ -61,7 +63,7 @@ class Membership(ConsumerRebalanceListener):
         return polled
 
     async def commit(self) -> None:
-        """What was polled, if anything was. Raises KafkaError."""
+        """Commit the positions, if there are any. Raises KafkaError."""
         if self.positions:
             offsets = dict(self.positions)
             op = self.witness.committing_offsets(self.group, offsets)
@@ -69,16 +71,16 @@ class Membership(ConsumerRebalanceListener):
             self.witness.offsets_committed(op)
 
     async def look(self) -> None:
-        """What the group has committed for the partitions assigned here. Raises KafkaError."""
+        """Record the group's committed offsets of the assigned partitions. Raises KafkaError."""
         for place in sorted(self.consumer.assignment()):
             since_ms = self._now_ms()
             offset = await self.consumer.committed(place)
             self.witness.offsets_seen(self.group, {place: offset}, since_ms=since_ms)
 
-    # The consumer calls
+    # Called by the consumer
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        # Not group_metadata(): amid records that were taken away it tells of the generation that gave them.
+        # Not group_metadata(): with records of revoked partitions in hand it returns their generation.
         assert self.consumer._group is not None
         self.witness.assigned(assigned, self.consumer._group.member.generation)
 
@@ -95,25 +97,27 @@ class Membership(ConsumerRebalanceListener):
             self.positions.pop(place, None)
 
 
-async def opened(desk: Desk, name: str, group: str, topics: list[str], settings: dict[str, Any]) -> Membership:
-    """A member that has joined, however long it takes."""
+async def opened(
+    context: ClientContext, name: str, group: str, topics: list[str], settings: dict[str, Any]
+) -> Membership:
+    """A member that has started, after as many attempts as needed."""
     while True:
-        mine = Membership(desk, name, group, topics, settings)
+        mine = Membership(context, name, group, topics, settings)
         try:
             await mine.start()
             return mine
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             await asyncio.sleep(PAUSE_S)
 
 
-async def take_part(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
-    """The role; its group is the plan's first."""
+async def take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
+    """Play the role, in the first group of the plan."""
     topics = [topic.name for topic in plan.topics]
     mine: Membership | None = None
     while not script.is_done:
         if mine is None:
-            mine = await opened(desk, client.name, plan.groups[0], topics, client.settings)
+            mine = await opened(context, client.name, plan.groups[0], topics, client.settings)
         op = script.next()
         assert op is not None
         await asyncio.sleep(op.pause_ms / 1000)
@@ -128,10 +132,10 @@ async def take_part(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: 
                 await stop(mine.consumer)
                 mine = None
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             if mine is not None and not isinstance(error, RetriableError):
                 await stop(mine.consumer)
                 mine = None
     if mine is not None:
-        await read_on(desk, client, mine)
+        await read_on(context, client, mine)
         await stop(mine.consumer)

@@ -1,6 +1,6 @@
-"""What a workload is going to do, as data: it can be drawn from a seed, kept as JSON, and made smaller.
+"""Plans of workloads as data: drawn from a seed, stored as JSON, made smaller by shrinking.
 
-Every list in here may lose any of its elements and is a plan still: that is how a failing run shrinks.
+Every list here may lose any of its elements, and the rest is still a plan. Shrinking depends on it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SHORT_SHARE = 0.6
 
 
 class Op(msgspec.Struct, kw_only=True):
-    """One thing that a client does, after waiting `pause_ms`. The workload says what `kind` and `args` mean."""
+    """One operation of a client, after a wait of `pause_ms`. The workload defines `kind` and `args`."""
 
     kind: str
     pause_ms: int = 0
@@ -22,7 +22,7 @@ class Op(msgspec.Struct, kw_only=True):
 
 
 class ClientPlan(msgspec.Struct, kw_only=True):
-    """One client host: what part it plays, the settings of its clients, and what they do in order."""
+    """One client host: its role, the settings of its clients, and their operations in order."""
 
     name: str
     role: str
@@ -31,7 +31,7 @@ class ClientPlan(msgspec.Struct, kw_only=True):
 
 
 class TopicPlan(msgspec.Struct, kw_only=True):
-    """A topic to be there from the start. `cleanup` as checkers see it: "", "compact" or "delete"."""
+    """A topic that exists from the start. `cleanup` for checkers: "", "compact" or "delete"."""
 
     name: str
     partitions: int
@@ -40,9 +40,9 @@ class TopicPlan(msgspec.Struct, kw_only=True):
 
 
 class WorkloadPlan(msgspec.Struct, kw_only=True):
-    """One workload. Its names begin with `prefix`, so that several run beside each other.
+    """One workload. Its names begin with `prefix`, so that several workloads can run at the same time.
 
-    `broker`: settings that it wants of brokers, under Kafka's names. `pipelines`: (group, source, target).
+    `broker`: settings that it needs on brokers, under Kafka's names. `pipelines`: (group, source, target).
     """
 
     kind: str
@@ -55,9 +55,9 @@ class WorkloadPlan(msgspec.Struct, kw_only=True):
 
 
 class Script:
-    """The operations of one client host, each of which is begun once.
+    """The operations of one client host; each is begun once.
 
-    It outlives the host: what that was doing when it was killed is not done again, the next incarnation goes on.
+    It outlives the process. An operation that a kill interrupted is not repeated; the next process continues after it.
     """
 
     def __init__(self, ops: list[Op]) -> None:
@@ -68,7 +68,7 @@ class Script:
         return self._at >= len(self._ops)
 
     def next(self) -> Op | None:
-        """The next operation, which is thereby begun; None at the end."""
+        """Begin the next operation; None at the end."""
         if self.is_done:
             return None
         self._at += 1
@@ -76,7 +76,7 @@ class Script:
 
 
 def pause_ms(rng: Random, mean_ms: float) -> int:
-    """Mostly short, seldom long: what happens at once and what happens after a while both meet faults."""
+    """A random pause, mostly short and seldom long, so that faults meet both quick and slow sequences."""
     if mean_ms <= 0:
         return 0
     mean_ms *= 0.05 if rng.random() < SHORT_SHARE else 1 / (1 - SHORT_SHARE)

@@ -1,4 +1,4 @@
-"""The role of one who reads partitions of its own choice, from the beginning, again and again."""
+"""The role of a reader: reads partitions of its own choice, repeatedly from the beginning."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from random import Random
 
 from semel.errors import KafkaError, RetriableError
 
-from sim.workloads import eye
-from sim.workloads.base import Desk, excuse, stop
-from sim.workloads.eye import Eye
-from sim.workloads.patience import read_on
+from sim.workloads import recording_consumer
+from sim.workloads.base import ClientContext, raise_unexpected, stop
+from sim.workloads.liveness import read_on
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
+from sim.workloads.recording_consumer import RecordingConsumer
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
-    """poll: for at most `timeout_ms`; rewind; renew."""
+    """Operations poll: for at most `timeout_ms`; rewind; renew the consumer."""
     ops = []
     for _ in range(count):
         kind = rng.choices(("poll", "rewind", "renew"), (20, 1, 1))[0]
@@ -24,16 +24,18 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
     return ops
 
 
-async def read(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
-    """The role. Settings beside the consumer's: `read_committed`."""
+async def read(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
+    """Play the role. It has one setting beside the consumer's: `read_committed`."""
     settings = dict(client.settings)
     read_committed = settings.pop("read_committed")
     places = [(topic.name, number) for topic in plan.topics for number in range(topic.partitions)]
     from_0 = not any(topic.cleanup for topic in plan.topics)
-    mine: Eye | None = None
+    mine: RecordingConsumer | None = None
     while not script.is_done:
         if mine is None:
-            mine = await eye.opened(desk, client.name, places, settings, read_committed=read_committed, from_0=from_0)
+            mine = await recording_consumer.opened(
+                context, client.name, places, settings, read_committed=read_committed, from_0=from_0
+            )
         op = script.next()
         assert op is not None
         await asyncio.sleep(op.pause_ms / 1000)
@@ -46,10 +48,10 @@ async def read(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Scrip
                 await stop(mine.consumer)
                 mine = None
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             if mine is not None and not isinstance(error, RetriableError):
                 await stop(mine.consumer)
                 mine = None
     if mine is not None:
-        await read_on(desk, client, mine)
+        await read_on(context, client, mine)
         await stop(mine.consumer)

@@ -1,4 +1,4 @@
-"""Settings of clients, drawn: sometimes the defaults, often so small that what they bound happens within a run."""
+"""Draws settings of clients: sometimes the defaults, often so small that a run reaches the limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 BROKER: dict[str, Any] = {"auto.create.topics.enable": False, "group.min.session.timeout.ms": 1_000}
-"""What every workload wants of brokers."""
+"""Settings that every workload needs on brokers."""
 
 
 def any_client(rng: Random) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def consumer(rng: Random) -> dict[str, Any]:
 
 
 def member(rng: Random) -> dict[str, Any]:
-    """Of a consumer in a group."""
+    """Settings of a consumer in a group."""
     session_timeout_ms = rng.choice((1_500, 3_000, 10_000))
     return {
         **consumer(rng),

@@ -1,7 +1,7 @@
-"""The role of a worker that is given tasks: each attempt is one prepared transaction of a producer of its own name.
+"""The role of a worker for tasks: each attempt is one prepared transaction of a producer with an id of its own.
 
-It keeps its producers from step to step; what it was doing when it was killed is for others to do again. Some go on
-when they should not: abort what they have reported as prepared, or take a name that is in use.
+It keeps its producers from step to step. After a kill its task is offered to other workers again. Some workers make
+errors on purpose: they abort a transaction that they have reported, or use an id that is in use.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from typing import Any
 from semel import GroupStep
 from semel.errors import KafkaError, TransactionWasCommitted
 
-from sim.workloads.base import Desk, excuse, stop
+from sim.workloads.base import ClientContext, raise_unexpected, stop
 from sim.workloads.board import Board, Offer, Result, Task
 from sim.workloads.driver import LOOK_S, PAUSE_S, group_of
-from sim.workloads.pen import Pen
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
+from sim.workloads.recording_producer import RecordingProducer
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
-    """attempt: `think_ms` amid the transaction, and then, `linger_ms` after it was reported, as `goes_on` says: "" (not
-    at all), "abort" it, "stop" the producer. `careless`: under the name of its first attempt in this step."""
+    """Operations attempt: `think_ms` in the transaction; `linger_ms` after the report follows the action `goes_on`.
+
+    `goes_on`: "" (none), "abort" the transaction, "stop" the producer. `careless`: use the id of the worker's slot 0.
+    """
     ops = []
     for _ in range(count):
         args = {
@@ -36,26 +38,26 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
 
 
 CALM = Op(kind="attempt", args={"think_ms": 0, "linger_ms": 0, "goes_on": "", "careless": False})
-"""What it does when its script is at an end, and there are tasks."""
+"""The operation for tasks that are on offer after the end of the script."""
 
 
 class Tasker:
-    """One incarnation of one worker, with a producer for each attempt that it makes in one step."""
+    """One incarnation of one worker, with a producer for each attempt in the same step."""
 
-    def __init__(self, plan: WorkloadPlan, client: ClientPlan, desk: Desk) -> None:
-        self.board: Board = desk.board(plan.prefix)
-        self._client, self._desk = client, desk
+    def __init__(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
+        self.board: Board = context.board(plan.prefix)
+        self._client, self._context = client, context
         self._group = group_of(plan)
-        self._pens: dict[int, Pen] = {}
+        self._writers: dict[int, RecordingProducer] = {}
 
     async def attempt(self, offer: Offer, task: Task, op: Op) -> None:
-        """Report what is prepared, or let somebody else try. Raises KafkaError, when the task has its result."""
+        """Report the prepared transaction, or offer the task again."""
         slot = 0 if op.args["careless"] else self.board.slot(self._client.name, offer.step)
         try:
-            pen = await self._pen(slot, offer.step)
-            result = await self._result(pen, self._name(slot), offer, task, op)
+            writer = await self._writer(slot, offer.step)
+            result = await self._result(writer, self._name(slot), offer, task, op)
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             await self._drop(slot)
             task.offer_again()
             await asyncio.sleep(PAUSE_S)
@@ -63,61 +65,61 @@ class Tasker:
         task.results.append(result)
         await asyncio.sleep(op.args["linger_ms"] / 1000)
         if op.args["goes_on"] == "abort":
-            await self._abort(pen, slot, result)
+            await self._abort(writer, slot, result)
         elif op.args["goes_on"] == "stop":
             await self._drop(slot)
 
     async def close(self) -> None:
-        """Stops all producers; what is prepared stays."""
-        for slot in list(self._pens):
+        """Stop all producers; prepared transactions stay prepared."""
+        for slot in list(self._writers):
             await self._drop(slot)
 
-    async def _result(self, pen: Pen, name: str, offer: Offer, task: Task, op: Op) -> Result:
-        txn = pen.witness.beginning(name)
-        await pen.producer.begin_transaction()
+    async def _result(self, writer: RecordingProducer, name: str, offer: Offer, task: Task, op: Op) -> Result:
+        txn = writer.witness.beginning(name)
+        await writer.producer.begin_transaction()
         for place, (topic, partition) in enumerate(task.sends):
-            await pen.send(topic, partition, txn=txn, made_from=offer.batch.row(task.number, place))
+            await writer.send(topic, partition, txn=txn, made_from=offer.batch.row(task.number, place))
         await asyncio.sleep(op.args["think_ms"] / 1000)
-        return Result(await pen.producer.prepare_transaction(), txn)
+        return Result(await writer.producer.prepare_transaction(), txn)
 
-    async def _abort(self, pen: Pen, slot: int, result: Result) -> None:
+    async def _abort(self, writer: RecordingProducer, slot: int, result: Result) -> None:
         try:
-            await pen.producer.abort_transaction()
+            await writer.producer.abort_transaction()
             if result.prepared is not None:
-                pen.witness.aborted(result.txn)
+                writer.witness.aborted(result.txn)
         except TransactionWasCommitted:
-            pen.witness.committed(result.txn)
+            writer.witness.committed(result.txn)
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             await self._drop(slot)
 
-    async def _pen(self, slot: int, step: GroupStep) -> Pen:
+    async def _writer(self, slot: int, step: GroupStep) -> RecordingProducer:
         """A producer in this step. Raises KafkaError."""
-        pen = self._pens.get(slot)
-        if pen is not None:
-            await pen.join(step)
-            return pen
+        writer = self._writers.get(slot)
+        if writer is not None:
+            await writer.join(step)
+            return writer
         settings: dict[str, Any] = {
             **self._client.settings,
             "transactional_id": self._name(slot),
             "transaction_group_step": step,
         }
-        pen = self._pens[slot] = Pen(self._desk, f"{self._client.name}.{slot}", settings)
-        await pen.start()
-        return pen
+        writer = self._writers[slot] = RecordingProducer(self._context, f"{self._client.name}.{slot}", settings)
+        await writer.start()
+        return writer
 
     def _name(self, slot: int) -> str:
         return f"{self._group}/{self._client.name}.{slot}"
 
     async def _drop(self, slot: int) -> None:
-        pen = self._pens.pop(slot, None)
-        if pen is not None:
-            await stop(pen.producer)
+        writer = self._writers.pop(slot, None)
+        if writer is not None:
+            await stop(writer.producer)
 
 
-async def work(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
-    """The role."""
-    tasker = Tasker(plan, client, desk)
+async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
+    """Play the role."""
+    tasker = Tasker(plan, client, context)
     has_driver = any(other.role == "driver" for other in plan.clients)
     while has_driver and not tasker.board.is_over:
         found = tasker.board.take()

@@ -1,4 +1,4 @@
-"""Workloads: plans are data, what is left of a plan is one, and in a calm world nothing is ever found."""
+"""Workloads: plans are data, a part of a plan is still a plan, and a run without faults is clean."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sim.workloads.plan import Op, Script, WorkloadPlan
 
 
 def calm(plan: WorkloadPlan, seed: int = 1) -> Run:
-    """A whole run of one workload to which nothing happens."""
+    """A whole run of one workload without faults."""
     run = Run(RunPlan(seed=seed, workloads=[plan], network=NetworkWeather(), disk=DiskWeather()))
     run.execute()
     assert not run.world.failures, run.world.failures[0]
@@ -44,7 +44,7 @@ def test_in_a_calm_world_everything_is_acknowledged_and_nothing_is_found(name: s
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
-def test_what_is_left_of_a_plan_is_a_plan(name: str) -> None:
+def test_a_part_of_a_plan_is_a_plan(name: str) -> None:
     plan, rng = WORKLOADS[name].draw(Random(2), "a-"), Random(3)
     plan.clients = [client for client in plan.clients if rng.random() < 0.6]
     for client in plan.clients:

@@ -1,4 +1,4 @@
-"""The role of one who appends to several partitions in transactions, and reads meanwhile what others have committed."""
+"""The role of a transactor: appends to several partitions in transactions, and reads committed records meanwhile."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Any
 
 from semel.errors import AbortableError, KafkaError, RetriableError, TransactionWasCommitted
 
-from sim.workloads import eye, pen
-from sim.workloads.base import Desk, excuse, stop
-from sim.workloads.eye import Eye
-from sim.workloads.patience import every_place, write_on
-from sim.workloads.pen import Pen
+from sim.workloads import recording_consumer, recording_producer
+from sim.workloads.base import ClientContext, raise_unexpected, stop
+from sim.workloads.liveness import every_place, write_on
 from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
+from sim.workloads.recording_consumer import RecordingConsumer
+from sim.workloads.recording_producer import RecordingProducer
 
 ASKED_TIMES_MAX = 5
 PLAIN = {"waits": False, "polls": False, "think_ms": 0, "end": "commit", "insists": True}
-"""A transaction without any trouble of its own."""
+"""A transaction without any special behaviour."""
 
 
 def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float, keys: int = 0) -> list[Op]:
-    """txn: `sends` [topic, partition, key], awaited if `waits`, with a poll if `polls`, `think_ms` long; then `end`:
-    commit, abort, or overtime (commit after the coordinator's patience). `insists`: on a commit that is not answered.
-    renew. At the end perhaps abandon: `sends` in a transaction that nobody ends any more.
+    """Operations txn, renew the producer, and at the end perhaps abandon: a transaction that the client never ends.
+
+    txn: `sends` [topic, partition, key], awaited if `waits`, with a poll if `polls`, `think_ms` long; then `end`:
+    commit, abort, or overtime (commit after the transaction timeout). `insists`: repeat a commit that has no answer.
     """
     ops = []
     for _ in range(count):
@@ -54,17 +55,19 @@ def _draw_sends(rng: Random, topics: list[TopicPlan], count: int, keys: int) -> 
     return sends
 
 
-async def transact(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
-    """The role."""
+async def transact(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
+    """Play the role."""
     places = [(topic.name, number) for topic in plan.topics for number in range(topic.partitions)]
     from_0 = not any(topic.cleanup for topic in plan.topics)
-    mine: Pen | None = None
-    reader: Eye | None = None
+    mine: RecordingProducer | None = None
+    reader: RecordingConsumer | None = None
     while not script.is_done:
         if mine is None:
-            mine = await pen.opened(desk, client.name, client.settings)
+            mine = await recording_producer.opened(context, client.name, client.settings)
         if reader is None:
-            reader = await eye.opened(desk, f"{client.name}-eye", places, {}, read_committed=True, from_0=from_0)
+            reader = await recording_consumer.opened(
+                context, f"{client.name}-eye", places, {}, read_committed=True, from_0=from_0
+            )
         op = script.next()
         assert op is not None
         await asyncio.sleep(op.pause_ms / 1000)
@@ -78,21 +81,21 @@ async def transact(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: S
                 await stop(mine.producer)
                 mine = None
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             if mine is not None:
                 await stop(mine.producer)
                 mine = None
     if mine is not None and reader is not None:
         last = Op(kind="txn", args={**PLAIN, "sends": every_place(plan)})
-        await write_on(desk, client, mine, partial(_transaction, mine, reader, client, last))
+        await write_on(context, client, mine, partial(_transaction, mine, reader, client, last))
     if mine is not None:
         await stop(mine.producer)
     if reader is not None:
         await stop(reader.consumer)
 
 
-async def _transaction(mine: Pen, reader: Eye, client: ClientPlan, op: Op) -> bool:
-    """Whether it is committed for certain. Raises KafkaError when the producer is of no use any more."""
+async def _transaction(mine: RecordingProducer, reader: RecordingConsumer, client: ClientPlan, op: Op) -> bool:
+    """Run one transaction. Whether it is certainly committed. Raises KafkaError when the producer is useless."""
     args, transactional_id = op.args, client.settings["transactional_id"]
     txn = mine.witness.beginning(transactional_id)
     try:
@@ -113,13 +116,13 @@ async def _transaction(mine: Pen, reader: Eye, client: ClientPlan, op: Op) -> bo
         mine.witness.committed(txn)
         return True
     except KafkaError as error:
-        excuse(error)
+        raise_unexpected(error)
         await recover(mine, txn, error, insists=args["insists"])
         return False
 
 
-async def _abandon(mine: Pen, client: ClientPlan, op: Op) -> None:
-    """Begin what only time will end. Raises KafkaError."""
+async def _abandon(mine: RecordingProducer, client: ClientPlan, op: Op) -> None:
+    """Begin a transaction that ends only by its timeout. Raises KafkaError."""
     txn = mine.witness.beginning(client.settings["transactional_id"])
     await mine.producer.begin_transaction()
     for topic, partition, key in op.args["sends"]:
@@ -127,16 +130,16 @@ async def _abandon(mine: Pen, client: ClientPlan, op: Op) -> None:
     await mine.producer.flush()
 
 
-async def _look(reader: Eye, txn: int) -> None:
-    """What a transaction reads; that it could not is no reason to end it."""
+async def _look(reader: RecordingConsumer, txn: int) -> None:
+    """Read within the transaction. An error of the reader does not end the transaction."""
     try:
         await reader.poll(20, txn=txn)
     except KafkaError as error:
-        excuse(error)
+        raise_unexpected(error)
 
 
-async def recover(mine: Pen, txn: int, error: KafkaError, *, insists: bool) -> None:
-    """What an application does about a call that failed. Raises KafkaError when a new producer is needed."""
+async def recover(mine: RecordingProducer, txn: int, error: KafkaError, *, insists: bool) -> None:
+    """Act as an application does after a failed call. Raises KafkaError when a new producer is needed."""
     times = 0
     while isinstance(error, RetriableError) and insists and times < ASKED_TIMES_MAX and was_sent(mine):
         times += 1
@@ -151,14 +154,14 @@ async def recover(mine: Pen, txn: int, error: KafkaError, *, insists: bool) -> N
     await abort(mine, txn)
 
 
-def was_sent(mine: Pen) -> bool:
-    """Whether a commit is under way, whose outcome nobody has heard."""
+def was_sent(mine: RecordingProducer) -> bool:
+    """Whether a commit was sent whose outcome is not known."""
     transactions = mine.producer._transactions
     return transactions is not None and transactions._commit_outcome is not None and transactions._commit_outcome.commit
 
 
-async def abort(mine: Pen, txn: int) -> None:
-    """Raises KafkaError when it cannot be known, or made, that the transaction is aborted."""
+async def abort(mine: RecordingProducer, txn: int) -> None:
+    """Abort the transaction. Raises KafkaError if it fails or its outcome stays unknown."""
     for _ in range(ASKED_TIMES_MAX):
         try:
             await mine.producer.abort_transaction()

@@ -1,4 +1,4 @@
-"""The role of a worker of a pipeline: reads inputs, writes one output for each, commits both in one transaction."""
+"""The role of a worker of a pipeline: reads inputs, writes one output for each, and commits both in one transaction."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from semel import Consumer, TopicPartition
 from semel.errors import KafkaError
 
 from sim.events import Pipeline
-from sim.workloads import member, pen
-from sim.workloads.base import Desk, excuse, stop
-from sim.workloads.eye import text
+from sim.workloads import member, recording_producer
+from sim.workloads.base import ClientContext, raise_unexpected, stop
 from sim.workloads.member import Membership
-from sim.workloads.pen import Pen
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
+from sim.workloads.recording_consumer import text
+from sim.workloads.recording_producer import RecordingProducer
 from sim.workloads.transactor import abort, recover
 
 SETTLED_WITHIN_S = 120
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
-    """batch: poll for at most `timeout_ms`, then one transaction, `think_ms` long before its offsets are sent and
-    `linger_ms` after, that ends by `end`; renew.
+    """Operations renew, and batch: poll for at most `timeout_ms`, then run one transaction.
+
+    The transaction waits `think_ms` before its offsets are sent and `linger_ms` after, then ends by `end`.
     """
     ops = []
     for _ in range(count):
@@ -42,23 +43,23 @@ def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
 
 
 class Worker:
-    """A member of the group and a transactional producer, each made anew when it is of no use any more."""
+    """A member of the group and a transactional producer. Each is replaced after an error that makes it useless."""
 
-    def __init__(self, plan: WorkloadPlan, client: ClientPlan, desk: Desk) -> None:
+    def __init__(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
         group, source, target = plan.pipelines[0]
         self.pipeline = Pipeline(group, source, target)
-        self._client, self._desk = client, desk
+        self._client, self._context = client, context
         self.member: Membership | None = None
-        self.pen: Pen | None = None
+        self.writer: RecordingProducer | None = None
 
     async def step(self, op: Op) -> int:
-        """One batch; how many inputs it had."""
+        """Run one batch. Returns the number of its inputs if it was committed, else 0."""
         reading, writing = await self._ready()
         try:
             polled = await reading.poll(op.args["timeout_ms"])
         except KafkaError as error:
-            excuse(error)
-            await self.renew(pen_too=False)
+            raise_unexpected(error)
+            await self.renew(producer_too=False)
             return 0
         if not polled:
             return 0
@@ -67,34 +68,36 @@ class Worker:
             if await self._transaction(reading, writing, polled, txn, op):
                 return sum(map(len, polled.values()))
         except KafkaError as error:
-            excuse(error)
-            await self.renew(pen_too=True)
+            raise_unexpected(error)
+            await self.renew(producer_too=True)
             return 0
         await self._rewind(reading)
         return 0
 
-    async def renew(self, *, pen_too: bool) -> None:
-        """Stops the consumer, and the producer too."""
+    async def renew(self, *, producer_too: bool) -> None:
+        """Stop the consumer, and with `producer_too` the producer; the next step makes new ones."""
         reading, self.member = self.member, None
         if reading is not None:
             await stop(reading.consumer)
-        if pen_too:
-            writing, self.pen = self.pen, None
+        if producer_too:
+            writing, self.writer = self.writer, None
             if writing is not None:
                 await stop(writing.producer)
 
-    async def _ready(self) -> tuple[Membership, Pen]:
+    async def _ready(self) -> tuple[Membership, RecordingProducer]:
         name, settings = self._client.name, self._client.settings
-        if self.pen is None:
-            self.pen = await pen.opened(self._desk, name, settings["pen"])
+        if self.writer is None:
+            self.writer = await recording_producer.opened(self._context, name, settings["pen"])
         if self.member is None:
             self.member = await member.opened(
-                self._desk, f"{name}-in", self.pipeline.group, [self.pipeline.source], settings["member"]
+                self._context, f"{name}-in", self.pipeline.group, [self.pipeline.source], settings["member"]
             )
-        return self.member, self.pen
+        return self.member, self.writer
 
-    async def _transaction(self, reading: Membership, writing: Pen, polled: Any, txn: int, op: Op) -> bool:
-        """True: committed. False: aborted, or nobody knows. Raises KafkaError when the producer is of no use."""
+    async def _transaction(
+        self, reading: Membership, writing: RecordingProducer, polled: Any, txn: int, op: Op
+    ) -> bool:
+        """True: committed. False: aborted, or outcome unknown. Raises KafkaError when the producer is useless."""
         producer, witness = writing.producer, writing.witness
         try:
             await producer.begin_transaction()
@@ -115,56 +118,56 @@ class Worker:
             witness.committed(txn)
             return True
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             await recover(writing, txn, error, insists=op.args["insists"])
             return False
 
     async def _rewind(self, reading: Membership) -> None:
-        """Back to what is committed: what was polled since has to be read again."""
+        """Seek back to the committed offsets: the inputs since then must be read again."""
         try:
             positions = await reading.consumer.seek_to_committed()
         except KafkaError as error:
-            excuse(error)
-            await self.renew(pen_too=False)
+            raise_unexpected(error)
+            await self.renew(producer_too=False)
             return
         mine = reading.consumer.assignment()  # which may have changed meanwhile
         back = {place: -1 if offset is None else offset for place, offset in positions.items() if place in mine}
         reading.witness.assigned(back, positions=back.values())
 
 
-async def work(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
-    """The role. Settings: `pen`, of the producer; `member`, of the consumer."""
-    worker = Worker(plan, client, desk)
-    if worker.pipeline not in desk.history.pipelines:
-        desk.history.declare(pipelines=[worker.pipeline])
+async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
+    """Play the role. Settings: `pen` for the producer, `member` for the consumer."""
+    worker = Worker(plan, client, context)
+    if worker.pipeline not in context.history.pipelines:
+        context.history.declare(pipelines=[worker.pipeline])
     while (op := script.next()) is not None:
         await asyncio.sleep(op.pause_ms / 1000)
         if op.kind == "batch":
             await worker.step(op)
         elif op.kind == "renew":
-            await worker.renew(pen_too=op.args["whom"] == "both")
-    await worker.renew(pen_too=True)
+            await worker.renew(producer_too=op.args["whom"] == "both")
+    await worker.renew(producer_too=True)
 
 
-async def settle(plan: WorkloadPlan, client: ClientPlan, desk: Desk) -> None:
-    """One more worker, that goes on until all inputs are done. Raises AssertionError when it does not get there."""
-    worker = Worker(plan, client, desk)
-    deadline = desk.edge.monotonic() + SETTLED_WITHIN_S
+async def settle(plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
+    """Run one more worker until all inputs are processed. Raises AssertionError if this takes too long."""
+    worker = Worker(plan, client, context)
+    deadline = context.edge.monotonic() + SETTLED_WITHIN_S
     op = Op(kind="batch", args={"timeout_ms": 500, "think_ms": 0, "linger_ms": 0, "end": "commit", "insists": True})
-    while (left := await _left(plan, worker.pipeline, desk)) and desk.edge.monotonic() < deadline:
-        while not await worker.step(op) and desk.edge.monotonic() < deadline:
+    while (left := await _left(plan, worker.pipeline, context)) and context.edge.monotonic() < deadline:
+        while not await worker.step(op) and context.edge.monotonic() < deadline:
             pass
-    await worker.renew(pen_too=True)
-    assert not left, f"group {worker.pipeline.group} does not get to the end of {left}"
+    await worker.renew(producer_too=True)
+    assert not left, f"group {worker.pipeline.group} has unread records in {left}"
 
 
-async def _left(plan: WorkloadPlan, pipeline: Pipeline, desk: Desk) -> list[TopicPartition]:
-    """The partitions that have records behind the committed offset."""
+async def _left(plan: WorkloadPlan, pipeline: Pipeline, context: ClientContext) -> list[TopicPartition]:
+    """The partitions that have records after the committed offset."""
     count = next(topic.partitions for topic in plan.topics if topic.name == pipeline.source)
     places = [TopicPartition(pipeline.source, number) for number in range(count)]
     settings = {"group_id": pipeline.group, "isolation_level": "read_committed", "enable_auto_commit": False}
     left: dict[TopicPartition, None] = {}
-    async with Consumer(**desk.settings(auto_offset_reset="earliest", **settings)) as consumer:
+    async with Consumer(**context.settings(auto_offset_reset="earliest", **settings)) as consumer:
         ends = await consumer.end_offsets(places)
         consumer.assign(places)
         while [place for place in places if await consumer.position(place) < ends[place]]:

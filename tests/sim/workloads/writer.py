@@ -1,4 +1,4 @@
-"""The role of one who writes, without transactions: bursts of records, waits, new producers."""
+"""The role of a writer without transactions: sends bursts of records, waits, replaces its producer."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from semel.errors import KafkaError, RetriableError
 
-from sim.workloads import pen
-from sim.workloads.base import Desk, excuse, stop
-from sim.workloads.patience import every_place, write_on
-from sim.workloads.pen import Pen
+from sim.workloads import recording_producer
+from sim.workloads.base import ClientContext, raise_unexpected, stop
+from sim.workloads.liveness import every_place, write_on
 from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
+from sim.workloads.recording_producer import RecordingProducer
 
 TOMBSTONE_RATE = 0.2
 
 
 def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float, keys: int = 0) -> list[Op]:
-    """burst: `sends` [topic, partition, key, whether it is a tombstone], awaited if `waits`; flush; renew."""
+    """Operations burst: `sends` [topic, partition, key, is a tombstone], awaited if `waits`; flush; renew."""
     ops = []
     for _ in range(count):
         kind = rng.choices(("burst", "flush", "renew"), (12, 2, 1))[0]
@@ -36,12 +36,12 @@ def draw_ops(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms: float
     return ops
 
 
-async def write(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Script) -> None:
-    """The role."""
-    mine: Pen | None = None
+async def write(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
+    """Play the role."""
+    mine: RecordingProducer | None = None
     while not script.is_done:
         if mine is None:
-            mine = await pen.opened(desk, client.name, client.settings)
+            mine = await recording_producer.opened(context, client.name, client.settings)
         op = script.next()
         assert op is not None
         await asyncio.sleep(op.pause_ms / 1000)
@@ -54,17 +54,17 @@ async def write(plan: WorkloadPlan, client: ClientPlan, desk: Desk, script: Scri
                 await stop(mine.producer)
                 mine = None
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             if mine is not None and not isinstance(error, RetriableError):
                 await stop(mine.producer)
                 mine = None
     if mine is not None:
-        await write_on(desk, client, mine, partial(_everywhere, mine, plan))
+        await write_on(context, client, mine, partial(_everywhere, mine, plan))
         await stop(mine.producer)
 
 
-async def _everywhere(mine: Pen, plan: WorkloadPlan) -> bool:
-    """Raises KafkaError."""
+async def _everywhere(mine: RecordingProducer, plan: WorkloadPlan) -> bool:
+    """Write a record to every partition. Raises KafkaError."""
     futures = [await mine.send(topic, partition, key=key) for topic, partition, key in every_place(plan)]
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     for outcome in outcomes:
@@ -73,7 +73,7 @@ async def _everywhere(mine: Pen, plan: WorkloadPlan) -> bool:
     return True
 
 
-async def _burst(mine: Pen, op: Op) -> None:
+async def _burst(mine: RecordingProducer, op: Op) -> None:
     futures = []
     for topic, partition, key, is_tombstone in op.args["sends"]:
         futures.append(await mine.send(topic, partition, key=key, value=None if is_tombstone else ""))

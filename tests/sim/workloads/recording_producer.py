@@ -1,4 +1,4 @@
-"""A Producer whose doings are written down."""
+"""A Producer that records its actions in the history."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from semel.errors import KafkaError, KafkaTimeoutError
 from semel.structs import GroupStep, RecordMetadata
 
 from sim.events import NO_TXN
-from sim.workloads.base import Desk, excuse
+from sim.workloads.base import ClientContext, raise_unexpected
 
 PAUSE_S = 0.2
 PADDING = b"padding " * 512
 
 
-class Pen:
-    """One producer from its start to its end. Values are its name and a number: unique.
+class RecordingProducer:
+    """One producer from its start to its end. Its values are its name and a number, so each is unique.
 
-    Settings beside the producer's: `pad_bytes`, by which each record is larger.
+    It has one more setting: `pad_bytes`, the bytes of a header that makes each record larger.
     """
 
-    def __init__(self, desk: Desk, name: str, settings: dict[str, Any]) -> None:
-        self.witness = desk.history.witness(name)
+    def __init__(self, context: ClientContext, name: str, settings: dict[str, Any]) -> None:
+        self.witness = context.history.witness(name)
         settings = dict(settings)
         pad_bytes: int = settings.pop("pad_bytes", 0)
         self._headers = [("pad", PADDING[:pad_bytes])] if pad_bytes else []
-        self.producer = Producer(**desk.settings(client_id=name, **settings))
+        self.producer = Producer(**context.settings(client_id=name, **settings))
         self._acks: int = -1 if settings.get("acks", "all") == "all" else settings["acks"]
         self._idempotent: bool = settings.get("enable_idempotence", True)
         self._transactional_id: str | None = settings.get("transactional_id")
         self._count = 0
-        self._now_ms = desk.history.now_ms
+        self._now_ms = context.history.now_ms
 
     async def start(self) -> None:
         """Raises KafkaError."""
@@ -46,7 +46,7 @@ class Pen:
             )
 
     async def join(self, step: GroupStep) -> None:
-        """As `start`, in another step of its transaction group. Raises KafkaError."""
+        """As `start`, in another step of the transaction group. Raises KafkaError."""
         assert self._transactional_id is not None
         since_ms = self._now_ms()
         await self.producer.join(step)
@@ -55,8 +55,8 @@ class Pen:
             self._transactional_id, since_ms=since_ms, producer_id=producer_id, producer_epoch=epoch
         )
 
-    def be_brief(self) -> None:
-        """From now on no record is larger than need be: whatever limits there are, it fits."""
+    def drop_padding(self) -> None:
+        """Send records without padding from now on, so that they fit into all limits."""
         self._headers.clear()
 
     def new_value(self) -> str:
@@ -73,7 +73,7 @@ class Pen:
         txn: int = NO_TXN,
         made_from: str | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """A record of its own value (or None: a tombstone), to a partition or (-1) wherever its key belongs.
+        """Send a record with a unique value (or None: a tombstone) to a partition; -1: the partition of its key.
 
         Raises KafkaError.
         """
@@ -109,20 +109,20 @@ class Pen:
             self.witness.not_stored(op, str(error), is_certain=is_certain)
 
 
-async def opened(desk: Desk, name: str, settings: dict[str, Any]) -> Pen:
-    """A pen that has started, however long it takes."""
+async def opened(context: ClientContext, name: str, settings: dict[str, Any]) -> RecordingProducer:
+    """A started producer, after as many attempts as needed."""
     while True:
-        pen = Pen(desk, name, settings)
+        writer = RecordingProducer(context, name, settings)
         try:
-            await pen.start()
-            return pen
+            await writer.start()
+            return writer
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             await asyncio.sleep(PAUSE_S)
 
 
 def identity_of(producer: Producer) -> tuple[int, int]:
-    """Producer id and epoch of a transactional producer, which applications have no need of."""
+    """The producer id and epoch of a transactional producer, from its private state."""
     assert producer._started is not None
     assert producer._started.manager is not None
     return producer._started.manager.producer_id, producer._started.manager.producer_epoch

@@ -1,4 +1,4 @@
-"""A Consumer that has its partitions to itself, and whose doings are written down."""
+"""A Consumer with assigned partitions of its own that records its actions in the history."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from semel.errors import KafkaError
 
 from sim.events import NO_TXN, Place
 from sim.history import Witness
-from sim.workloads.base import Desk, excuse
-from sim.workloads.pen import PAUSE_S
+from sim.workloads.base import ClientContext, raise_unexpected
+from sim.workloads.recording_producer import PAUSE_S
 
 
-class Eye:
-    """Reads `places` from their first record on. `from_0`: that this is offset 0 is certain."""
+class RecordingConsumer:
+    """Reads `places` from their first record on. `from_0`: the first offset is certainly 0."""
 
     def __init__(
         self,
-        desk: Desk,
+        context: ClientContext,
         name: str,
         places: list[Place],
         settings: dict[str, Any],
@@ -27,11 +27,11 @@ class Eye:
         read_committed: bool,
         from_0: bool = True,
     ) -> None:
-        self.witness = desk.history.witness(name)
+        self.witness = context.history.witness(name)
         self._places = [TopicPartition(*place) for place in places]
         self.read_committed, self._from_0 = read_committed, from_0
         self.consumer = Consumer(
-            **desk.settings(
+            **context.settings(
                 client_id=name,
                 auto_offset_reset="earliest",
                 isolation_level="read_committed" if read_committed else "read_uncommitted",
@@ -47,11 +47,11 @@ class Eye:
         self._at_the_start()
 
     async def poll(self, timeout_ms: int, *, txn: int = NO_TXN) -> int:
-        """What is there, at most what max_poll_records allows; how many records it was. Raises KafkaError."""
+        """Read at most max_poll_records records. Returns their number. Raises KafkaError."""
         return noted(self.witness, await self.consumer.getmany(timeout_ms=timeout_ms), txn)
 
     async def rewind(self) -> None:
-        """Raises KafkaError: then it may still go back."""
+        """Seek to the start. Raises KafkaError; the seek may still take effect then."""
         self.witness.assigned(self._places)
         await self.consumer.seek_to_beginning()
         self._at_the_start()
@@ -60,20 +60,24 @@ class Eye:
         self.witness.assigned(self._places, positions=(0 if self._from_0 else -1,) * len(self._places))
 
 
-async def opened(desk: Desk, name: str, places: list[Place], settings: dict[str, Any], **more: bool) -> Eye:
-    """An eye that is open, however long it takes."""
+async def opened(
+    context: ClientContext, name: str, places: list[Place], settings: dict[str, Any], **more: bool
+) -> RecordingConsumer:
+    """A started consumer, after as many attempts as needed."""
     while True:
-        eye = Eye(desk, name, places, settings, read_committed=more["read_committed"], from_0=more.get("from_0", True))
+        reader = RecordingConsumer(
+            context, name, places, settings, read_committed=more["read_committed"], from_0=more.get("from_0", True)
+        )
         try:
-            await eye.start()
-            return eye
+            await reader.start()
+            return reader
         except KafkaError as error:
-            excuse(error)
+            raise_unexpected(error)
             await asyncio.sleep(PAUSE_S)
 
 
 def noted(witness: Witness, polled: Any, txn: int = NO_TXN) -> int:
-    """Writes down what a call handed out."""
+    """Record the records that a call returned. Returns their number."""
     for place, records in polled.items():
         witness.polled(
             place,

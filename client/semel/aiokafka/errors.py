@@ -30,7 +30,7 @@ UnrecognizedBrokerVersion = client.UnsupportedVersionError
 
 
 class NoError(BrokerResponseError):
-    """Never raised: error code 0."""
+    """Never raised: the code of a success."""
 
 
 class IllegalArgumentError(KafkaError):

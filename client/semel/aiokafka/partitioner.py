@@ -1,4 +1,4 @@
-"""aiokafka's `partitioner`: the default one as an object that can be called."""
+"""EDGE: aiokafka's `partitioner`: the default one as an object that can be called."""
 
 from __future__ import annotations
 

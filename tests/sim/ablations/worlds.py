@@ -1,4 +1,4 @@
-"""Worlds that differ from the simulator's own, so that a safeguard stands alone, or its occasion comes within a run."""
+"""Changes of the simulated world, so that a safeguard is the only one, or is needed within a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESTLESS_EPOCHS = 20
 
 
 def few_epochs(seam: Seam) -> None:
-    """Producer ids have six epochs, not 32,767, so that they are used up."""
+    """Producer ids have six epochs, not 32,767, so that a run uses them up."""
     for module in (identity, state):
         seam.replace(module, "EPOCH_MAX", 7)
     for module in (identity, state, metadata):
@@ -39,8 +39,8 @@ def few_epochs(seam: Seam) -> None:
 
 
 def slow_load(seam: Seam) -> None:
-    """Reading what groups have stored takes a while, as it does where much is stored; most of it in the partition that
-    comes last."""
+    """Loading groups takes long, as with much data. Each partition of `__consumer_offsets` takes half a second more
+    after its last record."""
     replay = journal.Journal.replay
 
     async def pause(_: float) -> None:
@@ -57,7 +57,7 @@ def slow_load(seam: Seam) -> None:
 
 
 def no_recovery_points(seam: Seam) -> None:
-    """No start knows up to where a log was durable: it reads all of it, and of no snapshot it is known that it was."""
+    """A start has no recovery point: it reads each log from the beginning and trusts no snapshot as durable."""
     recover = recovery.recover
 
     def from_the_beginning(*args: Any, **kwargs: Any) -> recovery.Recovered:
@@ -77,7 +77,7 @@ def short_memory(seam: Seam) -> None:
 
 
 def moody_snapshots(seam: Seam) -> None:
-    """A loss of power takes a snapshot that nobody has synced, or leaves it whole; and does so evenly."""
+    """A power loss removes an unsynced snapshot or leaves it whole, each with a chance of one half."""
     power_loss = SimDisk.power_loss
 
     def moody(self: SimDisk) -> None:
@@ -96,8 +96,8 @@ def moody_snapshots(seam: Seam) -> None:
 
 
 def restless_leaders(seam: Seam) -> None:
-    """No leader is preferred for long: whenever leaders are looked at, the next one of those in sync has its turn; for
-    so many epochs."""
+    """Leaders change all the time: each check of preferred leaders elects the next live replica in sync, up to
+    `RESTLESS_EPOCHS` leader epochs."""
 
     def next_ones(views: Iterable[PartitionView], standing: Standing) -> Iterator[Step]:
         for view in views:
@@ -113,12 +113,12 @@ def restless_leaders(seam: Seam) -> None:
 
 
 def any_connection(seam: Seam) -> None:
-    """The broker takes what comes over any connection, as Kafka's does."""
+    """The coordinator accepts requests over any connection, as Kafka does."""
     seam.replace(TransactionSlot, "_check_connection", lambda *_: None)
 
 
 def carefree_clients(seam: Seam) -> None:
-    """Clients begin the next transaction without a new epoch, whatever may still be on its way; as others do."""
+    """Clients begin the next transaction without a new epoch even if requests may be in flight, as other clients do."""
 
     def carefree(self: Transactions, *, new_epoch: bool) -> None:
         self._state.closed(new_epoch=new_epoch)
@@ -127,7 +127,7 @@ def carefree_clients(seam: Seam) -> None:
 
 
 def needless_rebalances(seam: Seam) -> None:
-    """Every fifth heartbeat is answered as if the group were rebalancing: that member joins again, and nobody else."""
+    """Every fifth heartbeat of a member gets REBALANCE_IN_PROGRESS: only this member joins again."""
     heartbeat = Member.heartbeat
     beats: Counter[str] = Counter()
 

@@ -1,6 +1,6 @@
-"""bad-election: who leads, and who is in sync, as the store was told in the course of a run.
+"""bad-election: the leaders and ISRs that were written to the store during a run.
 
-Every rule is about two states of one partition, one after the other, and about who was there at that moment.
+Each rule compares two consecutive states of one partition, and uses the brokers that were live at that moment.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _reassignment = msgspec.json.Decoder(Reassignment).decode
 
 
 def bad_election(story: Story) -> Iterator[Anomaly]:
-    """Somebody came to lead, or to be in sync, who must not."""
+    """A broker became leader, or joined the ISR, against the rules."""
     found = list(Register().read(story.final.store))
     if found:
         yield Anomaly("bad-election", few(found))
 
 
 class Register:
-    """Reads what the store was told, in order, transaction by transaction."""
+    """Replays the writes to the store in order, one store transaction after the other."""
 
     def __init__(self) -> None:
         self._topics: dict[str, TopicRecord] = {}  # by id
@@ -41,7 +41,7 @@ class Register:
         self._moving: dict[tuple[str, int], Reassignment] = {}
 
     def read(self, told: list[Told]) -> Iterator[str]:
-        """What is wrong."""
+        """The violations of the rules, as text."""
         at = 0
         while at < len(told):
             end = at
@@ -90,7 +90,7 @@ class Register:
                 _keep(self._moving, records.place_of(told.key), None if value is None else _reassignment(value))
 
     def _state(self, place: tuple[str, int]) -> PartitionState | None:
-        """As it stands; None: there is no such partition."""
+        """The current state of a partition; None if it does not exist."""
         topic_id, index = place
         if topic_id not in self._topics or index >= len(self._topics[topic_id].replicas):
             return None
@@ -112,29 +112,29 @@ class Register:
         if any(each not in self._replicas(place) for each in now.isr):
             yield f"{where}: the ISR is not of {self._replicas(place)}"
         if now.leader != records.NO_LEADER and now.leader not in now.isr:
-            yield f"{where}: who leads is not in sync"
+            yield f"{where}: the leader is not in sync"
         if not was.leader_epoch <= now.leader_epoch <= was.leader_epoch + 1:
             yield f"{where}: the epoch"
         if now.leader != was.leader and now.leader_epoch == was.leader_epoch:
             yield f"{where}: another leader in one epoch"
         if now.leader not in (was.leader, records.NO_LEADER):
             if now.leader not in was.isr:
-                yield f"{where}: who was elected had not been in sync"
+                yield f"{where}: the elected leader was not in sync"
             if not self._is_live(now.leader):
-                yield f"{where}: who was elected is not there"
+                yield f"{where}: the elected leader is not live"
         for each in now.isr:
             if each not in was.isr and not self._is_live(each):
-                yield f"{where}: {each} came to be in sync and is not there"
+                yield f"{where}: {each} joined the ISR and is not live"
             if each not in was.isr and now.leader_epoch != was.leader_epoch:
-                yield f"{where}: {each} came to be in sync by an election"
+                yield f"{where}: {each} joined the ISR by an election"
 
     def _hasty(self, revision: int, node_id: int, was: Admission | None) -> Iterator[str]:
-        """Of what it was before nothing is left, where anybody else who is there could take it over. Where nobody leads
-        it may stay in sync, if all that it had said to have was synced."""
+        """A broker was admitted while it is still in sync for a partition that another live broker could take over.
+        This is allowed for a partition without a leader, if the broker had synced everything before it ended."""
         for topic_id, topic in self._topics.items():
             for index in range(len(topic.replicas)):
                 if self._created[topic_id, index] > self._brokers.get(node_id, 0):
-                    continue  # it has had nothing of it that it could have lost
+                    continue  # the partition is newer than the registration: the broker can have lost no record of it
                 state = self._state((topic_id, index))
                 assert state is not None
                 if state.leader == records.NO_LEADER and was is not None and was.is_synced:
@@ -144,7 +144,7 @@ class Register:
                     yield f"{node_id} was admitted at revision {revision}, in sync for {where}"
 
 
-def _keep(where: dict, key: object, value: object) -> None:  # type: ignore[type-arg]  # of whatever kind
+def _keep(where: dict, key: object, value: object) -> None:  # type: ignore[type-arg]
     if value is None:
         where.pop(key, None)
     else:

@@ -39,9 +39,9 @@ def no_slices(seam: Seam) -> None:
 
 @of_fairness(
     "nothing is started for a peer that has gone",
-    "requests of a closed connection are not executed: nobody reads their answers",
+    "requests of a closed connection are not executed, since their answers cannot be read",
 )
-def start_for_nobody(seam: Seam) -> None:
+def start_for_closed_connections(seam: Seam) -> None:
     lost = Connection.connection_lost
 
     def lost_and_gone_on(self: Connection, exc: Exception | None) -> None:

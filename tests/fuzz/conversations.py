@@ -10,7 +10,7 @@ from random import Random
 
 from fuzz.arena import Arena
 from fuzz.grammar import Grammar, arrays_of
-from fuzz.mutations import framed, lie_about_a_length, misframed, mutate, splice
+from fuzz.mutations import change_a_length, framed, misframed, mutate, splice
 from semel_broker.config.loading import load
 from semel_broker.handlers import HANDLERS
 from semel_broker.handlers.api_versions import offered
@@ -59,7 +59,7 @@ class ConversationMaker:
             case 4 | 5:
                 return framed(mutate(body, random, times=random.choice((1, 1, 2, 4))))
             case 6 | 7:
-                return framed(lie_about_a_length(body, lengths, random))
+                return framed(change_a_length(body, lengths, random))
             case 8:
                 other, _ = self.made(*random.choice(SERVED), 0.0)
                 return framed(splice(body, random.choice((other, random.choice(self.arena.recorded))), random))

@@ -264,10 +264,12 @@ class DamagedLog:
         """If no loss was reported, readers must learn of every aborted transaction."""
         if any(name in LOSSES for name, _ in self.events) or self._is_cut_short():
             return
-        told = [(row.producer_id, row.first_offset, row.last_offset) for row in log.aborted_transactions(start, end)]
+        listed = [(row.producer_id, row.first_offset, row.last_offset) for row in log.aborted_transactions(start, end)]
         true = [row for row in self.truth.aborted if row[2] >= start and row[1] < end]
-        missing = [row for row in true if row not in told and row[1] >= self.truth.start_offset]
-        assert not missing, self._message(f"aborted {missing} would be shown as committed in [{start}, {end}): {told}")
+        missing = [row for row in true if row not in listed and row[1] >= self.truth.start_offset]
+        assert not missing, self._message(
+            f"aborted {missing} would be shown as committed in [{start}, {end}): {listed}"
+        )
 
     def _is_cut_short(self) -> bool:
         """Whether the last segment ends early between two batches, above the recovery point. This looks the same as

@@ -18,7 +18,7 @@ from semel_protocol.primitives import uvarint
 
 BITS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
 COUNTS = (0, 1, 1, 1, 2, 3)
-LIES = (-2, -1, 0, 1, 0x7F, 0x80, 0x7FFF, 0x8000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE)
+WRONG_LENGTHS = (-2, -1, 0, 1, 0x7F, 0x80, 0x7FFF, 0x8000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE)
 TEXTS = ("", "x", "..", ".", "a/b", "a" * 249, "a" * 300, "\0", "ünï", "𝄞" * 9, "__consumer_offsets", "a b", "%s{}")
 NOT_UTF_8 = (b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"ok\xfe")
 DEPTH_MAX = 8
@@ -101,13 +101,13 @@ class Grammar:
                 case 2:
                     rows = [(n, b"") for n in range(random.choice((63, 64, 65, 500)))]
                 case 3:
-                    count = random.choice(LIES) & 0xFFFFFFFF
+                    count = random.choice(WRONG_LENGTHS) & 0xFFFFFFFF
             count = count if count != len(rows) and random.random() < 0.5 else len(rows)
         self.lengths.append((len(self.out), len(uvarint(count))))
         self.out += uvarint(count)
         for number, data in rows:
             self.out += uvarint(number)
-            size = random.choice(LIES) & 0xFFFFFFFF if self._wild() else len(data)
+            size = random.choice(WRONG_LENGTHS) & 0xFFFFFFFF if self._wild() else len(data)
             self.lengths.append((len(self.out), len(uvarint(size))))
             self.out += uvarint(size) + data
 
@@ -146,7 +146,7 @@ class Grammar:
         count = -1 if is_null else random.choice(COUNTS) if random.random() < 0.97 else 40
         if self._swollen is not None:  # the large array may be inside an element
             count = max(1, count)
-        said = random.choice(LIES) if self._wild() else count
+        said = random.choice(WRONG_LENGTHS) if self._wild() else count
         self._length(said, "i", is_flexible)
         pool = self.pools.get(f"{owner}.{field.name}", self.pools.get(field.name))
         self._elements += max(0, count)
@@ -202,7 +202,7 @@ class Grammar:
     def _blob(self, kind: Kind, data: bytes, is_null: bool, is_flexible: bool) -> None:
         said = -1 if is_null else len(data)
         if self._wild():
-            said = self.random.choice(LIES)
+            said = self.random.choice(WRONG_LENGTHS)
         self._length(said, "h" if kind is Kind.STRING else "i", is_flexible)
         if not is_null:
             self.out += data

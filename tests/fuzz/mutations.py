@@ -75,7 +75,7 @@ def mutate(data: bytes, random: Random, *, times: int = 1, among: Sequence[Mutat
     return bytes(out)
 
 
-def lie_about_a_length(data: bytes, lengths: Sequence[tuple[int, int]], random: Random) -> bytes:
+def change_a_length(data: bytes, lengths: Sequence[tuple[int, int]], random: Random) -> bytes:
     """Changes one of the lengths and counts at `lengths`, as (position, bytes), to an extreme value."""
     if not lengths:
         return data

@@ -64,7 +64,7 @@ def with_good_crc(batch: bytes, *, with_length: bool = True) -> bytes:
     return bytes(out)
 
 
-def with_a_lying_field(batch: bytes, random: Random) -> bytes:
+def with_an_extreme_field(batch: bytes, random: Random) -> bytes:
     """One header field at an extreme value, with a right CRC (unless the field is the CRC)."""
     fields = list(HEADER.unpack_from(batch))
     place = random.randrange(len(fields))
@@ -78,7 +78,7 @@ def with_a_lying_field(batch: bytes, random: Random) -> bytes:
     return changed if place == CRC_FIELD else with_good_crc(changed, with_length=place != LENGTH_FIELD)
 
 
-def with_lying_records(batch: bytes, random: Random) -> bytes:
+def with_mutated_records(batch: bytes, random: Random) -> bytes:
     """Mutated records (or compressed data) under a right CRC."""
     return with_good_crc(batch[:HEADER_BYTES] + mutate(batch[HEADER_BYTES:], random, times=random.choice((1, 2, 4))))
 
@@ -131,9 +131,9 @@ def any_batch(random: Random, producer: Producer, *, bombs: bool = False) -> byt
         case 0 | 1:
             return batch
         case 2 | 3 | 4:
-            return with_a_lying_field(batch, random)
+            return with_an_extreme_field(batch, random)
         case 5 | 6:
-            return with_lying_records(batch, random)
+            return with_mutated_records(batch, random)
         case 7:
             return marker(random, producer)
         case 8:

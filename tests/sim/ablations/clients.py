@@ -28,24 +28,24 @@ from semel_protocol.records import Columns
 
 from sim.ablations.ablation import Seam, both, faults, old_transactions, safeguard
 from sim.ablations.occasions import lasting_readers, lost_outcome
-from sim.ablations.worlds import any_connection, carefree_clients, needless_rebalances
+from sim.ablations.worlds import any_connection, clients_that_keep_epochs, needless_rebalances
 from sim.plan import RunPlan
 
 TRANSACTIONAL = ("transactional", "pipeline")
 LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "late", "power loss", "slow link")
 
 
-def late_for_the_impatient(plan: RunPlan) -> bool:
+def delays_of_writers_with_one_try(plan: RunPlan) -> bool:
     """Whether requests are delayed of a writer that gives up a batch after one failed try."""
     clients = [client for workload in plan.workloads for client in workload.clients if client.role == "writer"]
-    impatient = [
+    one_try = [
         client.name
         for client in clients
         if client.settings["delivery_timeout_ms"]
         <= client.settings["request_timeout_ms"] + client.settings["linger_ms"]
         and client.settings["max_in_flight_requests_per_connection"] > 1
     ]
-    return any(fault.kind == "late" and fault.host in impatient for fault in plan.faults)
+    return any(fault.kind == "late" and fault.host in one_try for fault in plan.faults)
 
 
 @safeguard("sequences are kept over retries", "the broker recognizes a batch that is sent again", shows=LOSES_ANSWERS)
@@ -63,7 +63,7 @@ def sequences_kept(seam: Seam) -> None:
     "doubtful batches get no new epoch",
     "a batch that may be stored already is not sent again under a new epoch",
     "idempotent",
-    shows=late_for_the_impatient,
+    shows=delays_of_writers_with_one_try,
 )
 def doubtful_batches(seam: Seam) -> None:
     rewind = PartitionQueue.rewind
@@ -154,7 +154,7 @@ def failed_record(seam: Seam) -> None:
     given=any_connection,
 )
 def new_epoch_after_doubt(seam: Seam) -> None:
-    carefree_clients(seam)
+    clients_that_keep_epochs(seam)
 
 
 @safeguard(

@@ -39,11 +39,12 @@ def some_wait_for_the_leader_alone(plan: RunPlan) -> bool:
     return any(client.settings.get("acks") == 1 for workload in plan.workloads for client in workload.clients)
 
 
-DARK = both(with_fsync, power_fails)
-DARK_AND_SLOW = both(DARK, slow_disk)
+POWER_LOSS = both(with_fsync, power_fails)
+"""Plans in which a power loss removes unsynced data, although the broker promises durability."""
+POWER_LOSS_ON_SLOW_DISK = both(POWER_LOSS, slow_disk)
 
 
-@safeguard("sync before ack", "an acknowledged record survives a power loss", shows=DARK)
+@safeguard("sync before ack", "an acknowledged record survives a power loss", shows=POWER_LOSS)
 def sync_before_ack(seam: Seam) -> None:
     async def at_once(response: ProduceResponse, *_: object) -> ProduceResponse:
         return response
@@ -55,7 +56,7 @@ def sync_before_ack(seam: Seam) -> None:
     "acks=1 waits for the disk",
     "a record that a leader without followers acknowledged with acks=1 survives a power loss",
     "plain",
-    shows=both(DARK_AND_SLOW, some_wait_for_the_leader_alone),
+    shows=both(POWER_LOSS_ON_SLOW_DISK, some_wait_for_the_leader_alone),
 )
 def acks_1_waits(seam: Seam) -> None:
     seam.replace(Partition, "storing", lambda *_: None)
@@ -64,7 +65,7 @@ def acks_1_waits(seam: Seam) -> None:
 @safeguard(
     "high watermark follows the sync",
     "the high watermark covers durable records only, and acknowledgements follow it",
-    shows=DARK,
+    shows=POWER_LOSS,
 )
 def watermark_follows_sync(seam: Seam) -> None:
     def at_once(append: Callable[..., AppendResult]) -> Callable[..., AppendResult]:
@@ -83,7 +84,7 @@ def watermark_follows_sync(seam: Seam) -> None:
 @safeguard(
     "readers stay below the high watermark",
     "consumers read no record that a power loss could remove",
-    shows=DARK_AND_SLOW,
+    shows=POWER_LOSS_ON_SLOW_DISK,
 )
 def readers_below_watermark(seam: Seam) -> None:
     def visible_end(self: ReadView, isolation: int) -> int:
@@ -94,7 +95,11 @@ def readers_below_watermark(seam: Seam) -> None:
     seam.replace(ReadView, "visible_end", visible_end)
 
 
-@safeguard("sync before offsets are committed", "a group's committed offset survives a power loss", shows=DARK_AND_SLOW)
+@safeguard(
+    "sync before offsets are committed",
+    "a group's committed offset survives a power loss",
+    shows=POWER_LOSS_ON_SLOW_DISK,
+)
 def sync_before_offsets(seam: Seam) -> None:
     write = Journal.write
 
@@ -141,7 +146,9 @@ def ids_claimed_first(seam: Seam) -> None:
 
 
 @safeguard(
-    "CRC at recovery", "a batch that a power loss left half written is not taken for a whole one", shows=DARK_AND_SLOW
+    "CRC at recovery",
+    "a batch that a power loss left half written is not taken for a whole one",
+    shows=POWER_LOSS_ON_SLOW_DISK,
 )
 def crc_at_recovery(seam: Seam) -> None:
     seam.replace(recovery, "crc_ok", lambda batch, header: True)
@@ -155,7 +162,9 @@ def torn_tail_cut(seam: Seam) -> None:
 
 
 @safeguard(
-    "recovered bytes are synced", "records that a killed process left in the page cache are made durable", shows=DARK
+    "recovered bytes are synced",
+    "records that a killed process left in the page cache are made durable",
+    shows=POWER_LOSS,
 )
 def recovered_synced(seam: Seam) -> None:
     recover = recovery.recover
@@ -192,7 +201,7 @@ def clean_mark(seam: Seam) -> None:
 @safeguard(
     "sync before the recovery point",
     "records below the recovery point, which a start does not check, are durable",
-    shows=DARK_AND_SLOW,
+    shows=POWER_LOSS_ON_SLOW_DISK,
 )
 def sync_before_recovery_point(seam: Seam) -> None:
     async def hasty(self: Durability) -> None:

@@ -15,7 +15,7 @@ from semel_broker.groups.state import Change
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
-from sim.ablations.durability import DARK_AND_SLOW
+from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
 from sim.ablations.worlds import slow_load
 
 CHURN = ("churn", "idempotent")
@@ -69,7 +69,7 @@ def membership_in_transaction(seam: Seam) -> None:
     "a group never uses a generation number twice",
     "churn",
     "pipeline",
-    shows=DARK_AND_SLOW,
+    shows=POWER_LOSS_ON_SLOW_DISK,
 )
 def generations_durable(seam: Seam) -> None:
     def hasty(self: GroupShard, group: Group, change: Change) -> None:

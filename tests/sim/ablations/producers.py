@@ -15,7 +15,7 @@ from semel_storage.producers.producers import BatchPlace, ProducerState
 
 from sim.ablations.ablation import Seam, both, broker_ends, faults, power_fails, safeguard
 from sim.ablations.durability import slow_disk
-from sim.ablations.worlds import moody_snapshots, short_memory
+from sim.ablations.worlds import short_producer_expiration, uncertain_snapshots
 from sim.plan import RunPlan
 
 LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "late", "power loss", "slow link")
@@ -98,7 +98,7 @@ def state_in_snapshots(seam: Seam) -> None:
     "snapshots end with the log",
     "a snapshot of records that a power loss removed is not used for other records at their offsets",
     shows=both(power_fails, slow_disk, frequent_checkpoints),
-    given=moody_snapshots,
+    given=uncertain_snapshots,
 )
 def snapshots_end_with_log(seam: Seam) -> None:
     seam.replace(Snapshots, "remove_above", lambda self, offset: None)
@@ -142,7 +142,7 @@ def producers_outlive_records(seam: Seam) -> None:
     "the state of a silent producer does not expire while its transaction is open",
     "retention",
     shows=long_transactions,
-    given=short_memory,
+    given=short_producer_expiration,
 )
 def open_do_not_expire(seam: Seam) -> None:
     def expired(states: Any, now_ms: int, expiration_ms: int) -> list[int]:

@@ -29,7 +29,7 @@ from semel_storage.producers.producers import MarkerPlace, ProducerState
 
 from sim.ablations.ablation import Cut, Seam, both, faults, safeguard
 from sim.ablations.occasions import late_marker, late_news, long_absence
-from sim.ablations.worlds import carefree_clients, restless_leaders
+from sim.ablations.worlds import changing_leaders, clients_that_keep_epochs
 from sim.control import ControlRun
 from sim.plan import RunPlan
 
@@ -144,7 +144,7 @@ def _(seam: Seam) -> None:
 @of_three(
     "answers of an old epoch are dropped",
     "a follower appends nothing that a former leader sent",
-    given=restless_leaders,
+    given=changing_leaders,
     occasion=late_news,
     needless="the next fetch names the epoch of the last batch that an old answer brought; batches that the leader "
     "does not have are truncated before they count",
@@ -162,7 +162,7 @@ def _(seam: Seam) -> None:
 @of_three(
     "leader epoch of fetches",
     "leader and follower agree on the leader epoch",
-    given=restless_leaders,
+    given=changing_leaders,
     occasion=late_news,
 )
 def _(seam: Seam) -> None:
@@ -190,7 +190,7 @@ def _(seam: Seam) -> None:
     "a late marker does not end the next transaction",
     "transactional",
     "pipeline",
-    given=carefree_clients,
+    given=clients_that_keep_epochs,
     occasion=late_marker,
 )
 def _(seam: Seam) -> None:
@@ -303,11 +303,11 @@ def _forgetful(seam: Seam) -> None:
     seam.replace(RefusedBatches, "note", lambda self, place, header: None)
 
 
-def restless(cut: Cut) -> Cut:
-    """`restless_leaders` and this cut together."""
+def with_changing_leaders(cut: Cut) -> Cut:
+    """`changing_leaders` and this cut together."""
 
     def both_cuts(seam: Seam) -> None:
-        restless_leaders(seam)
+        changing_leaders(seam)
         cut(seam)
 
     return both_cuts
@@ -319,14 +319,14 @@ of_new_producers(
     "refused batches come first",
     "a new producer's first batches are stored in order, even if the leader changes between them",
     "idempotent",
-    given=restless(_eager_clients),
+    given=with_changing_leaders(_eager_clients),
 )(_forgetful)
 
 of_new_producers(
     "the first batch goes alone",
     "the same, with brokers that accept any sequence of a producer that they do not know",
     "idempotent",
-    given=restless(_forgetful),
+    given=with_changing_leaders(_forgetful),
 )(_eager_clients)
 
 

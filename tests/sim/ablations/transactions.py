@@ -38,8 +38,8 @@ from sim.ablations.ablation import (
     power_fails,
     safeguard,
 )
-from sim.ablations.durability import DARK_AND_SLOW
-from sim.ablations.worlds import any_connection, carefree_clients, few_epochs
+from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
+from sim.ablations.worlds import any_connection, clients_that_keep_epochs, few_epochs
 from sim.plan import RunPlan
 
 KINDS = ("transactional", "pipeline", "compacted")
@@ -70,7 +70,7 @@ def hasty(seam: Seam, *states: TransactionState) -> None:
     "PREPARE is durable before markers",
     "a decision that one partition has learned never changes",
     *KINDS,
-    shows=DARK_AND_SLOW,
+    shows=POWER_LOSS_ON_SLOW_DISK,
 )
 def prepare_durable(seam: Seam) -> None:
     hasty(seam, PREPARE_COMMIT, PREPARE_ABORT)
@@ -240,7 +240,7 @@ def ids_rotate(seam: Seam) -> None:
     "a request that an old client sent over a connection that it has replaced since is refused",
     *KINDS,
     shows=both(old_transactions, faults("hold", "cut", "slow link")),
-    given=carefree_clients,
+    given=clients_that_keep_epochs,
 )
 def newest_connection(seam: Seam) -> None:
     any_connection(seam)
@@ -263,12 +263,12 @@ def take_turns(seam: Seam) -> None:
 def wait_for_end(seam: Seam) -> None:
     add = state.add_partitions
 
-    def impatient(txn: TransactionMetadata | None, *args: Any, **more: Any) -> Step:
+    def without_wait(txn: TransactionMetadata | None, *args: Any, **more: Any) -> Step:
         if txn is not None and txn.is_prepared:
             return Step(None, txn.identity)
         return add(txn, *args, **more)
 
-    seam.replace(state, "add_partitions", impatient)
+    seam.replace(state, "add_partitions", without_wait)
 
 
 # Verification before append

@@ -27,7 +27,7 @@ from semel_storage.producers.producer_table import ProducerTable
 from sim.ablations.ablation import Seam
 from sim.disk import SimDisk
 
-RESTLESS_EPOCHS = 20
+CHANGING_EPOCHS_MAX = 20
 
 
 def few_epochs(seam: Seam) -> None:
@@ -66,7 +66,7 @@ def no_recovery_points(seam: Seam) -> None:
     seam.replace(recovery, "recover", from_the_beginning)
 
 
-def short_memory(seam: Seam) -> None:
+def short_producer_expiration(seam: Seam) -> None:
     """Producers are forgotten after two seconds without a batch."""
     expire = ProducerTable.expire
 
@@ -76,11 +76,11 @@ def short_memory(seam: Seam) -> None:
     seam.replace(ProducerTable, "expire", expire_soon)
 
 
-def moody_snapshots(seam: Seam) -> None:
+def uncertain_snapshots(seam: Seam) -> None:
     """A power loss removes an unsynced snapshot or leaves it whole, each with a chance of one half."""
     power_loss = SimDisk.power_loss
 
-    def moody(self: SimDisk) -> None:
+    def uncertain(self: SimDisk) -> None:
         loose = [path for path in self.paths() if path.endswith(SNAPSHOT) and not self.is_durable(path)]
         before = {path: self.read_bytes(path) for path in loose}
         power_loss(self)
@@ -92,18 +92,18 @@ def moody_snapshots(seam: Seam) -> None:
             else:
                 self.take(path)
 
-    seam.replace(SimDisk, "power_loss", moody)
+    seam.replace(SimDisk, "power_loss", uncertain)
 
 
-def restless_leaders(seam: Seam) -> None:
+def changing_leaders(seam: Seam) -> None:
     """Leaders change all the time: each check of preferred leaders elects the next live replica in sync, up to
-    `RESTLESS_EPOCHS` leader epochs."""
+    `CHANGING_EPOCHS_MAX` leader epochs."""
 
     def next_ones(views: Iterable[PartitionView], standing: Standing) -> Iterator[Step]:
         for view in views:
             state = view.state
             others = [each for each in view.replicas if each in state.isr and each in standing.live]
-            if state.leader not in others or len(others) < 2 or state.leader_epoch >= RESTLESS_EPOCHS:
+            if state.leader not in others or len(others) < 2 or state.leader_epoch >= CHANGING_EPOCHS_MAX:
                 continue
             leader = others[(others.index(state.leader) + 1) % len(others)]
             state = PartitionState(leader, state.leader_epoch + 1, state.isr)
@@ -117,13 +117,13 @@ def any_connection(seam: Seam) -> None:
     seam.replace(TransactionSlot, "_check_connection", lambda *_: None)
 
 
-def carefree_clients(seam: Seam) -> None:
+def clients_that_keep_epochs(seam: Seam) -> None:
     """Clients begin the next transaction without a new epoch even if requests may be in flight, as other clients do."""
 
-    def carefree(self: Transactions, *, new_epoch: bool) -> None:
+    def keeps_epoch(self: Transactions, *, new_epoch: bool) -> None:
         self._state.closed(new_epoch=new_epoch)
 
-    seam.replace(Transactions, "_close_transaction", carefree)
+    seam.replace(Transactions, "_close_transaction", keeps_epoch)
 
 
 def needless_rebalances(seam: Seam) -> None:

@@ -40,14 +40,14 @@ class Register:
         self._states: dict[tuple[str, int], PartitionState] = {}
         self._moving: dict[tuple[str, int], Reassignment] = {}
 
-    def read(self, told: list[Told]) -> Iterator[str]:
+    def read(self, written: list[Told]) -> Iterator[str]:
         """The violations of the rules, as text."""
         at = 0
-        while at < len(told):
+        while at < len(written):
             end = at
-            while end < len(told) and told[end].revision == told[at].revision:
+            while end < len(written) and written[end].revision == written[at].revision:
                 end += 1
-            yield from self._transaction(told[at:end])
+            yield from self._transaction(written[at:end])
             at = end
 
     def _transaction(self, changes: list[Told]) -> Iterator[str]:
@@ -66,28 +66,28 @@ class Register:
                 was_admitted = before_all.get(node_id)
                 now_admitted = self._admitted.get(node_id)
                 if now_admitted is not None and (was_admitted is None or was_admitted.epoch != now_admitted.epoch):
-                    yield from self._hasty(each.revision, node_id, was_admitted)
+                    yield from self._early_admission(each.revision, node_id, was_admitted)
 
-    def _note(self, told: Told) -> None:
-        kind, _, rest = told.key.partition("/")
-        value = told.value
+    def _note(self, written: Told) -> None:
+        kind, _, rest = written.key.partition("/")
+        value = written.value
         match kind + "/":
             case records.TOPICS:
-                topic_id = self._ids.pop(told.key, "")
+                topic_id = self._ids.pop(written.key, "")
                 self._topics.pop(topic_id, None)
                 if value is not None:
                     topic = _topic(value)
-                    self._topics[topic.topic_id], self._ids[told.key] = topic, topic.topic_id
+                    self._topics[topic.topic_id], self._ids[written.key] = topic, topic.topic_id
                     for index in range(len(topic.replicas)):
-                        self._created.setdefault((topic.topic_id, index), told.revision)
+                        self._created.setdefault((topic.topic_id, index), written.revision)
             case records.BROKERS:
-                _keep(self._brokers, int(rest), None if value is None else told.revision)
+                _keep(self._brokers, int(rest), None if value is None else written.revision)
             case records.ADMISSIONS:
                 _keep(self._admitted, int(rest), None if value is None else _admission(value))
             case records.PARTITIONS:
-                _keep(self._states, records.place_of(told.key), None if value is None else _state(value))
+                _keep(self._states, records.place_of(written.key), None if value is None else _state(value))
             case records.REASSIGNMENTS:
-                _keep(self._moving, records.place_of(told.key), None if value is None else _reassignment(value))
+                _keep(self._moving, records.place_of(written.key), None if value is None else _reassignment(value))
 
     def _state(self, place: tuple[str, int]) -> PartitionState | None:
         """The current state of a partition; None if it does not exist."""
@@ -128,7 +128,7 @@ class Register:
             if each not in was.isr and now.leader_epoch != was.leader_epoch:
                 yield f"{where}: {each} joined the ISR by an election"
 
-    def _hasty(self, revision: int, node_id: int, was: Admission | None) -> Iterator[str]:
+    def _early_admission(self, revision: int, node_id: int, was: Admission | None) -> Iterator[str]:
         """A broker was admitted while it is still in sync for a partition that another live broker could take over.
         This is allowed for a partition without a leader, if the broker had synced everything before it ended."""
         for topic_id, topic in self._topics.items():

@@ -19,15 +19,15 @@ class StoreWrites:
     """The writes to a store: a topic of three replicas, and three live brokers."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.written: list[Told] = []
         for node_id in (1, 2, 3):
             self.broker(node_id)
         self.writes({"topics/t": TopicRecord("t", "id", [[1, 2, 3]], {})})
 
     def writes(self, changes: dict[str, Any]) -> int:
-        revision = (self.told[-1].revision if self.told else 0) + 1
+        revision = (self.written[-1].revision if self.written else 0) + 1
         for key, value in changes.items():
-            self.told.append(Told(revision, key, None if value is None else msgspec.json.encode(value)))
+            self.written.append(Told(revision, key, None if value is None else msgspec.json.encode(value)))
         return revision
 
     def broker(self, node_id: int) -> None:
@@ -44,7 +44,7 @@ class StoreWrites:
         self.writes({STATE: PartitionState(leader, epoch, list(isr))})
 
     def wrong(self) -> list[str]:
-        return list(Register().read(self.told))
+        return list(Register().read(self.written))
 
 
 def test_elections_and_isr_changes_by_the_rules_are_fine() -> None:
@@ -125,5 +125,5 @@ def test_the_checker_reports_a_bad_election() -> None:
     builder.ends([])
     store = StoreWrites()
     store.state(2, 0, 1, 2, 3)
-    builder.final.store = store.told
+    builder.final.store = store.written
     assert builder.found() == ["bad-election"]

@@ -31,13 +31,13 @@ def missing(story: Story) -> Iterator[tuple[str, str]]:
     highest: dict[Place, int] = {}
     for place, offset, _, _ in story.reads:
         highest[place] = max(offset, highest.get(place, -1))
-    told: dict[tuple[Place, str], None] = {}
+    reported: dict[tuple[Place, str], None] = {}
     for place, offset, value, by in expected(story):
-        if place not in there or value is None or value in there[place] or (place, value) in told:
+        if place not in there or value is None or value in there[place] or (place, value) in reported:
             continue
         if story.cleanup_of(place[0]) == "compact" or story.may_be_gone(place, offset):
             continue
-        told[place, value] = None
+        reported[place, value] = None
         name = "lost-write" if offset < highest.get(place, -1) else "unseen"
         yield name, f"{value!r} at {place[0]}-{place[1]}@{offset}, {by}, is not there at the end"
 
@@ -126,7 +126,7 @@ def inconsistent_offsets(story: Story) -> Iterator[Anomaly]:
     for write in story.writes.values():
         at = (write.place, write.offset)
         if write.is_promised and at in shown and shown[at] != write.sent.value:
-            found.append(f"{_at(*at)} was told to be {write}, and shows {shown[at]!r}")
+            found.append(f"{_at(*at)} was acknowledged for {write}, and shows {shown[at]!r}")
     if found:
         yield Anomaly("inconsistent-offsets", few(dict.fromkeys(found)))
 

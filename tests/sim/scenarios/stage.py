@@ -177,7 +177,7 @@ class SimStage(Stage):
         await self._until(lambda: not self._serving.host.is_running, "it still runs")
 
     async def on_refuses(self, step: Step) -> None:
-        """Asserts the refusal and its text. A text that ends in "failed" may differ: only a real disk has the wording."""
+        """Asserts the refusal and its text. A text that ends in "failed" may differ: a real disk words it."""
         try:
             await self.on_start(step)
         except Unmet as error:

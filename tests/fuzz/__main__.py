@@ -1,7 +1,7 @@
-"""`make fuzz`: seed after seed, until the time is over or something is found.
+"""The command line of `make fuzz`: runs seeds until the time is over or a fault is found.
 
-A fault ends the run. It is written to `fuzz-findings/` as a test that is ready to be moved to `tests/fuzz/regressions`:
-the shortest conversations that show it where requests were fuzzed, the seed elsewhere.
+A fault ends the run. It is written to `fuzz-findings/` as a test for `tests/fuzz/regressions`. For requests the test
+has the shortest conversations that show the fault, for other campaigns the seed.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ def test_{campaign}_{seed}() -> None:
 
 
 @click.command()
-@click.option("--seconds", default=60.0, help="How long, all campaigns together.")
-@click.option("--examples", default=0, help="How many seeds of each campaign instead; 0: as many as there is time for.")
-@click.option("--seed", default=None, type=int, help="The first seed; the default is another one each time.")
-@click.option("--only", type=click.Choice(list(CAMPAIGNS)), multiple=True, help="Only this campaign; may be repeated.")
+@click.option("--seconds", default=60.0, help="Seconds for all campaigns together.")
+@click.option("--examples", default=0, help="Number of seeds of each campaign; 0: as many as the time allows.")
+@click.option("--seed", default=None, type=int, help="The first seed; by default a different one each time.")
+@click.option(
+    "--only", type=click.Choice(list(CAMPAIGNS)), multiple=True, help="Run only this campaign; may be repeated."
+)
 def main(seconds: float, examples: int, seed: int | None, only: tuple[str, ...]) -> None:
     """Fuzz broker, client and start-up."""
-    logging.getLogger("semel").propagate = False  # the client warns of every lie
+    logging.getLogger("semel").propagate = False  # the client logs a warning for each altered answer
     first = int(monotonic() * 1000) % 1_000_000_000 if seed is None else seed
     names = list(only or CAMPAIGNS)
     click.echo(f"seeds from {first} on: {', '.join(names)}")

@@ -1,7 +1,7 @@
-"""A broker with something of everything in it, a bystander who minds his own business, and a place to misbehave.
+"""A broker with all kinds of state, connections that send malformed input, and a bystander with valid requests.
 
-All of it runs on one `VirtualLoop` over a disk in memory, so that a conversation costs a fraction of a millisecond and
-the same conversation always ends the same.
+All of it runs on one `VirtualLoop` over a disk in memory. A conversation takes a fraction of a millisecond, and the
+same conversation always has the same result.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ T = TypeVar("T")
 
 DATA = "data"
 WALL_MS = 1_700_000_000_000
-PATIENCE_S = 40.0
-"""Longer than any request is held that does not itself say how long to hold it."""
+TIMEOUT_S = 40.0
+"""Longer than the broker holds any request, except requests that set their own limit."""
 SILENT_S = 1.0
 LONGEST_TURN_S_MAX = 1.0
-"""What fails a test, on however slow a machine; for `make fuzz` 0.05 s is too long."""
+"""A longer turn fails a test even on a slow machine. For `make fuzz` the limit is 0.05 s."""
 
 SETTINGS = {
     "log.dir": DATA,
@@ -51,11 +51,11 @@ SETTINGS = {
 }
 
 Conversation = Sequence[bytes]
-"""What one connection sends: whole frames, or what is meant to pass for them; one after the other."""
+"""The frames, valid or malformed, that one connection sends one after the other."""
 
 
-class Complaints(SilentLogger):
-    """The log lines that no peer should be able to cause; and the names of all others."""
+class ErrorLog(SilentLogger):
+    """A logger that keeps error lines, which no peer may cause, and the names of all other events."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -76,12 +76,12 @@ class Complaints(SilentLogger):
 
 
 class Arena:
-    """`Arena.open()`, then `talk` as often as you like, then `close`, which looks at everything once more."""
+    """Usage: `Arena.open()`, any number of `talk`, then `close`, which checks all data once more."""
 
     def __init__(self, **settings: str) -> None:
         self.loop = VirtualLoop()
         self.disk = MemoryDisk()
-        self.log = Complaints()
+        self.log = ErrorLog()
         self.settings = {**SETTINGS, **{name.replace("_", "."): value for name, value in settings.items()}}
         self.pools: dict[str, Sequence[Any]] = {}
         self.producers: list[Producer] = [Producer()]
@@ -94,7 +94,7 @@ class Arena:
     @classmethod
     def open(cls, **settings: str) -> Arena:
         arena = cls(**settings)
-        arena.run(arena._furnish())
+        arena.run(arena._fill())
         return arena
 
     @property
@@ -109,24 +109,24 @@ class Arena:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes on the disk that is in memory."""
+        """The size of all files on the disk in memory."""
         names = [name for folder in ("", *self.disk.listdir(DATA)) for name in self._paths(folder)]
         return sum(self.disk.size(name) for name in names)
 
     def run(self, job: Coroutine[Any, Any, T]) -> T:
-        """Run it in the arena's loop; raises `Stuck` when it waits for what can never come."""
+        """Runs a coroutine in the arena's loop. Raises `Stuck` when nothing can run any more."""
         asyncio.set_event_loop(self.loop)
         try:
             return self.loop.run_until_complete(job)
         finally:
             asyncio.set_event_loop(None)
 
-    # --- misbehaving -----------------------------------------------------------------------------------------
+    # --- conversations -----------------------------------------------------------------------------------------
 
     def talk(self, *conversations: Conversation, random: Random | None = None) -> None:
-        """Each on a connection of its own, all at once, while the bystander goes on; asserts what must hold.
+        """Holds conversations at once, each on its own connection, beside a round of the bystander. Asserts `check`.
 
-        With `random` the bytes come in pieces.
+        With `random` the bytes arrive in pieces.
         """
 
         async def all_at_once() -> None:
@@ -137,7 +137,7 @@ class Arena:
         self.check()
 
     def talk_beside(self, conversations: Sequence[Conversation], silent: Sequence[bytes]) -> None:
-        """As `talk`, beside connections that send these bytes, and neither read nor go."""
+        """As `talk`, beside open connections that send the bytes `silent` and never read."""
 
         async def all_at_once() -> None:
             ends = [await self._be_silent(data) for data in silent]
@@ -168,42 +168,42 @@ class Arena:
             at += size
             if random is not None and random.random() < 0.3:
                 await asyncio.sleep(0)
-        await peer.all_said(PATIENCE_S)
+        await peer.all_answered(TIMEOUT_S)
         self.answered += peer.answered
         self.closed += peer.is_closed
         transport.close()
         await asyncio.sleep(0)
 
     def check(self) -> None:
-        """What must hold at any time."""
+        """Asserts the invariants: no error in the log or in the loop, and no long turn."""
         assert not self.log.lines, "\n".join(self.log.lines)
         assert not self.loop.errors, "\n".join(self.loop.errors)
         assert self.loop.longest_turn_s < LONGEST_TURN_S_MAX, f"the loop was held up for {self.loop.longest_turn_s} s"
 
     def close(self) -> None:
-        """Kill the broker, start it again over what it wrote, and see that the bystander has lost nothing."""
-        self.run(self._die_and_rise())
+        """Kills the broker, starts it again over its files, and checks that the bystander has lost nothing."""
+        self.run(self._restart())
         self.check()
         self.run(self.node.stop())
         self.check()
         self.loop.close()
 
     async def pass_time(self, seconds: float) -> None:
-        """Timers, sweeps and the cleaner have their turn."""
+        """Lets virtual time pass, so that timers, sweeps and the cleaner run."""
         await asyncio.sleep(seconds)
 
-    async def _die_and_rise(self) -> None:
+    async def _restart(self) -> None:
         await self.bystander.round()
         await self.bystander.leave()
-        await self.die()
+        await self.kill()
         await self.start()
         await self.bystander.arrive(self.node.port)
         await self.bystander.check_all()
         await self.bystander.round()
         await self.bystander.leave()
 
-    async def die(self) -> None:
-        """As by SIGKILL."""
+    async def kill(self) -> None:
+        """Ends the broker as SIGKILL does."""
         await self.node.server.abort()
         for task in [task for task in asyncio.all_tasks(self.loop) if task is not asyncio.current_task()]:
             task.cancel()
@@ -211,10 +211,10 @@ class Arena:
         await asyncio.sleep(0)
         self.disk.kill()
 
-    # --- furniture -------------------------------------------------------------------------------------------
+    # --- set-up -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """A broker over what is on the disk."""
+        """Starts a broker over the files on the disk."""
 
         def now_ms() -> int:
             return WALL_MS + int(self.loop.time() * 1000)
@@ -224,8 +224,8 @@ class Arena:
             load(overrides=[f"{name}={value}" for name, value in self.settings.items()]), world
         )
 
-    async def _furnish(self) -> None:
-        """Topics of all kinds, a group with a member and offsets, transactions that are open and that are not."""
+    async def _fill(self) -> None:
+        """Creates topics of all kinds, a group with a member and offsets, and open and ended transactions."""
         await self.start()
         wire = RecordingWire(*await asyncio.open_connection("127.0.0.1", self.node.port))
         self.recorded = wire.frames
@@ -252,10 +252,10 @@ class Arena:
         await wire.close()
         self._bystander = Bystander()
         await self._bystander.arrive(self.node.port, create=True)
-        self._aim(member, producers)
+        self._fill_pools(member, producers)
 
-    def _aim(self, member: GroupMember, producers: Sequence[TransactionalProducer]) -> None:
-        """Values that get a message past the first check of its handler."""
+    def _fill_pools(self, member: GroupMember, producers: Sequence[TransactionalProducer]) -> None:
+        """Sets the pools of field values with which a message passes the first checks of its handler."""
         ids = [row.producer_id for row in producers]
         epochs = [row.epoch for row in producers]
         self.producers += [
@@ -335,8 +335,8 @@ class Arena:
             "states_filter": ["Stable"],
         }  # fmt: skip
 
-    def aimed(self, random: Random, *, bombs: bool = False) -> dict[str, Sequence[Any]]:
-        """The pools, with record batches of this turn's making."""
+    def pools_with_batches(self, random: Random, *, bombs: bool = False) -> dict[str, Sequence[Any]]:
+        """The pools, with new random record batches."""
         records = [any_batch(random, random.choice(self.producers), bombs=bombs) for _ in range(2)]
         return {**self.pools, "records": [*records, b""]}
 
@@ -346,7 +346,7 @@ class Arena:
 
 
 class RecordingWire(Wire):
-    """Keeps the frames that it sends: the valid ones that others are made of."""
+    """Keeps the frames that it sends. Malformed frames are made from these valid ones."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         super().__init__(reader, writer)

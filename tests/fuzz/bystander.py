@@ -1,4 +1,4 @@
-"""Somebody else's connection: produces in transactions, fetches, commits offsets, and counts exactly."""
+"""A client with valid requests beside the fuzzed connections: checks that its records and offsets are exact."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PER_ROUND = 2
 
 
 class Bystander:
-    """One round: a committed transaction, an aborted one, a read of all that is new, an offset committed."""
+    """Each round has a committed transaction, an aborted one, a read of all new records and an offset commit."""
 
     def __init__(self) -> None:
         self.expected: list[bytes] = []
@@ -26,7 +26,7 @@ class Bystander:
         self._producer: TransactionalProducer | None = None
 
     async def arrive(self, port: int, *, create: bool = False) -> None:
-        """Connect; a new instance of the transactional producer."""
+        """Connects, and starts a new instance of the transactional producer."""
         self._wire = await Wire.connect(port)
         if create:
             await self._wire.create_topic(TOPIC, segment_bytes="5000")
@@ -53,7 +53,7 @@ class Bystander:
         assert codes == [0], codes
 
     async def check_all(self) -> None:
-        """Everything that was ever committed, once, in order, and the offset."""
+        """Checks that all committed records are there once and in order, and checks the committed offset."""
         assert self._wire is not None
         self._position = 0
         await self._read(self.expected)
@@ -61,7 +61,7 @@ class Bystander:
         assert offsets == [len(self.expected)], offsets
 
     async def _read(self, expected: list[bytes]) -> None:
-        """Read committed records from where the last read stopped on, until there are as many as expected."""
+        """Reads committed records from the last position to the end, and asserts that they are the expected ones."""
         assert self._wire is not None
         found: list[bytes | None] = []
         before = -1
@@ -78,8 +78,8 @@ class Bystander:
 
 
 def committed_values(records: Any, aborted: list[tuple[int, int]], *, checked: bool = False) -> list[bytes | None]:
-    """Values of committed records, by the list of aborted transactions (first offset, producer). `checked`: raises
-    CorruptBatch for a batch whose CRC does not hold."""
+    """The values of committed records. `aborted`: the aborted transactions (first offset, producer id). With `checked`,
+    raises CorruptBatch for a wrong CRC."""
     values: list[bytes | None] = []
     open_aborted: dict[int, None] = {}
     for header, view in iterate(records or b""):

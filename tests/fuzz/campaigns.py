@@ -1,5 +1,7 @@
-"""The campaigns: what is fuzzed, one seed at a time. Each tells how much it tried and the longest turn of the loop, and
-raises what it has found.
+"""The campaigns of `make fuzz`, each run with one seed at a time.
+
+A campaign returns the number of inputs that it tried and the longest turn of the loop. It raises the fault that it
+finds.
 """
 
 from __future__ import annotations
@@ -10,14 +12,14 @@ from random import Random
 
 import msgspec
 from fuzz.arena import Arena
-from fuzz.conversations import PIPELINING, SERVED, SWELLING, TWO_PHASE, Speaker
-from fuzz.lied_to import LiedTo
+from fuzz.client_run import ClientRun
+from fuzz.conversations import PIPELINING, SERVED, SWELLING, TWO_PHASE, ConversationMaker
+from fuzz.damaged_directory import DamagedDirectory
+from fuzz.damaged_log import DamagedLog
 from fuzz.mutations import framed
 from fuzz.oracle import FETCH
-from fuzz.records_talk import batches, produce_and_look
-from fuzz.shipwreck import Shipwreck
+from fuzz.produced_batches import batches, produce_and_look
 from fuzz.shrink import smallest
-from fuzz.wreck import Wreck
 
 AT_ONCE = 8
 ROUNDS = 6
@@ -25,28 +27,28 @@ BOMBS_EVERY = 4
 REST_S = 30.0
 ARENA_SETTINGS = {TWO_PHASE: "true"}
 TURN_S_MAX = 0.05
-"""CPU time of a turn of the event loop, from which on it is a finding."""
+"""A turn of the event loop with more CPU time than this is a finding."""
 TURN_RUNS = 3
 ELEMENTS = 90_000
-"""Nearly as many as a request may have."""
+"""Slightly below the limit for one request."""
 PIPELINED = 5_000
 LARGE_REQUESTS = 2
 UNREAD_FETCHES = 200
 
 
 class Tried(msgspec.Struct):
-    """`count` of frames, batches, lies or directories; `longest_turn_s` of CPU in one turn of the event loop."""
+    """`count`: frames, batches, answers or directories. `longest_turn_s`: CPU time of the longest turn of the loop."""
 
     count: int
     longest_turn_s: float = 0.0
 
 
 class SlowTurn(AssertionError):  # noqa: N818 (named for what it tells)
-    """The event loop was held up."""
+    """A turn of the event loop took too long."""
 
 
 class Found(AssertionError):  # noqa: N818 (named for what it tells)
-    """A fault, with the conversations that show it on an arena of their own, as few and short as could be found."""
+    """A fault, with conversations that show it on a new arena, as few and short as the search could make them."""
 
     def __init__(self, message: str, conversations: list[list[bytes]]) -> None:
         super().__init__(message)
@@ -54,15 +56,15 @@ class Found(AssertionError):  # noqa: N818 (named for what it tells)
 
 
 def requests(seed: int) -> Tried:
-    """Every API and version that is served, mutated and made by the grammar, against a broker that is full of state."""
+    """Requests of every served API and version, from the grammar and mutated, to a broker with all kinds of state."""
     random = Random(seed)
     arena = Arena.open(**ARENA_SETTINGS)
-    speaker = Speaker(arena, random)
+    maker = ConversationMaker(arena, random)
     said: list[list[bytes]] = []
     order = random.sample(SERVED, len(SERVED))
     try:
         for start in range(0, len(order), AT_ONCE):
-            now = [speaker.conversation(*case) for case in order[start : start + AT_ONCE]]
+            now = [maker.conversation(*case) for case in order[start : start + AT_ONCE]]
             said += now
             arena.talk(*now, random=random)
         arena.run(arena.pass_time(REST_S))
@@ -73,7 +75,7 @@ def requests(seed: int) -> Tried:
 
 
 def fails(conversations: list[list[bytes]]) -> bool:
-    """Whether they show a fault on an arena of their own."""
+    """Whether conversations show a fault on a new arena."""
     try:
         replay(conversations)
     except (Exception, AssertionError):
@@ -82,7 +84,7 @@ def fails(conversations: list[list[bytes]]) -> bool:
 
 
 def replay(conversations: list[list[bytes]]) -> None:
-    """Hold them one after the other; raises what is wrong."""
+    """Holds conversations one after the other on a new arena. Raises the fault."""
     arena = Arena.open(**ARENA_SETTINGS)
     for conversation in conversations:
         arena.talk(conversation)
@@ -91,15 +93,15 @@ def replay(conversations: list[list[bytes]]) -> None:
 
 
 def crowds(seed: int) -> Tried:
-    """Too much of what may be sent: requests of the largest size, thousands pipelined, frames that never come whole,
-    answers that are left unread."""
+    """Too much valid input: requests of the largest size, thousands of pipelined requests, frames that never become
+    whole, and unread answers."""
     random = Random(seed)
     arena = Arena.open(**ARENA_SETTINGS)
-    speaker = Speaker(arena, random)
-    said = [[speaker.swollen(*random.choice(SWELLING), ELEMENTS)] for _ in range(LARGE_REQUESTS)]
-    small = framed(speaker.made(*random.choice(PIPELINING), 0.0)[0])
+    maker = ConversationMaker(arena, random)
+    said = [[maker.swollen(*random.choice(SWELLING), ELEMENTS)] for _ in range(LARGE_REQUESTS)]
+    small = framed(maker.made(*random.choice(PIPELINING), 0.0)[0])
     said += [[small] * PIPELINED for _ in range(2)]
-    whole = framed(speaker.made(FETCH, 11, 0.0)[0])
+    whole = framed(maker.made(FETCH, 11, 0.0)[0])
     silent = [whole * UNREAD_FETCHES, said[0][0][: random.randrange(8, len(said[0][0]))], b"\x05\0\0\0\0\0\0\x07\0"]
     arena.loop.forget_turns()
     arena.talk_beside(said, silent * 4)
@@ -109,7 +111,7 @@ def crowds(seed: int) -> Tried:
 
 
 def judged(name: str, seed: int) -> Tried:
-    """One seed of a campaign. Raises what it finds, and SlowTurn for a turn that is long each time."""
+    """Runs one seed of a campaign. Raises the fault, and SlowTurn if each of `TURN_RUNS` runs has a long turn."""
     gc.collect()
     tried = CAMPAIGNS[name](seed)
     for _ in range(TURN_RUNS - 1):
@@ -123,7 +125,8 @@ def judged(name: str, seed: int) -> Tried:
 
 
 def record_batches(seed: int) -> Tried:
-    """Batches that lie, bombs and crowds, in Produce requests that do not; then everything that looks at records."""
+    """Malformed batches in valid Produce requests, also decompression bombs and batches of very many records. Then all
+    requests that read records."""
     random = Random(seed)
     bombs = seed % BOMBS_EVERY == 0
     arena = Arena.open(log_segment_bytes="20000" if not bombs else "5000000")
@@ -140,23 +143,23 @@ def record_batches(seed: int) -> Tried:
 
 
 def responses(seed: int) -> Tried:
-    """Producers, consumers and admins that hear something else than their broker says."""
-    lied_to = LiedTo(Random(seed))
-    return Tried(lied_to.run(), lied_to.arena.loop.longest_turn_s)
+    """Producers, consumers and admins that get altered answers."""
+    clients = ClientRun(Random(seed))
+    return Tried(clients.run(), clients.arena.loop.longest_turn_s)
 
 
 def log_files(seed: int) -> Tried:
-    """The files of one log."""
-    wreck = Wreck(Random(seed))
-    wreck.build()
-    wreck.damage()
-    wreck.judge()
+    """A start over damaged files of one log."""
+    damaged = DamagedLog(Random(seed))
+    damaged.build()
+    damaged.damage()
+    damaged.judge()
     return Tried(1)
 
 
 def directories(seed: int) -> Tried:
-    """A whole data directory, the store and the internal topics included."""
-    Shipwreck(Random(seed)).run()
+    """A start over a damaged data directory, with the store and the internal topics."""
+    DamagedDirectory(Random(seed)).run()
     return Tried(1)
 
 

@@ -1,4 +1,4 @@
-"""What holds for all fuzzing under pytest."""
+"""Fixtures of all fuzzing tests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_old_is_collected() -> Iterator[None]:
-    """A full collection looks at all that earlier tests have left, and is CPU time of whichever turn of an event loop
-    it comes in. Here it finds only what is new."""
+    """Freezes the objects of earlier tests. Otherwise a full collection would visit them and add CPU time to a turn of
+    the event loop."""
     gc.collect()
     gc.freeze()
     yield

@@ -1,6 +1,6 @@
-"""What to send to a broker: conversations of frames, each in one of the ways to go wrong.
+"""Makes conversations for a broker: valid, mutated, spliced and misframed frames.
 
-Every API and version that a broker offers takes its turn (`SERVED`).
+`SERVED` lists every API and version that a broker offers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from random import Random
 
 from fuzz.arena import Arena
 from fuzz.grammar import Grammar, arrays_of
-from fuzz.mutations import framed, lie_about_a_length, misframed, mutate, splice
+from fuzz.mutations import change_a_length, framed, misframed, mutate, splice
 from semel_broker.config.loading import load
 from semel_broker.handlers import HANDLERS
 from semel_broker.handlers.api_versions import offered
@@ -27,30 +27,30 @@ SERVED: list[tuple[int, int]] = [
     if key in HANDLERS
     for version in range(APIS[key].low, high + 1)
 ]
-"""(API key, version): everything that a broker with all features on answers."""
+"""(API key, version): everything that a broker serves with all features on."""
 
 SWELLING = [(key, version) for key, version in SERVED if any(arrays_of(APIS[key].request, version))]
-"""Those whose requests can have many elements."""
+"""Those of `SERVED` whose requests have arrays."""
 PIPELINING = [(3, 7), (18, 3), (12, 4), (10, 3), (2, 6), (8, 7), (9, 7), (19, 4), (22, 4)]
-"""Some that are short."""
+"""(API key, version) of some short requests."""
 
 
-class Speaker:
-    """Makes conversations for one arena out of one source of chance."""
+class ConversationMaker:
+    """Makes conversations for one arena from one `Random`."""
 
     def __init__(self, arena: Arena, random: Random, *, bombs: bool = False) -> None:
         self.arena, self.random, self.bombs = arena, random, bombs
         self._correlation_id = 1_000
 
     def conversation(self, key: int, version: int) -> list[bytes]:
-        """A few frames on one connection; the first is of this API and version."""
+        """Some frames for one connection. The first is of this API and version."""
         frames = [self.frame(key, version)]
         for _ in range(self.random.choice(FRAMES) - 1):
             frames.append(self.frame(*self.random.choice(SERVED)))
         return frames
 
     def frame(self, key: int, version: int) -> bytes:
-        """Bytes that may pass for a frame of this API and version."""
+        """A frame of this API and version, valid or malformed in one way."""
         random = self.random
         body, lengths = self.made(key, version, random.choice(WILDNESS))
         match random.randrange(10):
@@ -59,7 +59,7 @@ class Speaker:
             case 4 | 5:
                 return framed(mutate(body, random, times=random.choice((1, 1, 2, 4))))
             case 6 | 7:
-                return framed(lie_about_a_length(body, lengths, random))
+                return framed(change_a_length(body, lengths, random))
             case 8:
                 other, _ = self.made(*random.choice(SERVED), 0.0)
                 return framed(splice(body, random.choice((other, random.choice(self.arena.recorded))), random))
@@ -67,25 +67,25 @@ class Speaker:
                 return random.choice((misframed(body, random), framed(self.recorded())))
 
     def made(self, key: int, version: int, wildness: float) -> tuple[bytes, list[tuple[int, int]]]:
-        """A message by the grammar, and where its lengths stand."""
+        """A message by the grammar, and the positions of its lengths."""
         self._correlation_id += 1
-        grammar = Grammar(self.random, self.arena.aimed(self.random, bombs=self.bombs), wildness)
+        grammar = Grammar(self.random, self.arena.pools_with_batches(self.random, bombs=self.bombs), wildness)
         body = grammar.request(APIS[key], version, self._correlation_id)
         return body, grammar.lengths
 
     def swollen(self, key: int, version: int, elements: int) -> bytes:
-        """A frame of this API and version with so many elements, or as large as it may be."""
+        """A frame of this API and version with so many elements, or of the largest allowed size."""
         self._correlation_id += 1
-        grammar = Grammar(self.random, self.arena.aimed(self.random), elements_max=elements)
+        grammar = Grammar(self.random, self.arena.pools_with_batches(self.random), elements_max=elements)
         return framed(grammar.request(APIS[key], version, self._correlation_id))
 
     def recorded(self) -> bytes:
-        """A mutant of a frame that a client really sent here."""
+        """A mutated copy of a frame that a client sent to this arena."""
         return mutate(self.random.choice(self.arena.recorded), self.random)
 
 
 def corpus() -> list[tuple[int, int, bytes]]:
-    """(key, version, body) of the requests that Kafka's own encoder wrote and that a broker here serves."""
+    """(key, version, body) of the requests that Kafka's own encoder wrote and that semel serves."""
     rows = (line.split() for line in WIRE_CASES.read_text().splitlines() if not line.startswith("#"))
     return [
         (int(key), int(version), b"" if body == "-" else bytes.fromhex(body))

@@ -1,8 +1,8 @@
-"""Messages made from their declarations: right ones, and ones that are wrong in the ways that bytes can be.
+"""Makes messages from their declarations: valid ones, and malformed ones.
 
-All chance comes from one `Random`: a seeded one (bulk), hypothesis' own (it shrinks), or one over bytes (guided).
-`wildness` is the chance that a place is written wrongly: null where null may not be, a length or count that lies, text
-that is not UTF-8, tagged fields that are unknown, unordered, or end in nowhere. At 0.0 every message decodes.
+All random choices come from one `Random`: a seeded one, hypothesis' own (which shrinks), or one over bytes (guided).
+`wildness` is the chance that a place is malformed: null where it is not allowed, a wrong length or count, text that is
+not UTF-8, tagged fields that are unknown, unordered or not ended. At 0.0 every message decodes.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from semel_protocol.primitives import uvarint
 
 BITS = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
 COUNTS = (0, 1, 1, 1, 2, 3)
-LIES = (-2, -1, 0, 1, 0x7F, 0x80, 0x7FFF, 0x8000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE)
+WRONG_LENGTHS = (-2, -1, 0, 1, 0x7F, 0x80, 0x7FFF, 0x8000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE)
 TEXTS = ("", "x", "..", ".", "a/b", "a" * 249, "a" * 300, "\0", "ünï", "𝄞" * 9, "__consumer_offsets", "a b", "%s{}")
 NOT_UTF_8 = (b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"ok\xfe")
 DEPTH_MAX = 8
 DIFFERENT = 50
-"""Elements of an array that has many; after these they come again."""
+"""The number of different elements of a large array. It repeats them."""
 SWOLLEN_BYTES_MAX = 12 << 20
 
 Pools = Mapping[str, Sequence[Any]]
-"""Field name, or "Struct.field" -> values that mean something where the message goes."""
+"""Field name, or "Struct.field" -> values that exist on the broker that gets the message."""
 
 
 def arrays_of(cls: type[msgspec.Struct], version: int) -> Iterator[tuple[str, str]]:
-    """The arrays of a message and of what is in it, as (name of the struct, name of the field)."""
+    """The arrays of a message and of its nested structs, as (name of the struct, name of the field)."""
     for field in fields_of(cls):
         kind = field.type
         if field.tag is None and field.exists_in(version) and isinstance(kind, Array):
@@ -41,9 +41,9 @@ def arrays_of(cls: type[msgspec.Struct], version: int) -> Iterator[tuple[str, st
 
 
 class Grammar:
-    """Writes messages. `lengths` of the last one: where its lengths and counts stand, as (position, bytes).
+    """Writes messages. `lengths`: the positions of lengths and counts in the last message, as (position, bytes).
 
-    `elements_max`: one array of each message has as many elements, or `SWOLLEN_BYTES_MAX` bytes; 0: it has few.
+    `elements_max`: one array of each message has this many elements, or `SWOLLEN_BYTES_MAX` bytes; 0: no such array.
     """
 
     def __init__(self, random: Random, pools: Pools, wildness: float = 0.0, elements_max: int = 0) -> None:
@@ -51,8 +51,8 @@ class Grammar:
         self.pools = pools
         self.wildness = wildness
         self.elements_max = elements_max
-        self._swollen: tuple[str, str] | None = None  # the array that is to have many elements
-        self._elements = 0  # written so far
+        self._swollen: tuple[str, str] | None = None  # the array with many elements, until it is written
+        self._elements = 0  # elements written so far
         self.out = bytearray()
         self.lengths: list[tuple[int, int]] = []
 
@@ -88,7 +88,7 @@ class Grammar:
         for owner, field in known:
             if random.random() < 0.5:
                 rows.append((field.tag or 0, self._apart(owner, field, version)))
-        if random.random() < 0.1:  # readers skip what they do not know (KIP-482)
+        if random.random() < 0.1:  # readers skip unknown tagged fields (KIP-482)
             first = max((field.tag or 0 for _, field in known), default=-1) + random.choice((1, 2, 100, 10_000))
             rows += [(first + n, random.randbytes(random.choice((0, 1, 5, 200)))) for n in range(random.choice((1, 2)))]
         count = len(rows)
@@ -101,18 +101,18 @@ class Grammar:
                 case 2:
                     rows = [(n, b"") for n in range(random.choice((63, 64, 65, 500)))]
                 case 3:
-                    count = random.choice(LIES) & 0xFFFFFFFF
+                    count = random.choice(WRONG_LENGTHS) & 0xFFFFFFFF
             count = count if count != len(rows) and random.random() < 0.5 else len(rows)
         self.lengths.append((len(self.out), len(uvarint(count))))
         self.out += uvarint(count)
         for number, data in rows:
             self.out += uvarint(number)
-            size = random.choice(LIES) & 0xFFFFFFFF if self._wild() else len(data)
+            size = random.choice(WRONG_LENGTHS) & 0xFFFFFFFF if self._wild() else len(data)
             self.lengths.append((len(self.out), len(uvarint(size))))
             self.out += uvarint(size) + data
 
     def _apart(self, owner: str, field: Field, version: int) -> bytes:
-        """The value of a tagged field as bytes of their own."""
+        """The value of a tagged field, encoded separately."""
         outer, lengths = self.out, self.lengths
         self.out, self.lengths = bytearray(), []
         self._value(owner, field, version, True)
@@ -144,9 +144,9 @@ class Grammar:
             self._many(field, kind, version, is_flexible)
             return
         count = -1 if is_null else random.choice(COUNTS) if random.random() < 0.97 else 40
-        if self._swollen is not None:  # it may lie within an element
+        if self._swollen is not None:  # the large array may be inside an element
             count = max(1, count)
-        said = random.choice(LIES) if self._wild() else count
+        said = random.choice(WRONG_LENGTHS) if self._wild() else count
         self._length(said, "i", is_flexible)
         pool = self.pools.get(f"{owner}.{field.name}", self.pools.get(field.name))
         self._elements += max(0, count)
@@ -157,7 +157,7 @@ class Grammar:
                 self._struct(kind.element, version, is_flexible)
 
     def _many(self, field: Field, kind: Array, version: int, is_flexible: bool) -> None:
-        """As many elements as are allowed: some different ones, over and over."""
+        """Writes a large array: `DIFFERENT` elements, repeated up to the limits."""
         outer, lengths, before = self.out, self.lengths, self._elements
         self.out, self.lengths = bytearray(), []
         pool = self.pools.get(field.name)
@@ -202,13 +202,13 @@ class Grammar:
     def _blob(self, kind: Kind, data: bytes, is_null: bool, is_flexible: bool) -> None:
         said = -1 if is_null else len(data)
         if self._wild():
-            said = self.random.choice(LIES)
+            said = self.random.choice(WRONG_LENGTHS)
         self._length(said, "h" if kind is Kind.STRING else "i", is_flexible)
         if not is_null:
             self.out += data
 
     def _length(self, length: int, kind: str, is_flexible: bool) -> None:
-        """A length or count in its place; -1 is null."""
+        """Writes a length or count, and notes its position; -1 is null."""
         if is_flexible:
             data = uvarint((length + 1) & 0xFFFFFFFF)
         else:

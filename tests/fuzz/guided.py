@@ -1,6 +1,6 @@
-"""Requests again, guided by what they reach: `python -m fuzz.guided`, with atheris (optional; pip install atheris).
+"""Fuzzing of requests guided by coverage: `python -m fuzz.guided`, with atheris (optional; pip install atheris).
 
-The bytes that libFuzzer evolves are the chance that a conversation is made of. Arguments are libFuzzer's:
+The bytes from libFuzzer are the random numbers from which conversations are made. Arguments are libFuzzer's:
 `-max_total_time=600`, `-seed=7`, a directory for the corpus.
 """
 
@@ -15,7 +15,7 @@ import atheris
 with atheris.instrument_imports(include=["semel_protocol", "semel_broker", "semel_storage"]):
     from fuzz.arena import Arena
     from fuzz.campaigns import ARENA_SETTINGS
-    from fuzz.conversations import SERVED, Speaker
+    from fuzz.conversations import SERVED, ConversationMaker
 
 CONVERSATIONS = 4
 INPUTS_PER_ARENA = 100
@@ -23,7 +23,7 @@ BYTES_MAX = 4096
 
 
 class ByteRandom(Random):
-    """Chance read from bytes; zeros when they have all been read."""
+    """A `Random` whose numbers are read from bytes; zeros after their end."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(0)
@@ -43,7 +43,7 @@ class ByteRandom(Random):
 
 
 class Target:
-    """One arena for many inputs; it is closed, which looks at everything once more, and replaced from time to time."""
+    """One arena for `INPUTS_PER_ARENA` inputs. Then it is closed, which checks all data, and replaced by a new one."""
 
     def __init__(self) -> None:
         self._arena = Arena.open(**ARENA_SETTINGS)
@@ -51,9 +51,9 @@ class Target:
 
     def one_input(self, data: bytes) -> None:
         random = ByteRandom(data)
-        speaker = Speaker(self._arena, random)
+        maker = ConversationMaker(self._arena, random)
         for _ in range(CONVERSATIONS):
-            self._arena.talk(speaker.conversation(*random.choice(SERVED)))
+            self._arena.talk(maker.conversation(*random.choice(SERVED)))
         self._inputs += 1
         if self._inputs % INPUTS_PER_ARENA == 0:
             self._arena.close()

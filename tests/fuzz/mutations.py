@@ -1,4 +1,4 @@
-"""What goes wrong with bytes: each mutation takes bytes and gives others."""
+"""Mutations of bytes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ MUTATIONS: Sequence[Mutation] = (
 
 
 def mutate(data: bytes, random: Random, *, times: int = 1, among: Sequence[Mutation] = MUTATIONS) -> bytes:
-    """`data` after so many mutations; never longer than a few times its size."""
+    """`data` after so many random mutations."""
     out = bytearray(data)
     for _ in range(times):
         if out:
@@ -75,8 +75,8 @@ def mutate(data: bytes, random: Random, *, times: int = 1, among: Sequence[Mutat
     return bytes(out)
 
 
-def lie_about_a_length(data: bytes, lengths: Sequence[tuple[int, int]], random: Random) -> bytes:
-    """Change one of the lengths and counts that stand at `lengths`, (position, bytes), to an extreme."""
+def change_a_length(data: bytes, lengths: Sequence[tuple[int, int]], random: Random) -> bytes:
+    """Changes one of the lengths and counts at `lengths`, as (position, bytes), to an extreme value."""
     if not lengths:
         return data
     at, width = random.choice(lengths)
@@ -85,13 +85,21 @@ def lie_about_a_length(data: bytes, lengths: Sequence[tuple[int, int]], random: 
         number = random.choice((0, -1, -2, 1 << (8 * width - 1), (1 << (8 * width - 1)) - 1, 2, 255))
         out[at : at + width] = (number & (1 << 8 * width) - 1).to_bytes(width, "big")
     else:
-        lies = (b"\x00", b"\x7f", b"\xff\x7f", b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\x0f", b"\xff" * 6, b"\x80")
-        out[at : at + width] = random.choice(lies)
+        extremes = (
+            b"\x00",
+            b"\x7f",
+            b"\xff\x7f",
+            b"\xff\xff\xff\xff\x07",
+            b"\xff\xff\xff\xff\x0f",
+            b"\xff" * 6,
+            b"\x80",
+        )
+        out[at : at + width] = random.choice(extremes)
     return bytes(out)
 
 
 def splice(first: bytes, second: bytes, random: Random) -> bytes:
-    """The beginning of one, the end of the other."""
+    """A beginning of `first` and an end of `second`."""
     return first[: random.randrange(len(first) + 1)] + second[random.randrange(len(second) + 1) :]
 
 
@@ -100,6 +108,6 @@ def framed(body: bytes) -> bytes:
 
 
 def misframed(body: bytes, random: Random) -> bytes:
-    """A size prefix that lies."""
+    """The body under a wrong size prefix."""
     said = random.choice((0, -1, len(body) - 1, len(body) + 1, 1 << 30, (1 << 31) - 1, -(1 << 31), 3, 8))
     return (said & 0xFFFFFFFF).to_bytes(SIZE_BYTES, "big") + body

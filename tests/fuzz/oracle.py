@@ -1,6 +1,6 @@
-"""What a broker may answer to bytes that somebody sent: the response of that API and version, in order; or an end.
+"""Checks the answers of a broker: the response of the right API and version, in order, or the end of the connection.
 
-The judge reads the frames that were sent on its own: the correlation ids tell which of them an answer is for.
+It decodes the sent frames independently of the broker. The correlation id of an answer identifies its request.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from support.virtual_loop import VirtualLoop
 
 PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP, API_VERSIONS = 0, 1, 11, 14, 18
 JUDGED_AT_BYTES = 6
-"""A broker looks at a frame once it has its size and API key."""
+"""A broker judges a frame as soon as it has the size and the API key."""
 MAY_HOLD = {FETCH, JOIN_GROUP, SYNC_GROUP}
-"""Requests that say themselves, or whose group says, how long they may be held."""
+"""Requests that the broker may hold for a time set by the request or by its group."""
 
 
 class Answers(asyncio.Protocol):
-    """The reading end of a connection. `answered`: responses that came; `is_closed`: by the broker."""
+    """Checks the answers of one connection. `answered`: their number. `is_closed`: the broker has closed it."""
 
     def __init__(self, loop: VirtualLoop, sent: Sequence[bytes], config: BrokerConfig) -> None:
         self._loop = loop
@@ -36,7 +36,7 @@ class Answers(asyncio.Protocol):
         self.is_closed = False
 
     def data_received(self, data: bytes) -> None:
-        with self._loop.uncounted():  # the broker's turns are measured, and not the judge's
+        with self._loop.uncounted():  # only the CPU time of the broker counts
             self._take(data)
 
     def _take(self, data: bytes) -> None:
@@ -54,17 +54,17 @@ class Answers(asyncio.Protocol):
         self.is_closed = True
         self._changed.set()
 
-    async def all_said(self, patience_s: float) -> None:
-        """Wait until every frame has its answer, or the connection its end. Asserts that it comes to that."""
+    async def all_answered(self, timeout_s: float) -> None:
+        """Waits until each frame is answered or the connection is closed. Asserts that this happens in time."""
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 while not self.is_closed and self._is_owed_an_answer():
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
             held = next(frame for frame in self._waiting if not self._needs_no_answer(frame))
             header = read_request_header(held)
-            assert header.api_key in MAY_HOLD, f"no answer to {_described(header)} within {patience_s} s: {held.hex()}"
+            assert header.api_key in MAY_HOLD, f"no answer to {_described(header)} within {timeout_s} s: {held.hex()}"
         if not self.is_closed:
             assert not self._buffer, f"half an answer: {bytes(self._buffer[:100])!r}"
 
@@ -78,7 +78,7 @@ class Answers(asyncio.Protocol):
             sent = self._waiting.pop(0)
             header = read_request_header(sent)
             if header.correlation_id != correlation_id:
-                assert self._needs_no_answer(sent), f"{_described(header)} was passed over"
+                assert self._needs_no_answer(sent), f"{_described(header)} was not answered"
                 continue
             api = APIS[header.api_key]
             version = self._answer_version(api, header.api_version)
@@ -86,18 +86,18 @@ class Answers(asyncio.Protocol):
             assert end == len(answer), f"{_described(header)}: {len(answer) - end} bytes too many in the answer"
             self.answered += 1
             return
-        raise AssertionError(f"an answer to {correlation_id}, which nobody asked")
+        raise AssertionError(f"an answer to the unknown correlation id {correlation_id}")
 
     def _answer_version(self, api: Api, version: int) -> int:
         low, high = offered(self._config)[api.key]
         if api.key == API_VERSIONS and version > high:
-            return 0  # in the oldest version, with the error that says so (KIP-511)
+            return 0  # UNSUPPORTED_VERSION in the oldest version (KIP-511)
         assert low <= version <= high, f"{api.name} v{version} was answered"
         return version
 
     @staticmethod
     def _needs_no_answer(frame: bytes) -> bool:
-        """Produce with acks=0. Anything that cannot be read is answered by an end."""
+        """Whether the frame is a Produce with acks=0. A frame that cannot be decoded gets an end of the connection."""
         try:
             header = read_request_header(frame)
             if header.api_key != PRODUCE:
@@ -110,7 +110,7 @@ class Answers(asyncio.Protocol):
 
 
 def whole_frames(data: bytes) -> list[bytes]:
-    """The frames in a stream, up to the first that is not whole or cannot be one."""
+    """The frames in a stream, up to the first that is incomplete or has an invalid size."""
     frames, at = [], 0
     while at + JUDGED_AT_BYTES <= len(data):
         size = int.from_bytes(data[at : at + 4], "big", signed=True)

@@ -1,4 +1,4 @@
-"""Record batches as no client should send them, most with a CRC that holds, so that they get past the door."""
+"""Makes malformed record batches. Most have a right CRC, so that they pass the first check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from semel_protocol.varint import varint
 
 CODECS = (NONE, NONE, GZIP, SNAPPY, LZ4, ZSTD)
 BOMB_BYTES = 200 << 20
-CROWDS = (1_000, 90_000, 150_000)
+CROWD_COUNTS = (1_000, 90_000, 150_000)
 NOW_MS = 1_700_000_000_000
 BOMB_MS = NOW_MS + 2_000_000
 EXTREMES = {"b": 8, "h": 16, "i": 32, "I": 32, "q": 64}
@@ -26,7 +26,7 @@ MAGIC_1_MESSAGE = bytes.fromhex("000000000000000000000022d5a7d2c201000000018bcfe
 
 
 class Producer(msgspec.Struct, frozen=True):
-    """Whose batch it pretends to be; -1: nobody's."""
+    """The producer fields of a batch; -1: none."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -35,7 +35,7 @@ class Producer(msgspec.Struct, frozen=True):
 
 
 def plain(random: Random, producer: Producer) -> bytes:
-    """A batch that any client might send."""
+    """A valid batch."""
     count = random.choice((1, 1, 2, 5, 40))
     records = []
     for row in range(count):
@@ -54,7 +54,7 @@ def plain(random: Random, producer: Producer) -> bytes:
 
 
 def with_good_crc(batch: bytes, *, with_length: bool = True) -> bytes:
-    """Length and CRC as the rest of the bytes asks for."""
+    """The batch with the right length and CRC."""
     if len(batch) < HEADER_BYTES:
         return batch
     out = bytearray(batch)
@@ -64,8 +64,8 @@ def with_good_crc(batch: bytes, *, with_length: bool = True) -> bytes:
     return bytes(out)
 
 
-def with_a_lying_field(batch: bytes, random: Random) -> bytes:
-    """One header field at an extreme, the CRC made to fit."""
+def with_an_extreme_field(batch: bytes, random: Random) -> bytes:
+    """One header field at an extreme value, with a right CRC (unless the field is the CRC)."""
     fields = list(HEADER.unpack_from(batch))
     place = random.randrange(len(fields))
     bits = EXTREMES[FIELDS[place]]
@@ -78,22 +78,22 @@ def with_a_lying_field(batch: bytes, random: Random) -> bytes:
     return changed if place == CRC_FIELD else with_good_crc(changed, with_length=place != LENGTH_FIELD)
 
 
-def with_lying_records(batch: bytes, random: Random) -> bytes:
-    """Records (or the blob that they are compressed to) that do not parse, under a CRC that holds."""
+def with_mutated_records(batch: bytes, random: Random) -> bytes:
+    """Mutated records (or compressed data) under a right CRC."""
     return with_good_crc(batch[:HEADER_BYTES] + mutate(batch[HEADER_BYTES:], random, times=random.choice((1, 2, 4))))
 
 
 @cache
 def bomb(codec: int) -> bytes:
-    """A small batch of one record whose records decompress to `BOMB_BYTES`."""
+    """A small batch of one record whose compressed data expands to `BOMB_BYTES`."""
     blob = compress(codec, bytes(BOMB_BYTES))
     batch = build_batch([Record(0, BOMB_MS, None, b"x")], codec=codec)
     return with_good_crc(batch[:HEADER_BYTES] + blob)
 
 
 @cache
-def crowd(count: int, codec: int = ZSTD, *, timestamp_ms: int = NOW_MS, key: bytes = b"k") -> bytes:
-    """A batch of so many of the smallest records, each right in itself: a few bytes of every one arrive."""
+def many_records(count: int, codec: int = ZSTD, *, timestamp_ms: int = NOW_MS, key: bytes = b"k") -> bytes:
+    """A valid batch of so many very small records."""
     rows = bytearray()
     tail = varint(len(key)) + key + b"\x01\x00"
     for delta in range(count):
@@ -105,7 +105,7 @@ def crowd(count: int, codec: int = ZSTD, *, timestamp_ms: int = NOW_MS, key: byt
 
 
 def marker(random: Random, producer: Producer) -> bytes:
-    """A control batch, which only a coordinator may write."""
+    """A control batch, which clients must not produce."""
     kind = random.choice((ControlType.COMMIT, ControlType.ABORT))
     return build_marker(
         EndTxnMarker(kind, random.choice((0, 1, 2**31 - 1))),
@@ -116,7 +116,7 @@ def marker(random: Random, producer: Producer) -> bytes:
 
 
 def old_magic(random: Random) -> bytes:
-    """A message set of magic 0 or 1, or a batch that says it was one."""
+    """A message set of magic 0 or 1, or a batch with a wrong magic byte."""
     if random.random() < 0.5:
         return random.choice((MAGIC_0_MESSAGE, MAGIC_1_MESSAGE))
     out = bytearray(plain(random, Producer()))
@@ -125,15 +125,15 @@ def old_magic(random: Random) -> bytes:
 
 
 def any_batch(random: Random, producer: Producer, *, bombs: bool = False) -> bytes:
-    """One of all these, by and large as often as it is interesting."""
+    """A random batch of one of these kinds."""
     batch = plain(random, producer)
     match random.randrange(12 if bombs else 11):
         case 0 | 1:
             return batch
         case 2 | 3 | 4:
-            return with_a_lying_field(batch, random)
+            return with_an_extreme_field(batch, random)
         case 5 | 6:
-            return with_lying_records(batch, random)
+            return with_mutated_records(batch, random)
         case 7:
             return marker(random, producer)
         case 8:
@@ -143,4 +143,4 @@ def any_batch(random: Random, producer: Producer, *, bombs: bool = False) -> byt
         case 10:
             return batch + random.choice((batch, b"\0" * 30, plain(random, Producer())))
         case _:
-            return random.choice((bomb(random.choice((GZIP, LZ4, ZSTD))), crowd(random.choice(CROWDS))))
+            return random.choice((bomb(random.choice((GZIP, LZ4, ZSTD))), many_records(random.choice(CROWD_COUNTS))))

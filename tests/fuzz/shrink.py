@@ -1,4 +1,4 @@
-"""Fewer and shorter conversations that still fail: pieces are left out, ever smaller ones, as long as that helps."""
+"""Searches for fewer and shorter conversations that still fail, by leaving out smaller and smaller pieces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRIES_MAX = 400
 
 
 class Budget:
-    """So many tries, then what was found so far is good enough."""
+    """Limits the number of tries. After the last one every try counts as not failing."""
 
     def __init__(self, fails: Fails, tries: int) -> None:
         self._fails, self.left = fails, tries
@@ -28,7 +28,7 @@ class Budget:
 
 
 def smallest(conversations: Conversations, fails: Fails, tries: int = TRIES_MAX) -> Conversations:
-    """The conversations themselves when they do not fail again from the start."""
+    """The smallest failing conversations found. The given ones if they do not fail when run again."""
     budget = Budget(fails, tries)
     if not budget.still(conversations):
         return conversations
@@ -52,13 +52,13 @@ def smallest(conversations: Conversations, fails: Fails, tries: int = TRIES_MAX)
 def _shorter(frame: bytes, fails: Callable[[Sequence[int]], bool]) -> bytes:
     body = frame[SIZE_BYTES:]
     if framed(body) != frame or not body:
-        return frame  # what is wrong may be its size
+        return frame  # the fault may be in the size prefix
     kept: list[int] = _without(list[int](body), fails)
     return framed(bytes(kept))
 
 
 def _without(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """`items` without what can be left out."""
+    """`items` without the pieces that can be left out."""
     kept = list(items)
     size = len(kept) // 2
     while size:

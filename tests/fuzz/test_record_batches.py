@@ -1,4 +1,4 @@
-"""Record batches as no client should send them: refused, or stored so that everybody can go on, readers included."""
+"""Malformed record batches: each is refused, or stored so that the broker and its clients can go on."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from fuzz.campaigns import record_batches
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_any_batch_is_refused_or_can_be_lived_with(seed: int) -> None:
+def test_any_batch_is_refused_or_stored_without_harm(seed: int) -> None:
     record_batches(seed)

@@ -1,6 +1,6 @@
-"""Whatever a peer sends, the broker answers with some error or ends that one connection, and everybody else goes on.
+"""Malformed requests: the broker answers with an error or closes that one connection, and other clients go on.
 
-A short pass of the campaigns; `make fuzz` goes on for as long as you like (docs/proof.md).
+A short pass of the campaigns. `make fuzz` runs for longer (docs/proof.md).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from fuzz.arena import Arena
 from fuzz.campaigns import ARENA_SETTINGS, CAMPAIGNS, TURN_S_MAX, SlowTurn, Tried, crowds, judged, requests
-from fuzz.conversations import SERVED, Speaker, corpus
+from fuzz.conversations import SERVED, ConversationMaker, corpus
 from fuzz.grammar import Grammar
 from fuzz.mutations import framed, mutate
 from hypothesis import HealthCheck, given, settings
@@ -34,13 +34,13 @@ def test_every_handler_takes_its_turn() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_any_request_is_answered_or_ends_its_own_connection(seed: int) -> None:
+def test_any_request_is_answered_or_closes_its_own_connection(seed: int) -> None:
     requests(seed)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_crowd_that_asks_for_too_much_leaves_the_broker_well(seed: int) -> None:
-    """A second or two each: the requests are of the largest size."""
+    """Each takes one or two seconds: the requests are of the largest size."""
     crowds(seed)
 
 
@@ -56,12 +56,12 @@ def test_a_turn_that_is_long_each_time_is_a_finding(monkeypatch: pytest.MonkeyPa
 @given(st.sampled_from(SERVED), st.randoms(use_true_random=False))
 def test_any_conversation_leaves_the_broker_well(case: tuple[int, int], random: Random) -> None:
     arena = Arena.open(**ARENA_SETTINGS)
-    arena.talk(Speaker(arena, random).conversation(*case), random=random)
+    arena.talk(ConversationMaker(arena, random).conversation(*case), random=random)
     arena.close()
 
 
 @pytest.mark.parametrize(("key", "version"), SERVED)
-def test_what_the_grammar_makes_right_is_right(key: int, version: int) -> None:
+def test_valid_messages_of_the_grammar_decode(key: int, version: int) -> None:
     api = APIS[key]
     random = Random(key * 100 + version)
     for _ in range(10):
@@ -72,7 +72,7 @@ def test_what_the_grammar_makes_right_is_right(key: int, version: int) -> None:
 
 
 NOT_IN_CORPUS = {33, 43, 45, 46, 20_001, 20_002, 20_003}
-"""AlterConfigs, ElectLeaders, the two about reassignments, and semel's own."""
+"""AlterConfigs, ElectLeaders, the two requests about reassignments, and semel's own requests."""
 
 
 def test_random_messages_of_kafkas_own_encoder_find_no_bug() -> None:
@@ -98,14 +98,13 @@ def test_mutants_of_kafkas_own_messages_find_no_bug() -> None:
 ROUNDS = 4
 SAME_AGAIN = 200
 GROWTH_BYTES_PER_FRAME_MAX = 60
-"""A bystander's round, the log's index, caches that are not full yet and the counters of Python itself grow a little; a
-leak takes hundreds."""
+"""The bystander's records, the log's index, caches and Python's own counters grow a little. A leak takes hundreds."""
 
 
 def test_memory_stays_flat_under_the_same_frames_again_and_again() -> None:
     arena = Arena.open(**ARENA_SETTINGS, connections_max_idle_ms="10000000")
-    speaker = Speaker(arena, Random(5))
-    conversations = [speaker.conversation(*speaker.random.choice(SERVED)) for _ in range(SAME_AGAIN)]
+    maker = ConversationMaker(arena, Random(5))
+    conversations = [maker.conversation(*maker.random.choice(SERVED)) for _ in range(SAME_AGAIN)]
     frames = sum(map(len, conversations))
 
     def play() -> int:

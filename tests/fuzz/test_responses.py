@@ -1,4 +1,4 @@
-"""Whatever a broker answers, a client returns or raises an error of its own, in time, and gets over it."""
+"""Malformed answers: each client call returns or raises a client error in time, and the client recovers."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from fuzz.campaigns import responses
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_clients_that_are_lied_to_fail_cleanly_and_get_over_it(seed: int) -> None:
+def test_clients_with_altered_answers_fail_cleanly_and_recover(seed: int) -> None:
     responses(seed)

@@ -1,4 +1,4 @@
-"""The tools themselves: virtual time, the search for the smallest failure, and a judge who sees what is wrong."""
+"""Tests of the fuzzing tools: virtual time, the search for the smallest failure, and the detection of faults."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from fuzz import campaigns
 from fuzz.arena import Arena
-from fuzz.conversations import SERVED, Speaker
+from fuzz.conversations import SERVED, ConversationMaker
 from fuzz.mutations import framed
 from fuzz.shrink import smallest
 from semel_broker.handlers import HANDLERS
@@ -23,17 +23,17 @@ def test_time_jumps_to_the_next_timer() -> None:
     loop.close()
 
 
-def test_waiting_for_nothing_is_told() -> None:
+def test_a_wait_that_cannot_end_is_reported() -> None:
     loop = VirtualLoop()
     with pytest.raises(Stuck):
         loop.run_until_complete(asyncio.Event().wait())
     loop.close()
 
 
-def test_same_seed_says_the_same() -> None:
+def test_same_seed_makes_the_same_conversations() -> None:
     def said() -> list[list[bytes]]:
-        speaker = Speaker(Arena.open(), Random(3))
-        return [speaker.conversation(*case) for case in SERVED]
+        maker = ConversationMaker(Arena.open(), Random(3))
+        return [maker.conversation(*case) for case in SERVED]
 
     assert said() == said()
 
@@ -52,7 +52,7 @@ def test_crash_of_a_handler_is_found_and_made_small(monkeypatch: pytest.MonkeyPa
         raise ZeroDivisionError("found me")
 
     def search() -> None:
-        for seed in range(20):  # not every one of them gets through to the handler
+        for seed in range(20):  # not every seed reaches the handler
             campaigns.requests(seed)
 
     monkeypatch.setitem(HANDLERS, describe_cluster, crash)

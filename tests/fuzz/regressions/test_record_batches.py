@@ -1,4 +1,4 @@
-"""What fuzzing of record batches has found, each as the smallest batch that showed it."""
+"""Faults found by fuzzing record batches, each with the smallest batch that showed it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from broker.wire import Wire, produce_request
 from fuzz.arena import WALL_MS, Arena
-from fuzz.record_batches import bomb, crowd
+from fuzz.record_batches import bomb, many_records
 from semel_protocol.batch import read_header
 from semel_protocol.compression import GZIP, LZ4, ZSTD
 from semel_protocol.errors import ErrorCode
@@ -20,7 +20,7 @@ from semel_protocol.messages.k02_list_offsets import (
 from semel_protocol.schema import Message
 
 TURN_S_MAX = 0.25
-"""On a slow machine; what it was before is a second and more."""
+"""The limit on a slow machine. With the fault a turn took more than a second."""
 MANY = 400_000
 LATER_MS = WALL_MS + 1_000_000
 
@@ -51,10 +51,10 @@ def list_offsets(timestamp: int) -> ListOffsetsRequest:
     )
 
 
-def test_batch_of_a_crowd_does_not_hold_up_others_in_a_compacted_topic() -> None:
-    (response,), longest_s = asked(produce_request("c", crowd(MANY)))
+def test_batch_of_very_many_records_does_not_block_others_in_a_compacted_topic() -> None:
+    (response,), longest_s = asked(produce_request("c", many_records(MANY)))
     row = response.responses[0].partition_responses[0]
-    assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE  # upon which producers split the batch
+    assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE  # producers then split the batch
     assert longest_s < TURN_S_MAX
 
 
@@ -66,8 +66,8 @@ def test_bomb_in_a_compacted_topic_is_too_large(codec: int) -> None:
 
 
 @pytest.mark.parametrize("timestamp", [-3, LATER_MS])
-def test_batch_of_a_crowd_is_found_by_time_without_a_look_inside(timestamp: int) -> None:
-    batch = crowd(MANY, timestamp_ms=LATER_MS)
+def test_batch_of_very_many_records_is_found_by_time_without_decoding(timestamp: int) -> None:
+    batch = many_records(MANY, timestamp_ms=LATER_MS)
     (produced, listed), longest_s = asked(produce_request("t", batch), list_offsets(timestamp))
     offset = produced.responses[0].partition_responses[0].base_offset
     row = listed.topics[0].partitions[0]
@@ -75,8 +75,8 @@ def test_batch_of_a_crowd_is_found_by_time_without_a_look_inside(timestamp: int)
     assert longest_s < TURN_S_MAX
 
 
-def test_bomb_is_found_by_time_without_a_look_inside() -> None:
-    """One that is stored already: it is not taken any more."""
+def test_bomb_is_found_by_time_without_decoding() -> None:
+    """The bomb is stored already: Produce refuses new ones."""
     stored: list[int] = []
 
     def store(arena: Arena) -> None:

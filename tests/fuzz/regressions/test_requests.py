@@ -1,4 +1,4 @@
-"""What fuzzing of requests has found, each as the smallest request that showed it."""
+"""Faults found by fuzzing requests, each with the smallest request that showed it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fuzzing of responses has found in the client, each as the smallest lie that showed it."""
+"""Faults of the client found by fuzzing responses, each with the smallest altered answer that showed it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from semel_protocol.messages.k22_init_producer_id import InitProducerIdResponse
 LIST_OFFSETS, METADATA, INIT_PRODUCER_ID = 2, 3, 22
 
 
-async def test_version_that_cannot_say_what_is_asked_is_an_error_of_the_clients_own() -> None:
+async def test_version_without_a_needed_field_is_a_client_error() -> None:
     versions = {key: api.advertised for key, api in APIS.items() if api.advertised}
     async with FakeBroker(versions=versions | {METADATA: (0, 0)}) as broker:
         with pytest.raises(UnsupportedVersionError, match="Metadata v0"):
@@ -35,7 +35,7 @@ async def test_version_that_cannot_say_what_is_asked_is_an_error_of_the_clients_
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-5, 0), (7, -1)])
-async def test_producer_id_that_is_none_is_an_error_of_the_clients_own(producer_id: int, epoch: int) -> None:
+async def test_invalid_producer_id_is_a_client_error(producer_id: int, epoch: int) -> None:
     async def answer(_: object) -> InitProducerIdResponse:
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
@@ -47,8 +47,8 @@ async def test_producer_id_that_is_none_is_an_error_of_the_clients_own(producer_
 
 
 @pytest.mark.parametrize("indexes", [[0, 0], [0, 2], [-1, 0], [1]])
-def test_partitions_that_are_not_those_from_0_on_are_not_believed(indexes: list[int]) -> None:
-    """With [0, 0] a producer looked for another partition than 0 for ever."""
+def test_partitions_that_are_not_numbered_from_0_are_refused(indexes: list[int]) -> None:
+    """With [0, 0] a producer searched for ever for a partition other than 0."""
     rows = [MetadataResponsePartition(partition_index=index, leader_id=0) for index in indexes]
     answer = MetadataResponse(topics=[MetadataResponseTopic(name="t", partitions=rows)])
     with pytest.raises(KafkaProtocolError, match="'t' has the partitions"):
@@ -56,7 +56,7 @@ def test_partitions_that_are_not_those_from_0_on_are_not_believed(indexes: list[
 
 
 @pytest.mark.parametrize("code", [0, 3])
-async def test_offsets_of_partitions_that_nobody_asked_for_are_passed_over(code: int) -> None:
+async def test_offsets_of_partitions_that_were_not_requested_are_ignored(code: int) -> None:
     async def answer(_: object) -> ListOffsetsResponse:
         rows = [
             ListOffsetsResponsePartition(partition_index=0, offset=5),

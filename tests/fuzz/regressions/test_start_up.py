@@ -1,4 +1,4 @@
-"""What fuzzing of files at start-up has found, each as the smallest damage that showed it."""
+"""Faults found by fuzzing files at start-up, each with the smallest damage that showed it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def altered(disk: MemoryDisk, path: str, at: int, new: bytes) -> None:
 
 
 @pytest.mark.parametrize("at", [2, 3, 9, 17, 25, 33])
-def test_entry_of_an_aborted_transaction_that_changed_is_found_and_built_anew(at: int) -> None:
+def test_changed_entry_of_an_aborted_transaction_is_found_and_built_again(at: int) -> None:
     disk = MemoryDisk()
     log = open_log(disk, CONFIG)
     put(log, make_batch(producer_id=PRODUCER, is_transactional=True))
@@ -78,12 +78,12 @@ def test_entry_of_an_aborted_transaction_that_changed_is_found_and_built_anew(at
 # Snapshots
 
 
-def test_snapshot_of_another_offset_is_not_taken_for_this_ones() -> None:
+def test_snapshot_of_another_offset_is_refused() -> None:
     with pytest.raises(CorruptSnapshot, match="offset 7"):
         decode(encode([], offset=7), offset=8)
 
 
-def test_snapshot_under_the_name_of_another_does_not_set_producers_back() -> None:
+def test_snapshot_under_another_name_does_not_set_producers_back() -> None:
     disk = MemoryDisk()
     log = log_of(disk, 20)
     first = next(segment.base_offset for segment in log.segments[1:])
@@ -100,7 +100,7 @@ def test_snapshot_under_the_name_of_another_does_not_set_producers_back() -> Non
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("damage", ["deleted", "emptied", "cut between batches", "another segment's bytes"])
-def test_segment_that_is_not_all_there_is_told(damage: str, clean: bool) -> None:
+def test_incomplete_segment_is_reported(damage: str, clean: bool) -> None:
     disk = MemoryDisk()
     log = log_of(disk, 30)
     first, second, third = log.segments[:3]
@@ -141,7 +141,7 @@ def test_log_without_any_segment_is_refused(clean: bool) -> None:
         start_again(disk, Reports(), 30, clean=clean)
 
 
-def test_directory_of_a_log_that_is_gone_is_told() -> None:
+def test_missing_directory_of_a_log_is_reported() -> None:
     disk, reports = MemoryDisk(), Reports()
 
     def opened() -> LogDirectory:
@@ -194,7 +194,7 @@ def test_marker_below_the_recovery_point_that_cannot_be_read_is_refused_by_name(
         start_again(disk, Reports(), 2, clean=True)
 
 
-def test_log_that_ends_before_it_was_closed_is_told_without_a_checkpoint_too() -> None:
+def test_log_shortened_after_its_close_is_reported_without_a_checkpoint_too() -> None:
     disk = MemoryDisk()
     log_of(disk, 3).close()
     disk.overwrite(path_of(0, ".log"), b"")
@@ -204,7 +204,7 @@ def test_log_that_ends_before_it_was_closed_is_told_without_a_checkpoint_too() -
     assert [report["file"] for report in reports.of("log_damaged")] == [path_of(0, ".log")]
 
 
-# The offset index: a clean start looks at its newest entries only
+# The offset index: a clean start checks its newest entries only
 
 
 @pytest.mark.parametrize("position", [300, 1 << 20], ids=["later batch", "behind the end"])
@@ -221,7 +221,7 @@ def test_index_entry_that_points_behind_its_batch_hides_no_record(position: int)
     assert first.base_offset == base
 
 
-# Names that nobody knows
+# Unknown names
 
 
 def test_files_of_unknown_names_are_left_alone() -> None:
@@ -239,14 +239,14 @@ def test_files_of_unknown_names_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("text", ["version: 0\ntopic_id: abc", "version: 0\ntopic_id: ünïünïünïünïünïünïün"])
-def test_topic_id_that_is_none_is_refused_by_name(text: str) -> None:
+def test_invalid_topic_id_is_refused_by_name(text: str) -> None:
     disk = MemoryDisk()
     disk.write_atomically("x/partition.metadata", text.ljust(45, "A").encode())
     with pytest.raises(CorruptCheckpoint, match="partition"):
         read_topic_id(disk, "x/partition.metadata")
 
 
-def test_checkpoint_of_an_offset_beyond_all_is_refused_by_name() -> None:
+def test_checkpoint_with_too_large_an_offset_is_refused_by_name() -> None:
     disk = MemoryDisk()
     disk.write_atomically("x/recovery-point", b"0\n1\nt 0 %d\n" % (2**63))
     with pytest.raises(CorruptCheckpoint, match="recovery-point: line 3"):
@@ -260,7 +260,7 @@ def test_checkpoint_of_an_offset_beyond_all_is_refused_by_name() -> None:
     ("topic", "event"),
     [("__consumer_offsets", "groups_not_loaded"), ("__transaction_state", "transactions_not_loaded")],
 )
-def test_records_of_the_coordinators_that_changed_are_not_believed(topic: str, event: str) -> None:
+def test_changed_records_of_the_coordinators_are_refused(topic: str, event: str) -> None:
     arena = Arena.open()
     arena.run(arena.bystander.leave())
     arena.run(arena.node.stop())

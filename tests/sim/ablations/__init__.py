@@ -1,9 +1,9 @@
-"""Safeguards of the product, each switched off in turn: some seed of the simulator has to notice.
+"""Ablations: each safeguard of the product is switched off in turn, and a checker of the simulator must fire.
 
-    python -m sim.ablations                     every one, until a checker fires
+    python -m sim.ablations                     each one, until a checker fires
     python -m sim.ablations 'duplicate window'  this one
 
-A checker that no ablation can trip is no checker, and a safeguard that no seed misses is not tested, or not needed.
+A checker that no ablation trips proves nothing. A safeguard that no seed misses is not tested, or not needed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""EDGE: `make ablations`: each safeguard switched off in turn, seed after seed, until some checker notices.
+"""EDGE: `make ablations` switches each safeguard off in turn and runs seeds until a checker fires.
 
     python -m sim.ablations                      all of them
     python -m sim.ablations 'duplicate window'   this one
-    python -m sim.ablations --write-docs         and keep what was caught, for the tests and in docs/ablations.md
+    python -m sim.ablations --write-docs         and keep the findings, for the tests and in docs/ablations.md
 
-The exit status is 0 if at least 95 % of those that were tried are caught.
+The exit status is 0 if at least 95 % of the tried safeguards are caught.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ CAUGHT_SHARE_MIN = 0.95
 
 
 def tell(finding: Finding) -> None:
-    """One line."""
+    """Prints a finding."""
     if finding.is_caught:
         print(f"{finding.name}: seed {finding.seed}, {finding.runs} runs: {', '.join(finding.caught_by)}", flush=True)
         print(f"  {finding.words}", flush=True)
     else:
         print(f"{finding.name}: NOT CAUGHT in {finding.runs} runs", flush=True)
     if finding.unclean:
-        print(f"  found something with the safeguard on, too: seeds {finding.unclean}", flush=True)
+        print(f"  a checker fires with the safeguard on, too: seeds {finding.unclean}", flush=True)
 
 
 def main() -> int:
-    """See the module."""
-    parser = argparse.ArgumentParser(prog="sim.ablations", description="Safeguards switched off in turn.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
-    parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help="how many to draw for each")
-    parser.add_argument("--runs", type=int, default=SEEDS_MAX, help="the most runs for each without the safeguard")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--shrinking-runs", type=int, default=80, help="the most runs to make a caught plan smaller")
-    parser.add_argument("--missing", action="store_true", help="only those that no seed is known for")
-    parser.add_argument("--write-docs", action="store_true", help="keep what was caught, and write docs/ablations.md")
+    """Runs the command line: see the module."""
+    parser = argparse.ArgumentParser(prog="sim.ablations", description="Switch off safeguards in turn.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these safeguards")
+    parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help="number of seeds for each safeguard")
+    parser.add_argument("--runs", type=int, default=SEEDS_MAX, help="maximum of runs without each safeguard")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
+    parser.add_argument("--shrinking-runs", type=int, default=80, help="maximum of runs to make a caught plan smaller")
+    parser.add_argument("--missing", action="store_true", help="only safeguards without a known seed")
+    parser.add_argument("--write-docs", action="store_true", help="keep the findings, and write docs/ablations.md")
     given = parser.parse_args()
     known = record.load()
     names = given.names or [name for name, ablation in ABLATIONS.items() if not ablation.needless]

@@ -1,7 +1,7 @@
-"""What an ablation is: one safeguard of the product, switched off from the outside while a simulated run goes on.
+"""An ablation: one safeguard of the product, switched off from outside during a simulated run.
 
-The product has no switches. An ablation replaces a function, a method or a constant by one that does without the
-safeguard, in the process that simulates, and puts everything back when the run is over.
+The product has no switches. An ablation replaces a function, a method or a constant by one without the safeguard, in
+the process of the simulator. After the run it restores the original.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ ALL_KINDS: tuple[str, ...] = ()
 
 
 class Seam:
-    """Replaces attributes of modules and classes, and remembers what they were."""
+    """Replaces attributes of modules and classes, and remembers their old values."""
 
     def __init__(self) -> None:
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
-        """`owner.name` is `value` from now on. It must be there already: what was renamed must not seem to be gone."""
+        """Sets `owner.name` to `value`. Asserts that `owner` itself defines the name."""
         assert name in vars(owner), f"{owner} has no {name} of its own: the ablation is out of date"
         self._replaced.append((owner, name, vars(owner)[name]))
         setattr(owner, name, value)
 
     def restore(self) -> None:
-        """All is as it was."""
+        """Restores all old values."""
         while self._replaced:
             setattr(*self._replaced.pop())
 
@@ -40,21 +40,22 @@ Cut = Callable[[Seam], None]
 
 
 def nothing(seam: Seam) -> None:
-    """The world as it is."""
+    """Changes nothing: the simulator's own world."""
 
 
 def as_drawn(plan: RunPlan) -> RunPlan:
-    """The plan that everybody draws from this seed."""
+    """The plan as drawn from its seed, unchanged."""
     return plan
 
 
 class Ablation(msgspec.Struct, frozen=True):
-    """A safeguard and how to be without it.
+    """A safeguard and how to switch it off.
 
-    `protects`: what it is for. `kinds`: the workloads that can show it, all if empty. `shows`: whether a plan of these
-    can; others are passed over. `given`: how the world is different, with the safeguard as well as without. `needless`:
-    why nothing goes wrong without it, if that is so. `brokers`: how many there are. `occasion`: makes of the plan of a
-    seed one in which it matters. `alone`: what it is run with instead, see `sim.alone`.
+    `protects`: the purpose of the safeguard. `cut`: switches it off. `kinds`: the workloads that can show it, all if
+    empty. `shows`: whether a plan can show it; other plans are skipped. `given`: changes of the world, made with the
+    safeguard and without it. `needless`: why no checker fires without it, if none does. `brokers`: their number.
+    `occasion`: changes a plan so that the safeguard matters in it. `alone`: the run used instead of a plan's run, see
+    `sim.alone`.
     """
 
     name: str
@@ -70,12 +71,12 @@ class Ablation(msgspec.Struct, frozen=True):
 
     @property
     def is_of_another_world(self) -> bool:
-        """Whether what it is compared with is not what `make sim` runs."""
+        """Whether the run with the safeguard differs from a run of `make sim`."""
         return self.given is not nothing
 
 
 ABLATIONS: dict[str, Ablation] = {}
-"""By name, in the order of the modules that define them."""
+"""By name, in the order of definition."""
 
 
 def safeguard(
@@ -89,7 +90,7 @@ def safeguard(
     occasion: Callable[[RunPlan], RunPlan] = as_drawn,
     alone: type[AloneRun] | None = None,
 ) -> Callable[[Cut], Cut]:
-    """The decorated function switches the safeguard off."""
+    """Registers an ablation. The decorated function switches the safeguard off."""
 
     def register(cut: Cut) -> Cut:
         assert name not in ABLATIONS, f"there are two safeguards {name!r}"
@@ -101,7 +102,7 @@ def safeguard(
 
 @contextmanager
 def replaced(*cuts: Cut) -> Iterator[None]:
-    """Runs in here meet what these have replaced."""
+    """Runs inside this context use the replacements of these cuts."""
     seam = Seam()
     try:
         for cut in cuts:
@@ -112,30 +113,30 @@ def replaced(*cuts: Cut) -> Iterator[None]:
 
 
 def without(ablation: Ablation) -> AbstractContextManager[None]:
-    """Runs in here do without the safeguard."""
+    """Runs inside this context go without the safeguard."""
     return replaced(ablation.given, ablation.cut)
 
 
-# What plans that can show something have
+# Conditions on plans
 
 
 def old_transactions(plan: RunPlan) -> bool:
-    """Clients speak transaction version 1, in which epochs stay as they are from one transaction to the next."""
+    """Whether clients use transaction version 1, which keeps the epoch from one transaction to the next."""
     return plan.settings.get("transaction.version") == 1
 
 
 def new_transactions(plan: RunPlan) -> bool:
-    """Clients speak transaction version 2."""
+    """Whether clients use transaction version 2."""
     return not old_transactions(plan)
 
 
 def faults(*kinds: str) -> Callable[[RunPlan], bool]:
-    """At least one fault of these kinds."""
+    """Whether a plan has at least one fault of these kinds."""
     return lambda plan: any(fault.kind in kinds for fault in plan.faults)
 
 
 def broker_ends(plan: RunPlan) -> bool:
-    """The broker starts again in the middle of the run, or at its end."""
+    """Whether the broker starts again in the middle of the run, or at its end."""
     kinds = (
         "kill broker",
         "power loss",
@@ -148,10 +149,10 @@ def broker_ends(plan: RunPlan) -> bool:
 
 
 def power_fails(plan: RunPlan) -> bool:
-    """What is not synced is lost."""
+    """Whether a power loss removes unsynced data."""
     return plan.finale == "power loss" or faults("power loss", "power loss amid changes")(plan)
 
 
 def both(*conditions: Callable[[RunPlan], bool]) -> Callable[[RunPlan], bool]:
-    """All of these."""
+    """Whether a plan meets all these conditions."""
     return lambda plan: all(condition(plan) for condition in conditions)

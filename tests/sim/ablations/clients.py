@@ -1,4 +1,4 @@
-"""Safeguards of the client: what it sends again, what it believes, what it hands out."""
+"""Safeguards of the client: retries, outcomes of requests, and records returned to the application."""
 
 from __future__ import annotations
 
@@ -28,29 +28,27 @@ from semel_protocol.records import Columns
 
 from sim.ablations.ablation import Seam, both, faults, old_transactions, safeguard
 from sim.ablations.occasions import lasting_readers, lost_outcome
-from sim.ablations.worlds import any_connection, carefree_clients, needless_rebalances
+from sim.ablations.worlds import any_connection, clients_that_keep_epochs, needless_rebalances
 from sim.plan import RunPlan
 
 TRANSACTIONAL = ("transactional", "pipeline")
 LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "late", "power loss", "slow link")
 
 
-def late_for_the_impatient(plan: RunPlan) -> bool:
-    """Requests of a writer come late that gives a batch up as soon as one try was in vain."""
+def delays_of_writers_with_one_try(plan: RunPlan) -> bool:
+    """Whether requests are delayed of a writer that gives up a batch after one failed try."""
     clients = [client for workload in plan.workloads for client in workload.clients if client.role == "writer"]
-    impatient = [
+    one_try = [
         client.name
         for client in clients
         if client.settings["delivery_timeout_ms"]
         <= client.settings["request_timeout_ms"] + client.settings["linger_ms"]
         and client.settings["max_in_flight_requests_per_connection"] > 1
     ]
-    return any(fault.kind == "late" and fault.host in impatient for fault in plan.faults)
+    return any(fault.kind == "late" and fault.host in one_try for fault in plan.faults)
 
 
-@safeguard(
-    "sequences are kept over retries", "the broker knows a batch again that is sent once more", shows=LOSES_ANSWERS
-)
+@safeguard("sequences are kept over retries", "the broker recognizes a batch that is sent again", shows=LOSES_ANSWERS)
 def sequences_kept(seam: Seam) -> None:
     take = PartitionQueue.take
 
@@ -63,9 +61,9 @@ def sequences_kept(seam: Seam) -> None:
 
 @safeguard(
     "doubtful batches get no new epoch",
-    "a batch that may be stored is not sent again under another epoch",
+    "a batch that may be stored already is not sent again under a new epoch",
     "idempotent",
-    shows=late_for_the_impatient,
+    shows=delays_of_writers_with_one_try,
 )
 def doubtful_batches(seam: Seam) -> None:
     rewind = PartitionQueue.rewind
@@ -78,9 +76,9 @@ def doubtful_batches(seam: Seam) -> None:
 
 @safeguard(
     "nothing overtakes a retry",
-    "newer batches wait until an older one that failed is sent again",
+    "newer batches wait until a failed older batch is sent again",
     shows=LOSES_ANSWERS,
-    needless="the sequence check of the partition refuses what has overtaken; it is sent again, at a cost",
+    needless="the partition's sequence check refuses a batch that has overtaken another; it is sent again, at a cost",
 )
 def nothing_overtakes(seam: Seam) -> None:
     def may_send(self: PartitionQueue, connection: object) -> bool:
@@ -94,7 +92,7 @@ def nothing_overtakes(seam: Seam) -> None:
 
 @safeguard(
     "a lost answer to a commit is no commit",
-    "it is asked for again until somebody says so",
+    "the client sends EndTxn again until the coordinator confirms the commit",
     *TRANSACTIONAL,
     shows=LOSES_ANSWERS,
 )
@@ -113,19 +111,23 @@ def lost_answer_is_no_commit(seam: Seam) -> None:
 
 
 @safeguard(
-    "a commit is heard out",
-    "after a commit without an answer an abort asks what became of it",
+    "the outcome of a commit is confirmed",
+    "after a commit without an answer, a refused abort makes the client ask for the commit's outcome",
     *TRANSACTIONAL,
     shows=LOSES_ANSWERS,
 )
 def commit_heard_out(seam: Seam) -> None:
     async def resigned(self: Transactions, error: KafkaError) -> None:
-        """Takes the refusal for an answer: the transaction is not open, so it counts as aborted."""
+        """Takes the refusal as the outcome: the transaction is not open, so it counts as aborted."""
 
     seam.replace(Transactions, "_confirm_commit", resigned)
 
 
-@safeguard("a commit waits for its records", "EndTxn does not overtake what it is to commit", *TRANSACTIONAL)
+@safeguard(
+    "a commit waits for its records",
+    "EndTxn is not sent before the records of its transaction are stored",
+    *TRANSACTIONAL,
+)
 def commit_waits(seam: Seam) -> None:
     commit = Transactions._commit
 
@@ -137,25 +139,27 @@ def commit_waits(seam: Seam) -> None:
     seam.replace(Transactions, "_commit", hasty)
 
 
-@safeguard("a failed record fails its transaction", "a transaction with a hole cannot be committed", *TRANSACTIONAL)
+@safeguard(
+    "a failed record fails its transaction", "a transaction with a missing record cannot be committed", *TRANSACTIONAL
+)
 def failed_record(seam: Seam) -> None:
     seam.replace(TransactionState, "fail", lambda self, error, *, needs_new_epoch=False: None)
 
 
 @safeguard(
     "a new epoch after doubt",
-    "a request that was never answered does not arrive in the next transaction",
+    "an unanswered request of one transaction does not arrive in the next one",
     *TRANSACTIONAL,
     shows=both(old_transactions, LOSES_ANSWERS),
     given=any_connection,
 )
 def new_epoch_after_doubt(seam: Seam) -> None:
-    carefree_clients(seam)
+    clients_that_keep_epochs(seam)
 
 
 @safeguard(
-    "offsets go out as whom they were read",
-    "the coordinator can tell that a member's inputs are not its own any more",
+    "offsets are committed with the membership that read them",
+    "the coordinator can refuse offsets of partitions that another member has got since",
     "pipeline",
 )
 def outdated_standing(seam: Seam) -> None:
@@ -166,8 +170,8 @@ def outdated_standing(seam: Seam) -> None:
 
 
 @safeguard(
-    "what is in hand ends a membership",
-    "records that were taken away are not committed in a generation that goes on",
+    "a new member id after a revocation in processing",
+    "a member cannot commit records of revoked partitions in a generation that stays the same",
     "pipeline",
     given=needless_rebalances,
 )
@@ -181,13 +185,17 @@ def joins_as_another(seam: Seam) -> None:
 # Reading
 
 
-@safeguard("aborted records are left out", "what a consumer is told to be aborted it does not hand out", *TRANSACTIONAL)
+@safeguard(
+    "aborted records are left out",
+    "a consumer does not return records that the broker lists as aborted",
+    *TRANSACTIONAL,
+)
 def aborted_left_out(seam: Seam) -> None:
     seam.replace(Chunk, "is_aborted", lambda self, header: False)
 
 
 @safeguard(
-    "positions move over markers", "a consumer gets to the end of a partition that ends with a marker", *TRANSACTIONAL
+    "positions move over markers", "a consumer reaches the end of a partition that ends with a marker", *TRANSACTIONAL
 )
 def positions_over_markers(seam: Seam) -> None:
     decode_next = FetchBuffer._decode_next
@@ -203,7 +211,7 @@ def positions_over_markers(seam: Seam) -> None:
 
 @safeguard(
     "records below the position are left out",
-    "a batch that begins below it is not handed out whole",
+    "a consumer with a position inside a batch does not return the whole batch",
     "churn",
     "pipeline",
     "idempotent",
@@ -221,7 +229,7 @@ def below_position(seam: Seam) -> None:
     seam.replace(FetchBuffer, "_rows", all_rows)
 
 
-@safeguard("fetched for another position", "an answer to a fetch from before a seek is dropped")
+@safeguard("fetched for another position", "the client drops the answer to a fetch that it sent before a seek")
 def fetched_for_another(seam: Seam) -> None:
     accept = Fetcher._accept
 
@@ -233,14 +241,14 @@ def fetched_for_another(seam: Seam) -> None:
 
 
 @safeguard(
-    "who rings for one asks for all",
-    "of partitions that are refused moments apart, each is asked for again",
+    "the retry timer wakes all fetches",
+    "partitions that were refused at different moments are all fetched again",
     brokers=3,
     occasion=lasting_readers,
 )
 def rings_for_all(seam: Seam) -> None:
     def ring_once(self: Fetcher) -> None:
-        self.wake()  # for which the timer that has rung still runs: it sets no other
+        self.wake()  # sees the fired timer as still running and sets no other
         self._timer = None
 
     seam.replace(Fetcher, "_timer_fired", ring_once)
@@ -248,7 +256,7 @@ def rings_for_all(seam: Seam) -> None:
 
 @safeguard(
     "only what was handed out is committed",
-    "auto-commit does not count as done what nobody has seen",
+    "auto-commit does not cover records that the application has not received",
     "churn",
     "idempotent",
 )
@@ -265,7 +273,7 @@ def handed_out_is_committed(seam: Seam) -> None:
 
 @safeguard(
     "lost partitions are let go",
-    "a member hands out nothing of a partition that is somebody else's",
+    "a member returns no records of a partition that belongs to another member",
     "churn",
     "pipeline",
 )
@@ -274,8 +282,8 @@ def lost_let_go(seam: Seam) -> None:
 
 
 @safeguard(
-    "an answer may be no outcome",
-    "a commit that was written, and answered with an error, is not said to be none",
+    "an error may leave the outcome open",
+    "a commit that was written, but answered with an error, is not reported as not committed",
     "groups",
     shows=lambda plan: sum(client.role == "driver" for each in plan.workloads for client in each.clients) > 1,
     brokers=3,

@@ -1,4 +1,4 @@
-"""Safeguards of what is promised: nothing is acknowledged, shown or relied on that a crash could take back."""
+"""Safeguards of durability: data that a crash could remove is not acknowledged, not shown and not relied on."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ def with_fsync(plan: RunPlan) -> bool:
 
 
 def slow_disk(plan: RunPlan) -> bool:
-    """What is not synced stays so for a while."""
+    """Whether a sync takes long, so that data is unsynced for a while."""
     return plan.disk.sync_ms[1] > 10 or faults("slow disk")(plan)
 
 
 def some_wait_for_the_leader_alone(plan: RunPlan) -> bool:
-    """Some clients write with acks=1."""
+    """Whether some clients write with acks=1."""
     return any(client.settings.get("acks") == 1 for workload in plan.workloads for client in workload.clients)
 
 
-DARK = both(with_fsync, power_fails)
-DARK_AND_SLOW = both(DARK, slow_disk)
+POWER_LOSS = both(with_fsync, power_fails)
+"""Plans in which a power loss removes unsynced data, although the broker promises durability."""
+POWER_LOSS_ON_SLOW_DISK = both(POWER_LOSS, slow_disk)
 
 
-@safeguard("sync before ack", "what a producer is told to be stored survives a power loss", shows=DARK)
+@safeguard("sync before ack", "an acknowledged record survives a power loss", shows=POWER_LOSS)
 def sync_before_ack(seam: Seam) -> None:
     async def at_once(response: ProduceResponse, *_: object) -> ProduceResponse:
         return response
@@ -53,15 +54,19 @@ def sync_before_ack(seam: Seam) -> None:
 
 @safeguard(
     "acks=1 waits for the disk",
-    "what a leader without followers has acknowledged alone survives a power loss",
+    "a record that a leader without followers acknowledged with acks=1 survives a power loss",
     "plain",
-    shows=both(DARK_AND_SLOW, some_wait_for_the_leader_alone),
+    shows=both(POWER_LOSS_ON_SLOW_DISK, some_wait_for_the_leader_alone),
 )
 def acks_1_waits(seam: Seam) -> None:
     seam.replace(Partition, "storing", lambda *_: None)
 
 
-@safeguard("high watermark follows the sync", "it moves over what is durable, and acks follow it", shows=DARK)
+@safeguard(
+    "high watermark follows the sync",
+    "the high watermark covers durable records only, and acknowledgements follow it",
+    shows=POWER_LOSS,
+)
 def watermark_follows_sync(seam: Seam) -> None:
     def at_once(append: Callable[..., AppendResult]) -> Callable[..., AppendResult]:
         def appended(self: Partition, *args: Any, **more: Any) -> AppendResult:
@@ -77,7 +82,9 @@ def watermark_follows_sync(seam: Seam) -> None:
 
 
 @safeguard(
-    "readers stay below the high watermark", "nobody reads what a power loss could take back", shows=DARK_AND_SLOW
+    "readers stay below the high watermark",
+    "consumers read no record that a power loss could remove",
+    shows=POWER_LOSS_ON_SLOW_DISK,
 )
 def readers_below_watermark(seam: Seam) -> None:
     def visible_end(self: ReadView, isolation: int) -> int:
@@ -88,7 +95,11 @@ def readers_below_watermark(seam: Seam) -> None:
     seam.replace(ReadView, "visible_end", visible_end)
 
 
-@safeguard("sync before offsets are committed", "a group's committed offset survives a power loss", shows=DARK_AND_SLOW)
+@safeguard(
+    "sync before offsets are committed",
+    "a group's committed offset survives a power loss",
+    shows=POWER_LOSS_ON_SLOW_DISK,
+)
 def sync_before_offsets(seam: Seam) -> None:
     write = Journal.write
 
@@ -109,7 +120,12 @@ def sync_before_offsets(seam: Seam) -> None:
     seam.replace(Journal, "write", hasty)
 
 
-@safeguard("topics are durable", "a topic that was created, grown or deleted stays so", "admin", shows=power_fails)
+@safeguard(
+    "topics are durable",
+    "a topic that was created, grown or deleted stays so after a power loss",
+    "admin",
+    shows=power_fails,
+)
 def topics_durable(seam: Seam) -> None:
     async def hasty(self: LocalStore, revision: int) -> None:
         if self._flushing is None and self._pending:
@@ -118,7 +134,7 @@ def topics_durable(seam: Seam) -> None:
     seam.replace(LocalStore, "_durable", hasty)
 
 
-@safeguard("producer ids are claimed first", "no two producers ever have one id", shows=broker_ends)
+@safeguard("producer ids are claimed first", "no two producers ever get the same id", shows=broker_ends)
 def ids_claimed_first(seam: Seam) -> None:
     async def claim(self: ProducerIds) -> int:
         return self._end if self._end % BLOCK_SIZE == 0 else 0
@@ -129,17 +145,27 @@ def ids_claimed_first(seam: Seam) -> None:
 # A start after a crash
 
 
-@safeguard("CRC at recovery", "a batch that was torn by a power loss is not taken for a whole one", shows=DARK_AND_SLOW)
+@safeguard(
+    "CRC at recovery",
+    "a batch that a power loss left half written is not taken for a whole one",
+    shows=POWER_LOSS_ON_SLOW_DISK,
+)
 def crc_at_recovery(seam: Seam) -> None:
     seam.replace(recovery, "crc_ok", lambda batch, header: True)
 
 
-@safeguard("torn tail cut", "what a power loss left half written is not appended to", shows=power_fails)
+@safeguard(
+    "torn tail cut", "batches are not appended after a batch that a power loss left half written", shows=power_fails
+)
 def torn_tail_cut(seam: Seam) -> None:
     seam.replace(recovery._Scan, "_cut", lambda *_: None)
 
 
-@safeguard("recovered bytes are synced", "what a killed process left in the page cache is made durable", shows=DARK)
+@safeguard(
+    "recovered bytes are synced",
+    "records that a killed process left in the page cache are made durable",
+    shows=POWER_LOSS,
+)
 def recovered_synced(seam: Seam) -> None:
     recover = recovery.recover
 
@@ -155,8 +181,8 @@ def recovered_synced(seam: Seam) -> None:
 
 
 @safeguard(
-    "mark of a clean end goes first",
-    "a start after a crash is not taken for one after a clean end",
+    "clean shutdown file is removed first",
+    "a start after a crash is not taken for a start after a clean shutdown",
     shows=both(power_fails, faults("terminate broker")),
 )
 def clean_mark(seam: Seam) -> None:
@@ -172,7 +198,11 @@ def clean_mark(seam: Seam) -> None:
     seam.replace(LogDirectory, "_take", hasty)
 
 
-@safeguard("sync before the recovery point", "what a start need not look at is durable", shows=DARK_AND_SLOW)
+@safeguard(
+    "sync before the recovery point",
+    "records below the recovery point, which a start does not check, are durable",
+    shows=POWER_LOSS_ON_SLOW_DISK,
+)
 def sync_before_recovery_point(seam: Seam) -> None:
     async def hasty(self: Durability) -> None:
         self.write_snapshot()
@@ -181,16 +211,14 @@ def sync_before_recovery_point(seam: Seam) -> None:
     seam.replace(Durability, "checkpoint", hasty)
 
 
-@safeguard(
-    "directories are synced", "a file that was synced is found under its name after a power loss", shows=power_fails
-)
+@safeguard("directories are synced", "a synced file still has its name after a power loss", shows=power_fails)
 def directories_synced(seam: Seam) -> None:
     seam.replace(SimDisk, "sync_dir", lambda self, path: None)
 
 
 @safeguard(
     "atomic replacement",
-    "of a file that is replaced there is always the old one or the new one",
+    "after a crash, a replaced file has either its old or its new content",
     shows=faults("kill amid changes", "power loss amid changes", "full disk"),
 )
 def atomic_replacement(seam: Seam) -> None:

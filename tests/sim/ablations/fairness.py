@@ -1,4 +1,4 @@
-"""Safeguards of fairness: one connection keeps neither the broker's processor nor its memory from the others."""
+"""Safeguards of fairness: no connection keeps the broker's processor or memory from the other connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from sim.crowd import CrowdRun
 of_fairness = partial(safeguard, alone=CrowdRun)
 
 
-@of_fairness("turns of connections", "one that pipelines thousands of requests lets others in between")
+@of_fairness(
+    "turns of connections", "a connection with thousands of pipelined requests lets other connections have their turn"
+)
 def no_turns(seam: Seam) -> None:
     def all_at_once(self: Connection) -> None:
         self._write()
@@ -30,13 +32,16 @@ def no_turns(seam: Seam) -> None:
     seam.replace(Connection, "advance", all_at_once)
 
 
-@of_fairness("slices of long requests", "a request of very many elements lets others in between")
+@of_fairness("slices of long requests", "a request with very many elements lets other connections have their turn")
 def no_slices(seam: Seam) -> None:
     seam.replace(Slices, "is_over", lambda self, steps=1: False)
 
 
-@of_fairness("nothing is started for a peer that has gone", "what nobody will read costs no more than it has")
-def start_for_nobody(seam: Seam) -> None:
+@of_fairness(
+    "nothing is started for a peer that has gone",
+    "requests of a closed connection are not executed, since their answers cannot be read",
+)
+def start_for_closed_connections(seam: Seam) -> None:
     lost = Connection.connection_lost
 
     def lost_and_gone_on(self: Connection, exc: Exception | None) -> None:
@@ -52,7 +57,10 @@ def start_for_nobody(seam: Seam) -> None:
     seam.replace(Connection, "_may_start", may_start)
 
 
-@of_fairness("memory grows as a frame arrives", "what is only announced takes no memory")
+@of_fairness(
+    "memory grows as a frame arrives",
+    "a frame takes memory for the bytes that have arrived, not for the size that it announces",
+)
 def memory_as_announced(seam: Seam) -> None:
     cut = FrameBuffer._cut
 
@@ -65,12 +73,12 @@ def memory_as_announced(seam: Seam) -> None:
     seam.replace(FrameBuffer, "_cut", cut_whole)
 
 
-@of_fairness("memory is reclaimed", "those who hold memory and do not move do not hold others up")
+@of_fairness("memory is reclaimed", "connections that hold memory without progress do not block the others")
 def no_eviction(seam: Seam) -> None:
     seam.replace(FrameMemory, "stalled", lambda self, moved_bytes_min: [])
 
 
-@of_fairness("small frames before large ones", "a small frame does not wait for memory behind large ones")
+@of_fairness("small frames before large ones", "a small frame does not wait for memory behind large frames")
 def one_line(seam: Seam) -> None:
     def is_large(self: FrameMemory, holding: Holding) -> bool:
         return False
@@ -78,6 +86,8 @@ def one_line(seam: Seam) -> None:
     seam.replace(FrameMemory, "_is_large", is_large)
 
 
-@of_fairness("a part of what is free", "answers that are left unread leave room for those of others")
+@of_fairness(
+    "an answer takes a part of the free memory", "unread answers leave memory for the answers to other connections"
+)
 def answers_of_any_size(seam: Seam) -> None:
     seam.replace(AnswerMemory, "answer_bytes_max", property(lambda self: INT32_MAX))

@@ -15,7 +15,7 @@ from semel_broker.groups.state import Change
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
-from sim.ablations.durability import DARK_AND_SLOW
+from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
 from sim.ablations.worlds import slow_load
 
 CHURN = ("churn", "idempotent")
@@ -23,7 +23,7 @@ COMES_LATE = faults("hold", "late")
 
 
 def forgiving(seam: Seam, name: str, forgiven: ErrorCode) -> None:
-    """The check of this name lets pass what it would refuse with this code."""
+    """The check of this name accepts requests that it would refuse with this code."""
     check: Callable[..., None] = getattr(state, name)
 
     def forgiving_check(*args: Any) -> None:
@@ -36,19 +36,21 @@ def forgiving(seam: Seam, name: str, forgiven: ErrorCode) -> None:
     seam.replace(state, name, forgiving_check)
 
 
-@safeguard("generation of OffsetCommit", "a member of an earlier generation commits nothing", "churn", shows=COMES_LATE)
+@safeguard(
+    "generation of OffsetCommit", "a member of an older generation cannot commit offsets", "churn", shows=COMES_LATE
+)
 def generation_of_commit(seam: Seam) -> None:
     forgiving(seam, "check_commit", ErrorCode.ILLEGAL_GENERATION)
 
 
-@safeguard("membership of OffsetCommit", "who is no member any more commits nothing", *CHURN)
+@safeguard("membership of OffsetCommit", "a former member cannot commit offsets", *CHURN)
 def membership_of_commit(seam: Seam) -> None:
     forgiving(seam, "check_commit", ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @safeguard(
     "generation of TxnOffsetCommit",
-    "inputs that were given to somebody else are not counted as done (KIP-447)",
+    "a transaction does not commit inputs that were given to another member (KIP-447)",
     "pipeline",
 )
 def generation_in_transaction(seam: Seam) -> None:
@@ -56,7 +58,7 @@ def generation_in_transaction(seam: Seam) -> None:
 
 
 @safeguard(
-    "membership of TxnOffsetCommit", "who is no member any more does not count inputs as done (KIP-447)", "pipeline"
+    "membership of TxnOffsetCommit", "a former member cannot commit inputs in a transaction (KIP-447)", "pipeline"
 )
 def membership_in_transaction(seam: Seam) -> None:
     forgiving(seam, "check_commit_in_transaction", ErrorCode.UNKNOWN_MEMBER_ID)
@@ -64,10 +66,10 @@ def membership_in_transaction(seam: Seam) -> None:
 
 @safeguard(
     "generations are durable before they are told",
-    "no two generations of a group have one number",
+    "a group never uses a generation number twice",
     "churn",
     "pipeline",
-    shows=DARK_AND_SLOW,
+    shows=POWER_LOSS_ON_SLOW_DISK,
 )
 def generations_durable(seam: Seam) -> None:
     def hasty(self: GroupShard, group: Group, change: Change) -> None:
@@ -82,7 +84,7 @@ def generations_durable(seam: Seam) -> None:
 
 @safeguard(
     "stable offsets",
-    "a successor does not start from offsets that an open transaction is about to change (KIP-447)",
+    "a new owner does not start from an offset that an open transaction is about to change (KIP-447)",
     "pipeline",
 )
 def stable_offsets(seam: Seam) -> None:
@@ -91,7 +93,7 @@ def stable_offsets(seam: Seam) -> None:
 
 @safeguard(
     "replay of pending offsets",
-    "offsets of an open transaction take effect although the broker restarted meanwhile",
+    "offsets of an open transaction take effect even if the broker restarts before the commit",
     "pipeline",
     shows=broker_ends,
 )
@@ -102,7 +104,7 @@ def replay_of_pending(seam: Seam) -> None:
 
 @safeguard(
     "markers before the load",
-    "a marker that comes while groups are still being read is not lost to their offsets",
+    "a marker that arrives while groups are being loaded still takes effect on their offsets",
     "pipeline",
     shows=broker_ends,
     given=slow_load,
@@ -117,7 +119,7 @@ def markers_before_load(seam: Seam) -> None:
     seam.replace(OffsetStore, "transaction_ended", deaf)
 
 
-@safeguard("aborted offsets are dropped", "offsets of a transaction that is aborted never take effect", "pipeline")
+@safeguard("aborted offsets are dropped", "offsets of an aborted transaction never take effect", "pipeline")
 def aborted_offsets(seam: Seam) -> None:
     ended = OffsetStore.transaction_ended
 

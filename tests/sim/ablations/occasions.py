@@ -1,6 +1,7 @@
-"""Plans drawn for one safeguard: what it is for hardly ever comes about by chance, so here it is brought about.
+"""Plans with faults for one safeguard, for situations that random faults hardly ever produce.
 
-Each takes a plan as drawn from its seed, and keeps its workloads; the faults are its own, at times that the seed says.
+Each function takes a plan as drawn from its seed and keeps its workloads. The faults are its own, at times drawn from
+the seed.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from sim.workloads.administrator import draw_deletions
 BROKERS = NAMES_OF[3]
 PRODUCE, DELETE_RECORDS = 0, 21
 ONE, STORE = 0, 2
-"""Whom `slow peers` is about: one of the others, the store."""
+"""The peer that `slow peers` delays: another broker, the store."""
 
 
 def calm(plan: RunPlan, faults: Iterator[Fault], **settings: Any) -> RunPlan:
-    """The plan in fair weather, with these faults and no others. Settings with `_` for `.`"""
+    """The plan with an undisturbed network and disk, and with these faults only. Settings have `_` for `.`."""
     plan.network, plan.disk, plan.finale = NetworkWeather(), DiskWeather(), "none"
     plan.broker |= {name.replace("_", "."): value for name, value in settings.items()}
     plan.faults = sorted(faults, key=lambda fault: fault.at_ms)
@@ -35,13 +36,13 @@ def calm(plan: RunPlan, faults: Iterator[Fault], **settings: Any) -> RunPlan:
 def slow(
     at_ms: float, host: str, whom: int, lasting_ms: float, by_ms: float, other: int = 0, *, answers: bool = True
 ) -> Fault:
-    """What comes to `host`, or else what it sends, takes longer by `by_ms`."""
+    """Delays by `by_ms` the messages from a peer to `host`; without `answers`, those from `host` to the peer."""
     args = {"whom": whom, "other": other, "by_ms": by_ms, "answers": int(answers)}
     return Fault(at_ms=int(at_ms), kind="slow peers", host=host, lasting_ms=int(lasting_ms), args=args)
 
 
 def late_marker(plan: RunPlan) -> RunPlan:
-    """Markers of a coordinator take long to arrive, and it dies as soon as they are sent."""
+    """A coordinator's markers are delayed, and the coordinator is killed soon after it sent them."""
     rng = Random(f"late marker/{plan.seed}")
 
     def faults() -> Iterator[Fault]:
@@ -69,7 +70,7 @@ def late_marker(plan: RunPlan) -> RunPlan:
 
 
 def late_news(plan: RunPlan) -> RunPlan:
-    """Now this broker hears of everything late, now that one: of who leads from the store, of records from others."""
+    """Random brokers get changes from the store late, and sometimes messages of another broker, too."""
     rng = Random(f"late news/{plan.seed}")
 
     def faults() -> Iterator[Fault]:
@@ -89,9 +90,9 @@ def late_news(plan: RunPlan) -> RunPlan:
 
 
 def lost_outcome(plan: RunPlan) -> RunPlan:
-    """A coordinator hears no more from the store, nor in time from its followers, right after it has decided: it has
-    written what it cannot promise, and says so to who waits. The first driver takes its time to ask again; its deputy
-    does not wait for that.
+    """Right after its decision a coordinator is cut off from the store, and its followers are slow. It has written a
+    decision that may be lost, and answers with an error. The first driver retries late; its deputy does not wait for
+    it.
     """
     rng = Random(f"lost outcome/{plan.seed}")
     drivers = [client for workload in plan.workloads for client in workload.clients if client.role == "driver"]
@@ -113,7 +114,7 @@ def lost_outcome(plan: RunPlan) -> RunPlan:
 
 
 def lost_decision(plan: RunPlan) -> RunPlan:
-    """The power fails when a step of a transaction group has just been decided, on disks that are slow to sync."""
+    """Power losses right after the decision on a step of a transaction group, on disks with slow syncs."""
     rng = Random(f"lost decision/{plan.seed}")
 
     def faults() -> Iterator[Fault]:
@@ -135,8 +136,8 @@ def lost_decision(plan: RunPlan) -> RunPlan:
 
 
 def lasting_readers(plan: RunPlan) -> RunPlan:
-    """Leaders die one after the other. Whoever reads has one consumer all the time, which holds little, and which asks
-    for leaders when it has to.
+    """Brokers are killed one after the other. Each reader keeps one consumer for the whole run. The consumer buffers
+    little, and refreshes metadata only when it must.
     """
     rng = Random(f"lasting readers/{plan.seed}")
     for client in (client for workload in plan.workloads for client in workload.clients):
@@ -157,7 +158,7 @@ def lasting_readers(plan: RunPlan) -> RunPlan:
 
 
 def long_absence(plan: RunPlan) -> RunPlan:
-    """Now this broker is cut off from the store, now that one, for longer than tombstones stay."""
+    """Random brokers are cut off from the store for longer than tombstones stay."""
     rng = Random(f"long absence/{plan.seed}")
 
     def faults() -> Iterator[Fault]:
@@ -170,8 +171,8 @@ def long_absence(plan: RunPlan) -> RunPlan:
 
 
 def deletions_cut_short(plan: RunPlan) -> RunPlan:
-    """Records are deleted all the time, and the power fails amid that; producers hear late of what is stored, and send
-    it again."""
+    """Power losses during deletions of records, which go on all the time. Answers to producers are delayed, so that
+    producers send batches again."""
     rng = Random(f"deletions cut short/{plan.seed}")
     (workload,) = plan.workloads
     writers = [client for client in workload.clients if client.role in ("writer", "transactor")]

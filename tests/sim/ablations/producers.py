@@ -1,4 +1,4 @@
-"""Safeguards in a log's knowledge of producers: what makes a batch be stored once, in order, by its rightful owner."""
+"""Safeguards in the producer state of a log: each batch is stored once, in order, and never from a fenced producer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from semel_storage.producers.producers import BatchPlace, ProducerState
 
 from sim.ablations.ablation import Seam, both, broker_ends, faults, power_fails, safeguard
 from sim.ablations.durability import slow_disk
-from sim.ablations.worlds import moody_snapshots, short_memory
+from sim.ablations.worlds import short_producer_expiration, uncertain_snapshots
 from sim.plan import RunPlan
 
 LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "late", "power loss", "slow link")
 
 
 def idempotent_bursts(plan: RunPlan) -> bool:
-    """Several batches of a producer are on their way at a time."""
+    """Whether an idempotent producer has several batches in flight: its batches are small."""
     clients = [client for workload in plan.workloads for client in workload.clients if client.role == "writer"]
     return any(
         client.settings.get("enable_idempotence", True) and client.settings["max_batch_size"] <= 200
@@ -31,18 +31,18 @@ def idempotent_bursts(plan: RunPlan) -> bool:
 
 
 def frequent_checkpoints(plan: RunPlan) -> bool:
-    """Snapshots are written all the time."""
+    """Whether snapshots are written often."""
     return bool(plan.settings["log.flush.offset.checkpoint.interval.ms"] == 500)
 
 
 def long_transactions(plan: RunPlan) -> bool:
-    """Some are open, and silent, for seconds."""
+    """Whether transactions may stay open without a request for more than two seconds."""
     clients = [client for workload in plan.workloads for client in workload.clients if client.role == "transactor"]
     return any(client.settings["transaction_timeout_ms"] > 2_000 for client in clients)
 
 
 def forgiving(seam: Seam, *forgiven: ErrorCode) -> None:
-    """`producers.check` lets batches pass that it would refuse with one of these codes."""
+    """`producers.check` accepts batches that it would refuse with one of these codes."""
     check = producers.check
 
     def forgiving_check(state: ProducerState | None, header: BatchHeader) -> BatchPlace | None:
@@ -66,19 +66,19 @@ def duplicate_window(seam: Seam) -> None:
     seam.replace(producers, "check", forgetful_check)
 
 
-@safeguard("sequence check", "a batch whose predecessor is missing is not stored before it", shows=LOSES_ANSWERS)
+@safeguard("sequence check", "a batch is not stored while the batch before it is missing", shows=LOSES_ANSWERS)
 def sequence_check(seam: Seam) -> None:
     forgiving(seam, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
 
-@safeguard("producer epoch check", "a partition takes nothing from an epoch that it knows to be over")
+@safeguard("producer epoch check", "a partition refuses batches of an epoch that it knows to be fenced")
 def epoch_check(seam: Seam) -> None:
     forgiving(seam, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
 @safeguard(
     "window in snapshots",
-    "retries of the last five batches are known after a restart, not only of the last one",
+    "after a restart, retries of the last five batches are recognized, not only of the last one",
     shows=both(broker_ends, LOSES_ANSWERS, idempotent_bursts),
 )
 def window_in_snapshots(seam: Seam) -> None:
@@ -87,7 +87,7 @@ def window_in_snapshots(seam: Seam) -> None:
 
 @safeguard(
     "producer state in snapshots",
-    "what lies below the recovery point, and is not read again, is known after a restart",
+    "a restart keeps the state of producers whose batches lie below the recovery point",
     shows=broker_ends,
 )
 def state_in_snapshots(seam: Seam) -> None:
@@ -96,9 +96,9 @@ def state_in_snapshots(seam: Seam) -> None:
 
 @safeguard(
     "snapshots end with the log",
-    "a snapshot of records that a power loss took does not vouch for those in their place",
+    "a snapshot of records that a power loss removed is not used for other records at their offsets",
     shows=both(power_fails, slow_disk, frequent_checkpoints),
-    given=moody_snapshots,
+    given=uncertain_snapshots,
 )
 def snapshots_end_with_log(seam: Seam) -> None:
     seam.replace(Snapshots, "remove_above", lambda self, offset: None)
@@ -106,7 +106,7 @@ def snapshots_end_with_log(seam: Seam) -> None:
 
 @safeguard(
     "CRC of snapshots",
-    "producer state that was torn by a power loss is not believed",
+    "a snapshot that a power loss left half written is not used",
     shows=both(power_fails),
 )
 def snapshot_crc(seam: Seam) -> None:
@@ -121,7 +121,7 @@ def snapshot_crc(seam: Seam) -> None:
 
 @safeguard(
     "producers outlive their records",
-    "deleting a producer's last record does not delete what is known of it (KIP-360)",
+    "deleting a producer's last record does not delete its producer state (KIP-360)",
     "retention",
 )
 def producers_outlive_records(seam: Seam) -> None:
@@ -139,10 +139,10 @@ def producers_outlive_records(seam: Seam) -> None:
 
 @safeguard(
     "open transactions do not expire",
-    "a producer that is silent amid its transaction is not forgotten with it",
+    "the state of a silent producer does not expire while its transaction is open",
     "retention",
     shows=long_transactions,
-    given=short_memory,
+    given=short_producer_expiration,
 )
 def open_do_not_expire(seam: Seam) -> None:
     def expired(states: Any, now_ms: int, expiration_ms: int) -> list[int]:

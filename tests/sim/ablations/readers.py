@@ -1,4 +1,4 @@
-"""Safeguards of readers of committed records, and of what deletion and compaction leave."""
+"""Safeguards of readers of committed records, and of deletion and compaction."""
 
 from __future__ import annotations
 
@@ -23,12 +23,18 @@ from sim.plan import RunPlan
 TRANSACTIONAL = ("transactional", "pipeline")
 
 
-@safeguard("fetch ends at the last stable offset", "nobody reads what is not decided", *TRANSACTIONAL)
+@safeguard(
+    "fetch ends at the last stable offset",
+    "readers of committed data get no record of an open transaction",
+    *TRANSACTIONAL,
+)
 def fetch_ends_at_lso(seam: Seam) -> None:
     seam.replace(ReadView, "last_stable_offset", property(lambda self: self.high_watermark))
 
 
-@safeguard("list of aborted transactions", "readers are told what to leave out", *TRANSACTIONAL)
+@safeguard(
+    "list of aborted transactions", "readers of committed data learn which transactions were aborted", *TRANSACTIONAL
+)
 def list_of_aborted(seam: Seam) -> None:
     read = Log.read_committed
 
@@ -40,7 +46,7 @@ def list_of_aborted(seam: Seam) -> None:
 
 @safeguard(
     "aborted transactions of later segments",
-    "readers are told of those, too, whose marker lies in another segment",
+    "readers also learn of aborted transactions whose marker is in a later segment",
     *TRANSACTIONAL,
 )
 def aborted_later(seam: Seam) -> None:
@@ -53,7 +59,7 @@ def aborted_later(seam: Seam) -> None:
 
 @safeguard(
     "index of aborted transactions survives",
-    "what it loses in a crash is found out and built anew",
+    "index entries that a crash removed are detected and built again",
     *TRANSACTIONAL,
     shows=broker_ends,
 )
@@ -72,7 +78,7 @@ def aborted_survive(seam: Seam) -> None:
 
 @safeguard(
     "replay notes aborted transactions",
-    "those above the recovery point are known again after a crash",
+    "aborted transactions above the recovery point are known again after a crash",
     *TRANSACTIONAL,
     shows=broker_ends,
 )
@@ -89,7 +95,7 @@ def replay_notes_aborted(seam: Seam) -> None:
 
 
 def compacted_up_to(seam: Seam, name: str) -> None:
-    """Compaction does not heed this bound of a log."""
+    """Switches off one of the two upper bounds of compaction: "recovery_point" or "last_stable_offset"."""
 
     def greedy(log: Log, first_dirty_offset: int, *, last_stable_offset: int, now_ms: int) -> Dirtiness:
         recovery_point = log.durability.recovery_point
@@ -106,7 +112,7 @@ def compacted_up_to(seam: Seam, name: str) -> None:
 
 
 def long_transactions(plan: RunPlan) -> bool:
-    """Some outlast their timeout, while logs are rolled and checkpoints are written."""
+    """Whether some transactions outlast their timeout, while logs are rolled and checkpoints are written."""
     clients = [client for workload in plan.workloads for client in workload.clients if client.role == "transactor"]
     ops = [op for client in clients for op in client.ops]
     return plan.settings["log.flush.offset.checkpoint.interval.ms"] <= 5_000 and any(
@@ -116,7 +122,7 @@ def long_transactions(plan: RunPlan) -> bool:
 
 @safeguard(
     "compaction stays below the last stable offset",
-    "what is undecided outdates nothing",
+    "an undecided record does not replace older records of its key",
     "compacted",
     shows=long_transactions,
 )
@@ -126,11 +132,11 @@ def compaction_below_lso(seam: Seam) -> None:
 
 @safeguard(
     "compaction stays below the recovery point",
-    "what outdates a record is durable",
+    "only a durable record replaces older records of its key",
     "compacted",
     shows=power_fails,
-    needless="it stays below the last stable offset, too, and that below the high watermark, which follows the sync; "
-    "where it does not (durability os) no promise is made about a loss of power",
+    needless="it also stays below the last stable offset, and that below the high watermark, which follows the sync; "
+    "without that sync (durability os) there is no promise about a power loss",
 )
 def compaction_below_recovery_point(seam: Seam) -> None:
     compacted_up_to(seam, "recovery_point")
@@ -148,7 +154,7 @@ def aborted_outdate_nothing(seam: Seam) -> None:
 
 @safeguard(
     "markers stay with their records",
-    "compaction takes no marker while records of its transaction are left",
+    "compaction removes no marker while records of its transaction remain",
     "compacted",
 )
 def markers_stay(seam: Seam) -> None:
@@ -157,7 +163,7 @@ def markers_stay(seam: Seam) -> None:
 
 @safeguard(
     "swaps are finished at the start",
-    "a compaction that a crash cut short loses no segment",
+    "a compaction that a crash interrupted loses no segment",
     "compacted",
     shows=faults("kill amid changes", "power loss amid changes"),
 )
@@ -170,7 +176,7 @@ def swaps_finished(seam: Seam) -> None:
 
 @safeguard(
     "deletions are finished at the start",
-    "a deletion that a power loss cut short forgets no producer",
+    "a deletion that a power loss interrupted removes no producer state",
     "retention",
     given=no_recovery_points,
     occasion=deletions_cut_short,

@@ -1,4 +1,4 @@
-"""EDGE: what was caught, kept beside this file for the tests, and as a table in docs/ablations.md."""
+"""EDGE: the findings of all ablations, kept beside this file for the tests and as a table in docs/ablations.md."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ FAILURE = "failure"
 
 HEAD = """# Ablations
 
-Would the simulator see it? Each line below is a safeguard of semel that was switched off, from the outside, in the
-process that simulates; then seeds were run until a checker fired on one that is clean with the safeguard on. *Seed* is
-that seed, *runs* how many it took: seeds are passed over whose plan cannot show the safeguard, such as those without a
-power loss for one that matters only then. Some stand alone, or have their occasion within a run, only in a world that
-is a little different, with them as well as without (`worlds.py`), or with faults that are drawn for them
-(`occasions.py`). The product has no switches for this: see `tests/sim/ablations`.
+Each line below is a safeguard of semel. It was switched off, from outside, in the process of the simulator. Then seeds
+were run until a checker fired on a seed that is clean with the safeguard on. *Seed* is that seed, *runs* is the number
+of runs until then. Seeds whose plan cannot show the safeguard are skipped: for example, seeds without a power loss if
+the safeguard matters only then. Some safeguards matter only in a slightly different world, which then has the same
+differences with the safeguard and without it (`worlds.py`), or with faults drawn for them (`occasions.py`). The product
+has no switches for this: see `tests/sim/ablations`.
 
 ```
 make ablations                                  # all of them; the table below is written by WRITE=1
 make ablations NAME='duplicate window'          # one
 ```
 
-`make test-all` runs each that was caught again, with the safeguard and without; `make test` one in seven.
+`make test-all` repeats each caught one, with the safeguard and without; `make test` repeats one in seven.
 
 """
 
@@ -46,13 +46,13 @@ class Row(Finding, kw_only=True, omit_defaults=True):
 
 
 def load() -> dict[str, Finding]:
-    """What was found the last time, by the name of the safeguard."""
+    """The findings of the last search, by the name of the safeguard."""
     rows = msgspec.json.Decoder(Row).decode_lines(CAUGHT.read_bytes()) if CAUGHT.exists() else []
     return {row.name: _unpacked(row) for row in rows}
 
 
 def save(findings: Mapping[str, Finding]) -> None:
-    """Keep what was found, in the order of the safeguards; those that are no more are dropped."""
+    """Writes the findings, in the order of the safeguards. Findings of removed safeguards are dropped."""
     rows = [_packed(findings[name]) for name in ABLATIONS if name in findings]
     CAUGHT.write_bytes(msgspec.json.Encoder().encode_lines(rows))
 
@@ -73,12 +73,12 @@ def _unpacked(row: Row) -> Finding:
 
 
 def docs(findings: Mapping[str, Finding]) -> str:
-    """The table for people."""
+    """The text of docs/ablations.md."""
     return HEAD + _table(findings) + _needless() + _by_checker(findings)
 
 
 def _table(findings: Mapping[str, Finding]) -> str:
-    rows = ["| safeguard | what it is for | workloads | seed | runs | caught by |", "|---|---|---|---|---|---|"]
+    rows = ["| safeguard | purpose | workloads | seed | runs | caught by |", "|---|---|---|---|---|---|"]
     caught, open_ones = 0, 0
     for name, ablation in ABLATIONS.items():
         if ablation.needless:
@@ -86,14 +86,14 @@ def _table(findings: Mapping[str, Finding]) -> str:
         kinds = _where(ablation)
         if name not in findings:
             open_ones += 1
-            rows.append(f"| {name} | {ablation.protects} | {kinds} | | | not looked for yet |")
+            rows.append(f"| {name} | {ablation.protects} | {kinds} | | | not searched for yet |")
             continue
         finding = findings[name]
         caught += finding.is_caught
-        seed, by = (str(finding.seed), ", ".join(finding.caught_by)) if finding.is_caught else ("-", "**nobody**")
+        seed, by = (str(finding.seed), ", ".join(finding.caught_by)) if finding.is_caught else ("-", "**no checker**")
         rows.append(f"| {name} | {ablation.protects} | {kinds} | {seed} | {finding.runs} | {by} |")
     count = len(rows) - 2 - open_ones
-    later = f" {open_ones} more are made and have not been looked for yet." if open_ones else ""
+    later = f" {open_ones} more are defined and not searched for yet." if open_ones else ""
     return f"{caught} of {count} are caught.{later}\n\n" + "\n".join(rows) + "\n"
 
 
@@ -109,8 +109,8 @@ def _needless() -> str:
     if not rows:
         return ""
     head = (
-        "\n## Not missed\n\nWithout these nothing goes wrong that a checker could see, for a reason:\n\n"
-        "| safeguard | what it is for | why it is not missed |\n|---|---|---|\n"
+        "\n## Not missed\n\nWithout these safeguards no checker fires, for the reason given:\n\n"
+        "| safeguard | purpose | why it is not missed |\n|---|---|---|\n"
     )
     return head + "\n".join(rows) + "\n"
 

@@ -1,4 +1,4 @@
-"""Safeguards of replication: what was acknowledged survives its leader, and replicas are the same."""
+"""Safeguards of replication: acknowledged records survive the loss of their leader, and replicas are equal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from semel_storage.producers.producers import MarkerPlace, ProducerState
 
 from sim.ablations.ablation import Cut, Seam, both, faults, safeguard
 from sim.ablations.occasions import late_marker, late_news, long_absence
-from sim.ablations.worlds import carefree_clients, restless_leaders
+from sim.ablations.worlds import changing_leaders, clients_that_keep_epochs
 from sim.control import ControlRun
 from sim.plan import RunPlan
 
@@ -50,7 +50,7 @@ leaders_end = faults(
     "cut peers",
     "store down",
 )
-"""Somebody else comes to lead."""
+"""Faults after which another broker becomes the leader."""
 power_fails = faults("power loss", "power loss amid changes", "power loss of some", "power loss by turns")
 
 
@@ -58,10 +58,12 @@ def fsync(plan: RunPlan) -> bool:
     return plan.settings.get("durability") != "os"
 
 
-# --- what is committed ---
+# --- commits ---
 
 
-@of_three("high watermark by the ISR", "committed is what all in sync have", shows=leaders_end)
+@of_three(
+    "high watermark by the ISR", "a record is committed only when all replicas in sync have it", shows=leaders_end
+)
 def _(seam: Seam) -> None:
     def own(self: Replicas, own_offset: int, present: int, *, isr_min: int) -> int:
         return max(present, own_offset)
@@ -70,7 +72,9 @@ def _(seam: Seam) -> None:
 
 
 @of_three(
-    "joining replicas count", "who may be elected as soon as the store says so has what is committed", shows=leaders_end
+    "joining replicas count",
+    "a replica that may be elected as soon as the store accepts it has all committed records",
+    shows=leaders_end,
 )
 def _(seam: Seam) -> None:
     seam.replace(Replicas, "propose", lambda self, isr: None)
@@ -78,7 +82,7 @@ def _(seam: Seam) -> None:
 
 @of_three(
     "followers say what they synced",
-    "committed is what no loss of power takes from anybody in sync",
+    "no power loss removes a committed record from a replica in sync",
     shows=both(fsync, power_fails),
 )
 def _(seam: Seam) -> None:
@@ -89,7 +93,7 @@ def _(seam: Seam) -> None:
     seam.replace(Fetcher, "_settle", settle)
 
 
-@of_three("the leader syncs, too", "what is committed is durable where it is led", shows=both(fsync, power_fails))
+@of_three("the leader syncs, too", "committed records are durable on the leader", shows=both(fsync, power_fails))
 def _(seam: Seam) -> None:
     high_watermark = Replicas.high_watermark
 
@@ -100,22 +104,26 @@ def _(seam: Seam) -> None:
     seam.replace(Replicas, "high_watermark", of_followers)
 
 
-@of_three("min ISR", "what is acknowledged survives one broker for good", shows=leaders_end)
+@of_three("min ISR", "acknowledged records survive the permanent loss of one broker", shows=leaders_end)
 def _(seam: Seam) -> None:
     seam.replace(Partition, "_in_sync_min", lambda self, log, replicas: 1)
 
 
-# --- logs that part ways ---
+# --- logs that diverge ---
 
 
 def _believe(self: FetchSession, row: Watched, partition: Partition) -> None:
-    """What a follower says that it has is what the leader has."""
+    """Accepts the offset that a follower claims without a check of its epoch."""
     row.is_claimed = True
     row.offset = min(row.offset, partition.end_offset)
     self._note_replica(row, partition, self._world.monotonic())
 
 
-@of_three("diverging epochs are looked for", "a follower has what its leader has, not as much of it", shows=leaders_end)
+@of_three(
+    "diverging epochs are looked for",
+    "a follower has the same records as its leader, not only as many",
+    shows=leaders_end,
+)
 def _(seam: Seam) -> None:
     seam.replace(FetchSession, "_claim", _believe)
 
@@ -135,11 +143,11 @@ def _(seam: Seam) -> None:
 
 @of_three(
     "answers of an old epoch are dropped",
-    "nothing comes from who leads no more",
-    given=restless_leaders,
+    "a follower appends nothing that a former leader sent",
+    given=changing_leaders,
     occasion=late_news,
-    needless="the next fetch names the epoch of the last batch that an old answer has brought; what the leader does "
-    "not have of that is cut off before it counts",
+    needless="the next fetch names the epoch of the last batch that an old answer brought; batches that the leader "
+    "does not have are truncated before they count",
 )
 def _(seam: Seam) -> None:
     append_replicated = Partition.append_replicated
@@ -153,15 +161,19 @@ def _(seam: Seam) -> None:
 
 @of_three(
     "leader epoch of fetches",
-    "leader and follower mean the same epoch",
-    given=restless_leaders,
+    "leader and follower agree on the leader epoch",
+    given=changing_leaders,
     occasion=late_news,
 )
 def _(seam: Seam) -> None:
     seam.replace(Partition, "check_leader_epoch", lambda self, epoch: None)
 
 
-@of_three("producers are cut with the log", "what a log knows of producers is what is in it", shows=leaders_end)
+@of_three(
+    "producers are cut with the log",
+    "after a truncation, the producer state matches the records in the log",
+    shows=leaders_end,
+)
 def _(seam: Seam) -> None:
     truncate_to = Log.truncate_to
 
@@ -175,10 +187,10 @@ def _(seam: Seam) -> None:
 
 @of_three(
     "coordinator epoch of markers",
-    "a marker that is late does not end the next transaction",
+    "a late marker does not end the next transaction",
     "transactional",
     "pipeline",
-    given=carefree_clients,
+    given=clients_that_keep_epochs,
     occasion=late_marker,
 )
 def _(seam: Seam) -> None:
@@ -193,10 +205,14 @@ def _(seam: Seam) -> None:
     seam.replace(producers, "check_marker", check)
 
 
-# --- who is in sync ---
+# --- the ISR ---
 
 
-@of_three("in sync from the epoch's start", "who joins has what was committed in older epochs", shows=leaders_end)
+@of_three(
+    "in sync from the epoch's start",
+    "a replica that joins the ISR has the records that were committed in older epochs",
+    shows=leaders_end,
+)
 def _(seam: Seam) -> None:
     def caught_up(self: Replicas, high_watermark: int, now_ms: int, lag_max_ms: int) -> list[tuple[int, int]]:
         return [
@@ -208,21 +224,25 @@ def _(seam: Seam) -> None:
     seam.replace(Replicas, "caught_up", caught_up)
 
 
-@of_three("broker epoch of who joins", "nobody joins for what it was before it was started anew", shows=leaders_end)
+@of_three(
+    "broker epoch of joining replicas",
+    "a restarted broker does not join the ISR because of its state before the restart",
+    shows=leaders_end,
+)
 def _(seam: Seam) -> None:
     transact = IsrKeeper._transact
 
-    async def whoever(self: IsrKeeper, expects: list[Expect], puts: list[Any]) -> int | None:
+    async def without_registrations(self: IsrKeeper, expects: list[Expect], puts: list[Any]) -> int | None:
         return await transact(self, [each for each in expects if not each.key.startswith("brokers/")], puts)
 
-    seam.replace(IsrKeeper, "_transact", whoever)
+    seam.replace(IsrKeeper, "_transact", without_registrations)
     seam.replace(IsrKeeper, "_may_join", lambda self, replica, epoch: True)
 
 
-# --- who leads ---
+# --- leadership ---
 
 
-@of_three("leaders from the ISR", "who leads has what is committed", shows=leaders_end)
+@of_three("leaders from the ISR", "a leader has all committed records", shows=leaders_end)
 def _(seam: Seam) -> None:
     def settled(view: PartitionView, standing: Standing) -> PartitionState:
         state = view.state
@@ -234,7 +254,11 @@ def _(seam: Seam) -> None:
     seam.replace(elections, "settled", settled)
 
 
-@of_three("admission comes last", "who comes back is nothing of what it was", alone=ControlRun)
+@of_three(
+    "admission comes last",
+    "a restarted broker does not act on its leaderships and ISR places from before the restart",
+    alone=ControlRun,
+)
 def _(seam: Seam) -> None:
     decide = Controller._decide
 
@@ -246,10 +270,10 @@ def _(seam: Seam) -> None:
 
 @of_three(
     "fencing of controllers",
-    "who has been succeeded decides nothing",
+    "a replaced controller decides nothing",
     alone=ControlRun,
-    needless="every decision expects as it was seen what it rests on as well: the state of the partition, the "
-    "registration of whom it elects or admits; what two decide at once is refused to one of them",
+    needless="each step also expects the state that it is based on: the state of the partition, and the registration "
+    "of the broker that it elects or admits; of two steps that conflict the store refuses one",
 )
 def _(seam: Seam) -> None:
     transact = Controller._transact
@@ -261,29 +285,29 @@ def _(seam: Seam) -> None:
     seam.replace(Controller, "_transact", unfenced)
 
 
-@of_three("the lease", "a broker that others have given up leads nothing", alone=ControlRun)
+@of_three("the lease", "a broker does not lead after its lease has run out", alone=ControlRun)
 def _(seam: Seam) -> None:
     seam.replace(Registration, "is_valid", lambda self: self._admitted is not None)
 
 
-# --- who comes first ---
+# --- the first batches of a producer ---
 
 
 def _eager_clients(seam: Seam) -> None:
-    """Several batches of a new producer are on their way at once, as other clients send them."""
+    """A new producer pipelines its first batches, as other clients do."""
     seam.replace(Sequences, "go_alone", property(lambda self: False))
 
 
 def _forgetful(seam: Seam) -> None:
-    """A broker takes what comes behind a batch that it refused."""
+    """A broker accepts later batches of a producer after it refused one."""
     seam.replace(RefusedBatches, "note", lambda self, place, header: None)
 
 
-def restless(cut: Cut) -> Cut:
-    """Leaders that change all the time, and this as well."""
+def with_changing_leaders(cut: Cut) -> Cut:
+    """`changing_leaders` and this cut together."""
 
     def both_cuts(seam: Seam) -> None:
-        restless_leaders(seam)
+        changing_leaders(seam)
         cut(seam)
 
     return both_cuts
@@ -292,32 +316,32 @@ def restless(cut: Cut) -> Cut:
 of_new_producers = partial(of_three, occasion=late_news)
 
 of_new_producers(
-    "what was refused comes first",
-    "the first batches of a producer are stored in their order, whoever begins to lead between them",
+    "refused batches come first",
+    "a new producer's first batches are stored in order, even if the leader changes between them",
     "idempotent",
-    given=restless(_eager_clients),
+    given=with_changing_leaders(_eager_clients),
 )(_forgetful)
 
 of_new_producers(
     "the first batch goes alone",
-    "the same, with brokers that take any sequence of a producer that they do not know",
+    "the same, with brokers that accept any sequence of a producer that they do not know",
     "idempotent",
-    given=restless(_forgetful),
+    given=with_changing_leaders(_forgetful),
 )(_eager_clients)
 
 
-# --- what is deleted ---
+# --- compaction ---
 
 
 def short_lived_tombstones(plan: RunPlan) -> bool:
-    """Tombstones go soon after they have been compacted for the first time."""
+    """Whether a topic removes its tombstones at most one second after their first compaction."""
     topics = [topic for workload in plan.workloads for topic in workload.topics]
     return any(int(topic.configs.get("delete.retention.ms", DAY_MS)) <= 1_000 for topic in topics)
 
 
 @of_three(
     "deletions wait for all replicas",
-    "what compaction forgets for good, no replica has missed",
+    "compaction removes a tombstone or marker only when all replicas have it",
     "compacted",
     shows=short_lived_tombstones,
     occasion=long_absence,

@@ -1,4 +1,4 @@
-"""Looking for a seed that notices that a safeguard is off, and that finds nothing when it is on."""
+"""The search for a seed on which a checker fires without a safeguard, and none fires with it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from sim.workloads import WORKLOADS
 SEEDS_MAX = 1_000
 WORDS_MAX = 200
 MIX = tuple(name for name in WORKLOADS if name != "groups")
-"""What a safeguard of everything is looked for with. Transaction groups have safeguards of their own, and one more kind
-would change what all known seeds mean."""
+"""The workloads for safeguards that name none. Transaction groups are left out: they have their own safeguards, and one
+more kind would change the plans of all known seeds."""
 
 
 class Finding(msgspec.Struct, kw_only=True):
-    """What came of an ablation.
+    """The result of the search for one ablation.
 
-    `seed` -1: nobody noticed. `runs`: how many it took. `caught_by`: checkers, or "failure" for an unexpected
-    exception. `unclean`: seeds that found something with the safeguard on, too. `plan`: that of the seed, made smaller.
+    `seed` -1: no checker fired. `runs`: number of runs without the safeguard. `caught_by`: checkers, or "failure" for
+    an unexpected exception. `unclean`: seeds with an anomaly also with the safeguard on. `plan`: the plan of the seed,
+    made smaller. `words`: the first anomaly.
     """
 
     name: str
@@ -42,12 +43,12 @@ class Finding(msgspec.Struct, kw_only=True):
 
 
 def plans(ablation: Ablation, first: int = 0, seeds_max: int = SEEDS_MAX) -> Iterator[RunPlan]:
-    """The plans of `seeds_max` seeds from `first` on, but for those that cannot show what the safeguard is for."""
+    """The plans of `seeds_max` seeds from `first` on, without those that cannot show the safeguard."""
     return filter(ablation.shows, (plan_of(ablation, seed) for seed in range(first, first + seeds_max)))
 
 
 def plan_of(ablation: Ablation, seed: int) -> RunPlan:
-    """What this seed means for this safeguard."""
+    """The plan of this seed for this safeguard."""
     if ablation.alone is not None:
         return RunPlan(seed=seed, workloads=[], brokers=ablation.brokers)
     return ablation.occasion(draw(seed, ablation.kinds or MIX, ablation.brokers))
@@ -64,19 +65,19 @@ def ablated(ablation: Ablation, plan: RunPlan) -> Verdict:
 
 
 def whole(ablation: Ablation, plan: RunPlan) -> Verdict:
-    """The verdict on the same run with all safeguards, in a world that is different in the same way."""
+    """The verdict on the same run with all safeguards. The changes of the world (`given`) are the same."""
     with replaced(ablation.given):
         return _run(ablation, plan)
 
 
 def compare(ablation: Ablation, plan: RunPlan) -> Verdict:
-    """What is found without the safeguard; nothing, if something is found with it."""
+    """The verdict without the safeguard. An empty one if a checker fires with the safeguard, too."""
     verdict = ablated(ablation, plan)
     return verdict if verdict.is_clean or whole(ablation, plan).is_clean else Verdict(seed=plan.seed, digest="")
 
 
 def smaller(ablation: Ablation, plan: RunPlan, names: list[str], runs_max: int) -> RunPlan:
-    """A plan that shows the same in less time, and goes on to when the drawing of plans changes."""
+    """A shorter plan with the same finding. A stored plan stays valid when plans are drawn otherwise later."""
     judge = partial(compare, ablation)
     return Shrinker(plan, names, lambda text: None, runs_max, judge).shrink()
 
@@ -84,7 +85,7 @@ def smaller(ablation: Ablation, plan: RunPlan, names: list[str], runs_max: int) 
 def find(
     name: str, first: int = 0, seeds_max: int = SEEDS_MAX, runs_max: int = SEEDS_MAX, shrinking_runs_max: int = 0
 ) -> Finding:
-    """Run seed after seed without the safeguard until something is found that is not found with it."""
+    """Runs seeds without the safeguard until a checker fires on a seed that is clean with it."""
     ablation = ABLATIONS[name]
     finding = Finding(name=name)
     for plan in islice(plans(ablation, first, seeds_max), runs_max):

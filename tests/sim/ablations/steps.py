@@ -1,4 +1,4 @@
-"""Safeguards of transaction groups: of their coordinator, and of the client's."""
+"""Safeguards of transaction groups, in the coordinator and in the client."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ KINDS = ("groups",)
 
 
 def no_timeouts(seam: Seam) -> None:
-    """Nothing is aborted for being open too long: of a group nothing ever is, once its last step is decided."""
+    """The coordinator aborts no transaction because of a timeout."""
     seam.replace(Expiry, "abort_due", lambda self: None)
 
 
 def lenient(transactional_id: str, epoch: int, group: TransactionGroup | None) -> TransactionGroup | None:
-    """In place of `check_step`: any step will do."""
+    """Replaces `check_step`: accepts any step."""
     return group
 
 
 @safeguard(
     "step of InitProducerId",
-    "who belongs to a step that is over is not let in",
+    "a producer of a finished step is refused",
     *KINDS,
-    needless="whoever is let in can open nothing: AddPartitions and the verification of Produce ask for the step, too",
+    needless="it cannot open a transaction: AddPartitions and the verification of Produce check the step, too",
 )
 def step_of_init(seam: Seam) -> None:
     seam.replace(group_engine, "check_step", lenient)
@@ -48,7 +48,7 @@ def step_of_init(seam: Seam) -> None:
 
 @safeguard(
     "step of a member",
-    "who belongs to a step that is over opens no transaction that nobody would end",
+    "a producer of a finished step cannot open a transaction that is never ended",
     *KINDS,
     given=no_timeouts,
 )
@@ -58,8 +58,8 @@ def step_of_member(seam: Seam) -> None:
 
 
 @safeguard(
-    "what is not listed is aborted",
-    "attempts that nobody has listed do not hold readers up",
+    "unlisted transactions are aborted",
+    "attempts that the driver did not list do not block readers",
     *KINDS,
     given=no_timeouts,
 )
@@ -73,7 +73,7 @@ def unlisted_aborted(seam: Seam) -> None:
     seam.replace(group_state, "decide", forgetful)
 
 
-@safeguard("only what is listed is committed", "of several attempts at one task one counts", *KINDS)
+@safeguard("only listed transactions are committed", "of several attempts at one task only one is committed", *KINDS)
 def only_listed(seam: Seam) -> None:
     decide = group_state.decide
 
@@ -90,7 +90,7 @@ def _is_open(txn: TransactionMetadata, group: TransactionGroup) -> bool:
     return txn.state is ONGOING and txn.group_epoch == group.epoch
 
 
-@safeguard("identity in Decide", "a transaction that was begun since under the same name is not committed", *KINDS)
+@safeguard("identity in Decide", "a newer transaction of the same transactional id is not committed", *KINDS)
 def identity_in_decide(seam: Seam) -> None:
     decide = group_state.decide
 
@@ -101,7 +101,7 @@ def identity_in_decide(seam: Seam) -> None:
     seam.replace(group_state, "decide", naive)
 
 
-@safeguard("what is not open is not committed", "a step with a hole in it is refused", *KINDS)
+@safeguard("only open transactions are committed", "a step with a missing transaction is refused", *KINDS)
 def open_in_decide(seam: Seam) -> None:
     decide = group_state.decide
 
@@ -116,7 +116,7 @@ def open_in_decide(seam: Seam) -> None:
     seam.replace(group_state, "decide", naive)
 
 
-@safeguard("epoch of Decide", "a driver that somebody else has taken over from decides nothing", *KINDS)
+@safeguard("epoch of Decide", "a driver that was replaced decides nothing", *KINDS)
 def epoch_of_decide(seam: Seam) -> None:
     decide = group_state.decide
 
@@ -126,7 +126,7 @@ def epoch_of_decide(seam: Seam) -> None:
     seam.replace(group_state, "decide", naive)
 
 
-@safeguard("repeat of a token", "a batch that is done again is not committed again", *KINDS)
+@safeguard("repeat of a token", "a batch that is processed again is not committed again", *KINDS)
 def repeat_of_token(seam: Seam) -> None:
     decide = group_state.decide
 
@@ -143,7 +143,7 @@ def repeat_of_token(seam: Seam) -> None:
 
 
 @safeguard(
-    "one decision is one append", "a crash does not come between a token and its records", *KINDS, shows=broker_ends
+    "one decision is one append", "a crash cannot leave a part of a decision in the log", *KINDS, shows=broker_ends
 )
 def one_append(seam: Seam) -> None:
     append = Journal.append
@@ -160,7 +160,7 @@ def one_append(seam: Seam) -> None:
 
 @safeguard(
     "a decision is durable before it takes effect",
-    "what a crash takes back has had no effect",
+    "a decision that a crash removes has had no effect",
     *KINDS,
     occasion=lost_decision,
 )
@@ -185,14 +185,12 @@ def decision_durable(seam: Seam) -> None:
     seam.replace(GroupEngine, "_persist", hasty)
 
 
-@safeguard(
-    "groups are read back", "a coordinator that starts anew knows what was committed last", *KINDS, shows=broker_ends
-)
+@safeguard("groups are read back", "a restarted coordinator knows the last committed token", *KINDS, shows=broker_ends)
 def groups_read_back(seam: Seam) -> None:
     seam.replace(Replay, "groups", lambda self: iter(()))
 
 
-@safeguard("prepare waits for its records", "what is prepared is stored", *KINDS)
+@safeguard("prepare waits for its records", "all records of a prepared transaction are stored", *KINDS)
 def prepare_waits(seam: Seam) -> None:
     async def hasty(self: Transactions) -> Any:
         self._state.start_prepare()

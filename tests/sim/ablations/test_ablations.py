@@ -1,7 +1,7 @@
-"""Each safeguard that was seen to be needed is still needed: its plan finds something without it, and nothing with it.
+"""Each caught safeguard is caught again: on its plan a checker fires without the safeguard, and none fires with it.
 
-After a change of the product a plan may take another course and find nothing any more. It is stale then, and the test
-fails: `make ablations NAME='...' WRITE=1` looks for another. `make test` plays one in seven.
+After a change of the product a plan may run otherwise, and then no checker fires. The plan is stale, and the test
+fails: `make ablations NAME='...' WRITE=1` searches for a new one. `make test` runs one in seven.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ CAUGHT = [name for name, finding in FINDINGS.items() if finding.is_caught]
 def is_caught(name: str) -> bool:
     ablation, finding = ABLATIONS[name], FINDINGS[name]
     plan = finding.plan or plan_of(ablation, finding.seed)
-    # A checker that did not fire before may fire because the ablation does not fit the product any more.
+    # Only the recorded checkers count: another one may fire because the ablation no longer fits the product.
     return not {*finding.caught_by}.isdisjoint(compare(ablation, plan).names)
 
 
 @pytest.mark.parametrize("name", tiered(CAUGHT, lambda name: CAUGHT.index(name) % QUICK == 0))
-def test_without_it_something_is_found(name: str) -> None:
+def test_a_checker_fires_without_the_safeguard(name: str) -> None:
     assert is_caught(name), f"the plan is stale: make ablations NAME={name!r} WRITE=1"
 
 
-def test_each_that_is_needed_has_been_looked_for_and_nearly_all_are_caught() -> None:
+def test_each_needed_safeguard_was_searched_for_and_nearly_all_are_caught() -> None:
     needed = [name for name, ablation in ABLATIONS.items() if not ablation.needless]
     assert list(FINDINGS) == needed, "make ablations WRITE=1"
     assert len(CAUGHT) >= max(CAUGHT_MIN, CAUGHT_SHARE_MIN * len(needed))
 
 
-def test_the_table_for_people_is_that_of_the_record() -> None:
+def test_the_table_in_docs_is_that_of_the_record() -> None:
     assert record.DOCS.read_text() == record.docs(FINDINGS), "make ablations WRITE=1"
 
 
@@ -57,7 +57,7 @@ def test_a_cut_is_undone() -> None:
     assert Thing.word == "as it was"
 
 
-def test_a_cut_that_misses_is_told() -> None:
+def test_a_cut_without_its_target_is_an_error() -> None:
     class Heir(Thing):
         pass
 

@@ -1,4 +1,4 @@
-"""Safeguards of topics: every broker has what is its own, whatever the others do to topics meanwhile."""
+"""Safeguards of topics: each broker has exactly its own replicas, even while other brokers change topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from sim.topic_control import TopicRun
 of_topics = partial(safeguard, brokers=3, alone=TopicRun)
 
 
-@of_topics("removals by topic id", "topics that came and went between two looks at the store hide nothing")
+@of_topics(
+    "removals by topic id", "a topic that was created and deleted between two updates of the image is removed, too"
+)
 def by_name(seam: Seam) -> None:
     start = Topics._start_removal
 
@@ -28,12 +30,17 @@ def by_name(seam: Seam) -> None:
     seam.replace(Topics, "_start_removal", known)
 
 
-@of_topics("directories are made free first", "a replica does not meet the files of what was there before")
+@of_topics(
+    "directories are made free first", "a new replica does not find the files of a deleted topic with the same name"
+)
 def at_once(seam: Seam) -> None:
     seam.replace(Topics, "_is_being_removed", lambda self, name, index: False)
 
 
-@of_topics("notes of deletions are followed", "of topics that nobody has seen here nothing is left in the store")
+@of_topics(
+    "notes of deletions are followed",
+    "deletion notes in the store are removed even for topics that this broker never had",
+)
 def unnoted(seam: Seam) -> None:
     follow = Topics._follow
 
@@ -43,8 +50,10 @@ def unnoted(seam: Seam) -> None:
     seam.replace(Topics, "_follow", without_notes)
 
 
-@of_topics("who comes to lead by a move is there still", "a decision rests on what it was made from")
-def whoever(seam: Seam) -> None:
+@of_topics(
+    "the new leader of a reassignment is registered", "a reassignment ends only if its new leader is still registered"
+)
+def without_registration(seam: Seam) -> None:
     end = reassignments._Edit.end
 
     def unconditionally(

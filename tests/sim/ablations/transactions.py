@@ -38,22 +38,22 @@ from sim.ablations.ablation import (
     power_fails,
     safeguard,
 )
-from sim.ablations.durability import DARK_AND_SLOW
-from sim.ablations.worlds import any_connection, carefree_clients, few_epochs
+from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
+from sim.ablations.worlds import any_connection, clients_that_keep_epochs, few_epochs
 from sim.plan import RunPlan
 
 KINDS = ("transactional", "pipeline", "compacted")
 
 
 def shared_ids(plan: RunPlan) -> bool:
-    """Two instances fight over one transactional id."""
+    """Whether two producers share one transactional id."""
     clients = [client for workload in plan.workloads for client in workload.clients]
     ids = [each.settings["transactional_id"] for each in clients if each.role == "transactor"]
     return len(set(ids)) < len(ids)
 
 
 def hasty(seam: Seam, *states: TransactionState) -> None:
-    """Records of these states take effect before they are durable."""
+    """Transactions change to these states before the record of the change is durable."""
     persist = TransactionShard.persist
 
     async def persist_hastily(self: TransactionShard, slot: TransactionSlot, then: TransactionMetadata) -> None:
@@ -68,9 +68,9 @@ def hasty(seam: Seam, *states: TransactionState) -> None:
 
 @safeguard(
     "PREPARE is durable before markers",
-    "a decision that one partition has heard of is never decided otherwise",
+    "a decision that one partition has learned never changes",
     *KINDS,
-    shows=DARK_AND_SLOW,
+    shows=POWER_LOSS_ON_SLOW_DISK,
 )
 def prepare_durable(seam: Seam) -> None:
     hasty(seam, PREPARE_COMMIT, PREPARE_ABORT)
@@ -78,7 +78,7 @@ def prepare_durable(seam: Seam) -> None:
 
 @safeguard(
     "epochs are durable before they are told",
-    "a producer id and epoch are not given out a second time",
+    "a producer id and epoch are not given out twice",
     "transactional",
     shows=both(power_fails, shared_ids),
 )
@@ -88,7 +88,7 @@ def epochs_durable(seam: Seam) -> None:
 
 @safeguard(
     "partitions are enrolled before they are written to",
-    "a coordinator that starts anew knows where markers belong",
+    "a restarted coordinator knows which partitions need markers",
     *KINDS,
     shows=power_fails,
 )
@@ -98,7 +98,7 @@ def enrolled_durably(seam: Seam) -> None:
 
 @safeguard(
     "markers are durable before COMPLETE",
-    "a transaction counts as complete when all of its markers survive a crash",
+    "a transaction is complete only when all its markers survive a crash",
     *KINDS,
     shows=power_fails,
 )
@@ -110,8 +110,8 @@ def markers_durable(seam: Seam) -> None:
 
 
 @safeguard(
-    "the decided goes on",
-    "after a crash between PREPARE and COMPLETE markers are written again",
+    "decided transactions are resumed",
+    "after a crash between PREPARE and COMPLETE the markers are written again",
     *KINDS,
     shows=broker_ends,
 )
@@ -122,12 +122,12 @@ def decided_goes_on(seam: Seam) -> None:
     seam.replace(TransactionShard, "_resume", nothing)
 
 
-@safeguard("timeout sweep", "a transaction whose producer is gone does not hold readers up for ever", *KINDS)
+@safeguard("timeout sweep", "a transaction whose producer is gone does not block readers for ever", *KINDS)
 def timeout_sweep(seam: Seam) -> None:
     seam.replace(Expiry, "abort_due", lambda self: None)
 
 
-@safeguard("time outs fence", "a producer whose transaction timed out cannot go on as if nothing had happened", *KINDS)
+@safeguard("time outs fence", "a producer whose transaction timed out cannot continue it", *KINDS)
 def timeouts_fence(seam: Seam) -> None:
     time_out = state.time_out
 
@@ -141,10 +141,10 @@ def timeouts_fence(seam: Seam) -> None:
     seam.replace(state, "time_out", mild)
 
 
-# Who may speak for a transactional id
+# Fencing and producer epochs
 
 
-@safeguard("InitProducerId bumps the epoch", "a new instance shuts the old one out", *KINDS)
+@safeguard("InitProducerId bumps the epoch", "a new instance of a producer fences the old one", *KINDS)
 def init_bumps(seam: Seam) -> None:
     bumped = state._bumped
 
@@ -158,7 +158,9 @@ def init_bumps(seam: Seam) -> None:
 
 
 @safeguard(
-    "InitProducerId aborts", "what an old instance left open does not become part of the new one's transaction", *KINDS
+    "InitProducerId aborts",
+    "an old instance's open transaction does not become part of the new instance's transaction",
+    *KINDS,
 )
 def init_aborts(seam: Seam) -> None:
     init = state.init
@@ -174,7 +176,7 @@ def init_aborts(seam: Seam) -> None:
 
 @safeguard(
     "InitProducerId of a zombie is refused",
-    "who was replaced does not replace its successor (KIP-360)",
+    "a fenced producer cannot fence its successor (KIP-360)",
     "transactional",
     shows=shared_ids,
 )
@@ -189,7 +191,7 @@ def zombie_init(seam: Seam) -> None:
 
 @safeguard(
     "the coordinator checks epochs",
-    "who was replaced does not end the transaction of its successor",
+    "a fenced producer cannot end the transaction of its successor",
     "transactional",
     shows=shared_ids,
 )
@@ -207,7 +209,7 @@ def coordinator_checks_epochs(seam: Seam) -> None:
 
 @safeguard(
     "every end bumps the epoch",
-    "what is late from one transaction does not get into the next (KIP-890)",
+    "a late request of one transaction does not get into the next one (KIP-890)",
     *KINDS,
     shows=both(new_transactions, faults("hold", "slow link", "pause broker", "reset", "cut")),
 )
@@ -222,7 +224,7 @@ def end_bumps(seam: Seam) -> None:
 
 @safeguard(
     "producer ids rotate",
-    "once the epochs of an id are used up there is a new id, and fencing goes on",
+    "when the epochs of a producer id are used up, the producer gets a new id and fencing goes on",
     *KINDS,
     given=few_epochs,
 )
@@ -235,16 +237,16 @@ def ids_rotate(seam: Seam) -> None:
 
 @safeguard(
     "newest connection wins",
-    "what an old client sent over a connection that it has replaced comes too late",
+    "a request that an old client sent over a connection that it has replaced since is refused",
     *KINDS,
     shows=both(old_transactions, faults("hold", "cut", "slow link")),
-    given=carefree_clients,
+    given=clients_that_keep_epochs,
 )
 def newest_connection(seam: Seam) -> None:
     any_connection(seam)
 
 
-@safeguard("requests of an id take turns", "what is decided is decided on what the last decision has left", *KINDS)
+@safeguard("requests of an id take turns", "each decision is based on the result of the decision before it", *KINDS)
 def take_turns(seam: Seam) -> None:
     async def go_ahead(self: FifoLock) -> None:
         await asyncio.sleep(0)
@@ -253,20 +255,20 @@ def take_turns(seam: Seam) -> None:
 
 
 @safeguard(
-    "what is being ended is waited for",
+    "a new transaction waits for the last one's markers",
     "a new transaction does not begin before the last one has its markers",
     *KINDS,
-    needless="verification refuses what is written meanwhile, and its producer aborts and begins anew",
+    needless="verification refuses batches that are written before that, and their producer aborts and begins again",
 )
 def wait_for_end(seam: Seam) -> None:
     add = state.add_partitions
 
-    def impatient(txn: TransactionMetadata | None, *args: Any, **more: Any) -> Step:
+    def without_wait(txn: TransactionMetadata | None, *args: Any, **more: Any) -> Step:
         if txn is not None and txn.is_prepared:
             return Step(None, txn.identity)
         return add(txn, *args, **more)
 
-    seam.replace(state, "add_partitions", impatient)
+    seam.replace(state, "add_partitions", without_wait)
 
 
 # Verification before append
@@ -274,7 +276,7 @@ def wait_for_end(seam: Seam) -> None:
 
 @safeguard(
     "verification of Produce",
-    "what comes late, after the marker, does not open a transaction that nobody ends (KIP-890)",
+    "a batch that arrives after its marker does not open a transaction that is never ended (KIP-890)",
     *KINDS,
     shows=both(old_transactions, faults("hold", "late")),
 )
@@ -284,7 +286,7 @@ def verify_produce(seam: Seam) -> None:
 
 @safeguard(
     "verification of TxnOffsetCommit",
-    "offsets that come late do not become part of another transaction",
+    "late offsets do not become part of another transaction",
     "pipeline",
     shows=both(old_transactions, faults("hold", "late")),
 )

@@ -1,4 +1,4 @@
-"""Worlds that differ from the simulator's own, so that a safeguard stands alone, or its occasion comes within a run."""
+"""Changes of the simulated world, so that a safeguard is the only one, or is needed within a run."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from semel_storage.producers.producer_table import ProducerTable
 from sim.ablations.ablation import Seam
 from sim.disk import SimDisk
 
-RESTLESS_EPOCHS = 20
+CHANGING_EPOCHS_MAX = 20
 
 
 def few_epochs(seam: Seam) -> None:
-    """Producer ids have six epochs, not 32,767, so that they are used up."""
+    """Producer ids have six epochs, not 32,767, so that a run uses them up."""
     for module in (identity, state):
         seam.replace(module, "EPOCH_MAX", 7)
     for module in (identity, state, metadata):
@@ -39,8 +39,8 @@ def few_epochs(seam: Seam) -> None:
 
 
 def slow_load(seam: Seam) -> None:
-    """Reading what groups have stored takes a while, as it does where much is stored; most of it in the partition that
-    comes last."""
+    """Loading groups takes long, as with much data. Each partition of `__consumer_offsets` takes half a second more
+    after its last record."""
     replay = journal.Journal.replay
 
     async def pause(_: float) -> None:
@@ -57,7 +57,7 @@ def slow_load(seam: Seam) -> None:
 
 
 def no_recovery_points(seam: Seam) -> None:
-    """No start knows up to where a log was durable: it reads all of it, and of no snapshot it is known that it was."""
+    """A start has no recovery point: it reads each log from the beginning and trusts no snapshot as durable."""
     recover = recovery.recover
 
     def from_the_beginning(*args: Any, **kwargs: Any) -> recovery.Recovered:
@@ -66,7 +66,7 @@ def no_recovery_points(seam: Seam) -> None:
     seam.replace(recovery, "recover", from_the_beginning)
 
 
-def short_memory(seam: Seam) -> None:
+def short_producer_expiration(seam: Seam) -> None:
     """Producers are forgotten after two seconds without a batch."""
     expire = ProducerTable.expire
 
@@ -76,11 +76,11 @@ def short_memory(seam: Seam) -> None:
     seam.replace(ProducerTable, "expire", expire_soon)
 
 
-def moody_snapshots(seam: Seam) -> None:
-    """A loss of power takes a snapshot that nobody has synced, or leaves it whole; and does so evenly."""
+def uncertain_snapshots(seam: Seam) -> None:
+    """A power loss removes an unsynced snapshot or leaves it whole, each with a chance of one half."""
     power_loss = SimDisk.power_loss
 
-    def moody(self: SimDisk) -> None:
+    def uncertain(self: SimDisk) -> None:
         loose = [path for path in self.paths() if path.endswith(SNAPSHOT) and not self.is_durable(path)]
         before = {path: self.read_bytes(path) for path in loose}
         power_loss(self)
@@ -92,18 +92,18 @@ def moody_snapshots(seam: Seam) -> None:
             else:
                 self.take(path)
 
-    seam.replace(SimDisk, "power_loss", moody)
+    seam.replace(SimDisk, "power_loss", uncertain)
 
 
-def restless_leaders(seam: Seam) -> None:
-    """No leader is preferred for long: whenever leaders are looked at, the next one of those in sync has its turn; for
-    so many epochs."""
+def changing_leaders(seam: Seam) -> None:
+    """Leaders change all the time: each check of preferred leaders elects the next live replica in sync, up to
+    `CHANGING_EPOCHS_MAX` leader epochs."""
 
     def next_ones(views: Iterable[PartitionView], standing: Standing) -> Iterator[Step]:
         for view in views:
             state = view.state
             others = [each for each in view.replicas if each in state.isr and each in standing.live]
-            if state.leader not in others or len(others) < 2 or state.leader_epoch >= RESTLESS_EPOCHS:
+            if state.leader not in others or len(others) < 2 or state.leader_epoch >= CHANGING_EPOCHS_MAX:
                 continue
             leader = others[(others.index(state.leader) + 1) % len(others)]
             state = PartitionState(leader, state.leader_epoch + 1, state.isr)
@@ -113,21 +113,21 @@ def restless_leaders(seam: Seam) -> None:
 
 
 def any_connection(seam: Seam) -> None:
-    """The broker takes what comes over any connection, as Kafka's does."""
+    """The coordinator accepts requests over any connection, as Kafka does."""
     seam.replace(TransactionSlot, "_check_connection", lambda *_: None)
 
 
-def carefree_clients(seam: Seam) -> None:
-    """Clients begin the next transaction without a new epoch, whatever may still be on its way; as others do."""
+def clients_that_keep_epochs(seam: Seam) -> None:
+    """Clients begin the next transaction without a new epoch even if requests may be in flight, as other clients do."""
 
-    def carefree(self: Transactions, *, new_epoch: bool) -> None:
+    def keeps_epoch(self: Transactions, *, new_epoch: bool) -> None:
         self._state.closed(new_epoch=new_epoch)
 
-    seam.replace(Transactions, "_close_transaction", carefree)
+    seam.replace(Transactions, "_close_transaction", keeps_epoch)
 
 
 def needless_rebalances(seam: Seam) -> None:
-    """Every fifth heartbeat is answered as if the group were rebalancing: that member joins again, and nobody else."""
+    """Every fifth heartbeat of a member gets REBALANCE_IN_PROGRESS: only this member joins again."""
     heartbeat = Member.heartbeat
     beats: Counter[str] = Counter()
 

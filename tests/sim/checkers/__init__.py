@@ -1,4 +1,4 @@
-"""What must never happen, each as a pure function of what clients did and saw and of what is there at the end.
+"""The checkers. Each looks for one kind of anomaly: a pure function of the clients' history and the final state.
 
     for anomaly in check_all(history, final): ...
 
@@ -62,14 +62,14 @@ CHECKERS: Mapping[str, Checker] = {
     "lost-topic": topics.lost_topic,
     "undrained": topics.undrained,
 }
-"""In the order in which findings are most telling."""
+"""In the order of reports: the findings that explain most come first."""
 
 
 def check_all(history: History, final: Final) -> list[Anomaly]:
-    """Everything that any checker finds."""
+    """All anomalies that any checker finds."""
     return judge(Story(history, final))
 
 
 def judge(story: Story) -> list[Anomaly]:
-    """The same, where the story is there already."""
+    """The same for a story that is built already."""
     return [anomaly for checker in CHECKERS.values() for anomaly in checker(story)]

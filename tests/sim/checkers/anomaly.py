@@ -1,4 +1,4 @@
-"""What a checker finds."""
+"""Anomaly: the finding of a checker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Anomaly(msgspec.Struct, frozen=True):
-    """Something that must never happen. `checker`: its name; `text`: what, where, who, when."""
+    """A result that must never happen. `checker`: its name. `text`: the fact, the place, the client and the time."""
 
     checker: str
     text: str
@@ -18,7 +18,7 @@ class Anomaly(msgspec.Struct, frozen=True):
 
 
 def few(things: Iterable[object], count: int = 5) -> str:
-    """The first of them, and how many more there are."""
+    """The first `count` things as text, and the number of the others."""
     listed = list(things)
     more = f", ... ({len(listed) - count} more)" if len(listed) > count else ""
     return ", ".join(str(each) for each in listed[:count]) + more

@@ -1,12 +1,12 @@
 """G0, G1c: cycles between committed transactions (Adya).
 
-Kafka lets transactions of different producers interleave in different partitions, so that a cycle of their writes alone
-proves nothing. What each edge here says is "was committed before", of which there is no cycle in any correct history:
+Kafka lets transactions of different producers interleave in different partitions, so a cycle of their writes alone
+proves nothing. Here each edge means "was committed before". A correct history has no cycle of such edges:
 
-session     one transactional id's transactions, in the order in which they were begun; but for those that wrote
-            nothing, whose commit asks nobody, so that even a producer that is fenced succeeds with it
-write-write one transactional id's records, in the order in which they lie in a partition
-write-read  a record was read, by a reader of committed ones, within another transaction
+session     one transactional id's transactions, in the order of their begin. Transactions without writes are left out:
+            their commit sends no request, so even a fenced producer succeeds with it.
+write-write one transactional id's records, in the order of their offsets in a partition
+write-read  a reader of committed data read a record within another transaction
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sim.checkers.anomaly import Anomaly
 from sim.checkers.story import Outcome, Story
 
 Edges = dict[int, dict[int, str]]
-"""From a transaction to those that must come after it, with the kind of the edge."""
+"""Transaction -> the transactions that must come after it, with the kind of the edge."""
 
 
 def g0(story: Story) -> Iterator[Anomaly]:
@@ -32,7 +32,7 @@ def g1c(story: Story) -> Iterator[Anomaly]:
     """A cycle of writes and reads, at least one of them a read."""
     edges = _writes(story)
     if find_cycle(edges):
-        return  # that is G0, and would be found again
+        return  # `g0` reports it
     for txn in _committed(story):
         for poll in story.txns[txn].polls:
             if not story.is_read_committed(poll.client):
@@ -74,7 +74,7 @@ def _writes(story: Story) -> Edges:
 
 
 def find_cycle(edges: Edges) -> str:
-    """A cycle in words; "" when there is none. Depth first, without recursion."""
+    """A cycle as text; "" if there is none. Searches depth first, without recursion."""
     done: dict[int, None] = {}
     for root in edges:
         if root in done:

@@ -1,6 +1,6 @@
-"""bad-election: who leads, and who is in sync, as the store was told in the course of a run.
+"""bad-election: the leaders and ISRs that were written to the store during a run.
 
-Every rule is about two states of one partition, one after the other, and about who was there at that moment.
+Each rule compares two consecutive states of one partition, and uses the brokers that were live at that moment.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _reassignment = msgspec.json.Decoder(Reassignment).decode
 
 
 def bad_election(story: Story) -> Iterator[Anomaly]:
-    """Somebody came to lead, or to be in sync, who must not."""
+    """A broker became leader, or joined the ISR, against the rules."""
     found = list(Register().read(story.final.store))
     if found:
         yield Anomaly("bad-election", few(found))
 
 
 class Register:
-    """Reads what the store was told, in order, transaction by transaction."""
+    """Replays the writes to the store in order, one store transaction after the other."""
 
     def __init__(self) -> None:
         self._topics: dict[str, TopicRecord] = {}  # by id
@@ -40,14 +40,14 @@ class Register:
         self._states: dict[tuple[str, int], PartitionState] = {}
         self._moving: dict[tuple[str, int], Reassignment] = {}
 
-    def read(self, told: list[Told]) -> Iterator[str]:
-        """What is wrong."""
+    def read(self, written: list[Told]) -> Iterator[str]:
+        """The violations of the rules, as text."""
         at = 0
-        while at < len(told):
+        while at < len(written):
             end = at
-            while end < len(told) and told[end].revision == told[at].revision:
+            while end < len(written) and written[end].revision == written[at].revision:
                 end += 1
-            yield from self._transaction(told[at:end])
+            yield from self._transaction(written[at:end])
             at = end
 
     def _transaction(self, changes: list[Told]) -> Iterator[str]:
@@ -66,31 +66,31 @@ class Register:
                 was_admitted = before_all.get(node_id)
                 now_admitted = self._admitted.get(node_id)
                 if now_admitted is not None and (was_admitted is None or was_admitted.epoch != now_admitted.epoch):
-                    yield from self._hasty(each.revision, node_id, was_admitted)
+                    yield from self._early_admission(each.revision, node_id, was_admitted)
 
-    def _note(self, told: Told) -> None:
-        kind, _, rest = told.key.partition("/")
-        value = told.value
+    def _note(self, written: Told) -> None:
+        kind, _, rest = written.key.partition("/")
+        value = written.value
         match kind + "/":
             case records.TOPICS:
-                topic_id = self._ids.pop(told.key, "")
+                topic_id = self._ids.pop(written.key, "")
                 self._topics.pop(topic_id, None)
                 if value is not None:
                     topic = _topic(value)
-                    self._topics[topic.topic_id], self._ids[told.key] = topic, topic.topic_id
+                    self._topics[topic.topic_id], self._ids[written.key] = topic, topic.topic_id
                     for index in range(len(topic.replicas)):
-                        self._created.setdefault((topic.topic_id, index), told.revision)
+                        self._created.setdefault((topic.topic_id, index), written.revision)
             case records.BROKERS:
-                _keep(self._brokers, int(rest), None if value is None else told.revision)
+                _keep(self._brokers, int(rest), None if value is None else written.revision)
             case records.ADMISSIONS:
                 _keep(self._admitted, int(rest), None if value is None else _admission(value))
             case records.PARTITIONS:
-                _keep(self._states, records.place_of(told.key), None if value is None else _state(value))
+                _keep(self._states, records.place_of(written.key), None if value is None else _state(value))
             case records.REASSIGNMENTS:
-                _keep(self._moving, records.place_of(told.key), None if value is None else _reassignment(value))
+                _keep(self._moving, records.place_of(written.key), None if value is None else _reassignment(value))
 
     def _state(self, place: tuple[str, int]) -> PartitionState | None:
-        """As it stands; None: there is no such partition."""
+        """The current state of a partition; None if it does not exist."""
         topic_id, index = place
         if topic_id not in self._topics or index >= len(self._topics[topic_id].replicas):
             return None
@@ -112,29 +112,29 @@ class Register:
         if any(each not in self._replicas(place) for each in now.isr):
             yield f"{where}: the ISR is not of {self._replicas(place)}"
         if now.leader != records.NO_LEADER and now.leader not in now.isr:
-            yield f"{where}: who leads is not in sync"
+            yield f"{where}: the leader is not in sync"
         if not was.leader_epoch <= now.leader_epoch <= was.leader_epoch + 1:
             yield f"{where}: the epoch"
         if now.leader != was.leader and now.leader_epoch == was.leader_epoch:
             yield f"{where}: another leader in one epoch"
         if now.leader not in (was.leader, records.NO_LEADER):
             if now.leader not in was.isr:
-                yield f"{where}: who was elected had not been in sync"
+                yield f"{where}: the elected leader was not in sync"
             if not self._is_live(now.leader):
-                yield f"{where}: who was elected is not there"
+                yield f"{where}: the elected leader is not live"
         for each in now.isr:
             if each not in was.isr and not self._is_live(each):
-                yield f"{where}: {each} came to be in sync and is not there"
+                yield f"{where}: {each} joined the ISR and is not live"
             if each not in was.isr and now.leader_epoch != was.leader_epoch:
-                yield f"{where}: {each} came to be in sync by an election"
+                yield f"{where}: {each} joined the ISR by an election"
 
-    def _hasty(self, revision: int, node_id: int, was: Admission | None) -> Iterator[str]:
-        """Of what it was before nothing is left, where anybody else who is there could take it over. Where nobody leads
-        it may stay in sync, if all that it had said to have was synced."""
+    def _early_admission(self, revision: int, node_id: int, was: Admission | None) -> Iterator[str]:
+        """A broker was admitted while it is still in sync for a partition that another live broker could take over.
+        This is allowed for a partition without a leader, if the broker had synced everything before it ended."""
         for topic_id, topic in self._topics.items():
             for index in range(len(topic.replicas)):
                 if self._created[topic_id, index] > self._brokers.get(node_id, 0):
-                    continue  # it has had nothing of it that it could have lost
+                    continue  # the partition is newer than the registration: the broker can have lost no record of it
                 state = self._state((topic_id, index))
                 assert state is not None
                 if state.leader == records.NO_LEADER and was is not None and was.is_synced:
@@ -144,7 +144,7 @@ class Register:
                     yield f"{node_id} was admitted at revision {revision}, in sync for {where}"
 
 
-def _keep(where: dict, key: object, value: object) -> None:  # type: ignore[type-arg]  # of whatever kind
+def _keep(where: dict, key: object, value: object) -> None:  # type: ignore[type-arg]
     if value is None:
         where.pop(key, None)
     else:

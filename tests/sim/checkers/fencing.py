@@ -1,4 +1,4 @@
-"""fence-violation: once InitProducerId is answered, nothing of an older instance is accepted."""
+"""fence-violation: once InitProducerId is answered, no request of an older instance is accepted."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from sim.events import Initialized
 
 
 def fence_violation(story: Story) -> Iterator[Anomaly]:
-    """What an older instance began after a newer one was initialized was acknowledged; or its batch is stored."""
+    """A request that an older instance sent after a newer one was initialized was acknowledged; or its batch is stored
+    behind a batch of a newer epoch; or a driver committed a step after a newer step had begun."""
     found = [*_acknowledged(story), *_stored(story), *stale_drivers(story)]
     if found:
         yield Anomaly("fence-violation", few(found))
 
 
 def is_newer(one: Initialized, other: Initialized) -> bool:
-    """Whether `one` has certainly replaced `other`. Where the calls overlap, only the epochs tell."""
+    """Whether `one` has certainly replaced `other`: by id and epoch; by times without overlap if these are unknown."""
     if one.producer_id >= 0 and other.producer_id >= 0:
         return (one.producer_id, one.producer_epoch) > (other.producer_id, other.producer_epoch)
     return one.since_ms > other.at_ms
 
 
 def fenced_from(story: Story) -> dict[tuple[str, str], float]:
-    """By client and transactional id: the moment from which nothing of it may succeed."""
+    """By client and transactional id: the time from which no request of the client may succeed; inf: never fenced."""
     fenced: dict[tuple[str, str], float] = {}
     latest: dict[tuple[str, str], Initialized] = {}
     for event in story.initialized:

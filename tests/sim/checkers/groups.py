@@ -1,5 +1,5 @@
-"""lost-group-offset, double-assignment, zombie-commit: what a group has committed stays, each partition has one member,
-and only that one commits."""
+"""lost-group-offset, double-assignment, zombie-commit: committed offsets stay, each partition has one member, and only
+that member commits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sim.events import NO_TXN, Assigned, CommittingOffsets, Place, Revoked
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """An offset that was committed at some moment between two; surely or perhaps. Without anybody's doing there is
-    none."""
+    """A committed offset that took effect at some time from `since_ms` to `until_ms`, certainly or perhaps. `offset`
+    None: deleted."""
 
     offset: int | None
     since_ms: float
@@ -24,18 +24,19 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 NOTHING = Setting(None, -inf, -inf)
+"""Before the first commit: no offset."""
 
 
 def _possible(settings: list[Setting], since_ms: float, until_ms: float) -> list[Setting]:
-    """What may have been in force at some moment between these two."""
+    """The settings that may have been in force at some time between these two."""
     there = [NOTHING, *settings]
     definite = max(each.since_ms for each in there if each.is_certain and each.until_ms < since_ms)
     return [each for each in there if each.since_ms <= until_ms and each.until_ms >= definite]
 
 
 def lost_group_offset(story: Story) -> Iterator[Anomaly]:
-    """A committed offset was seen that was overwritten before: by a commit acknowledged before anybody looked. Or a
-    member began to read below all that may have been committed."""
+    """A group's committed offset was read that an earlier acknowledged commit had overwritten. Or a member began to
+    read below all offsets that may have been committed."""
     settings = _settings(story)
     found: dict[str, None] = {}
     for group, place, offset, since_ms, until_ms in _sights(story):
@@ -53,7 +54,7 @@ def lost_group_offset(story: Story) -> Iterator[Anomaly]:
 
 
 def _early_starts(story: Story, settings: dict[tuple[str, Place], list[Setting]]) -> Iterator[str]:
-    """Members that were given a partition without being told where, and were handed out a record that was done."""
+    """Members that got a partition without a known position, and whose first record is below the committed offset."""
     for session in story.sessions:
         consumer = story.consumers.get(session.client)
         if consumer is None or not consumer.group or session.start >= 0 or session.since_ms == inf or not session.polls:
@@ -70,7 +71,7 @@ def _early_starts(story: Story, settings: dict[tuple[str, Place], list[Setting]]
 
 
 def _settings(story: Story) -> dict[tuple[str, Place], list[Setting]]:
-    """Every commit that has taken effect, or may have."""
+    """Every commit that took effect, or may have, by group and place."""
     given = _given(story)
     settings: dict[tuple[str, Place], list[Setting]] = {}
     for commit in story.offset_commits.values():
@@ -94,7 +95,7 @@ def _settings(story: Story) -> dict[tuple[str, Place], list[Setting]]:
 
 
 def _given(story: Story) -> dict[tuple[str, Place], list[Assigned]]:
-    """By group and place: to whom it was given."""
+    """By group and place: its assignments to members."""
     given: dict[tuple[str, Place], list[Assigned]] = {}
     for event in story.assigned:
         consumer = story.consumers.get(event.client)
@@ -105,12 +106,12 @@ def _given(story: Story) -> dict[tuple[str, Place], list[Assigned]]:
 
 
 def _next_given_ms(given: list[Assigned], asked: CommittingOffsets) -> float:
-    """When another member had it: a commit that had not arrived by then must not take effect any more."""
+    """The time at which another member got the partition. A commit that arrives later must not take effect."""
     return min((each.at_ms for each in given if each.at_ms > asked.at_ms and each.client != asked.client), default=inf)
 
 
 def _sights(story: Story) -> Iterator[tuple[str, Place, int | None, float, float]]:
-    """Group, place, what it had there, and between which times somebody asked."""
+    """Group, place, the offset that was read, and the times between which it was read."""
     for seen in story.offsets_seen:
         for topic, partition, offset in seen.offsets:
             yield seen.group, (topic, partition), offset, seen.since_ms, seen.at_ms
@@ -125,7 +126,7 @@ def _sights(story: Story) -> Iterator[tuple[str, Place, int | None, float, float
 
 
 def double_assignment(story: Story) -> Iterator[Anomaly]:
-    """Two members of one generation were given the same partition. A static member may come back as itself."""
+    """Two members of one generation got the same partition. A static member may come back under its own name."""
     found = []
     mine: dict[str, dict[Place, None]] = {}
     owners: dict[tuple[str, int, Place], str] = {}
@@ -155,10 +156,10 @@ def _claims(
 
 
 def zombie_commit(story: Story) -> Iterator[Anomaly]:
-    """A member's commit was accepted for a partition that another member had been given before it was asked for.
+    """A member's commit was accepted for a partition that another member had got before the commit was sent.
 
-    By a generation that is not older than its own: who hears late of an old one has nothing. Members whose client does
-    not tell its generation (librdkafka) are not judged.
+    The other member's generation must not be older than the committer's: an assignment of an old generation that
+    arrives late gives no partition. Clients that do not report their generation (librdkafka) are not judged.
     """
     given = _given(story)
     found = []
@@ -182,6 +183,6 @@ def zombie_commit(story: Story) -> Iterator[Anomaly]:
 
 
 def _generation(story: Story, client: str, at_ms: float) -> int:
-    """The last one that this member had heard of by then."""
+    """The last generation that this member knew at that time; -1: none."""
     mine = [e.generation for e in story.assigned if isinstance(e, Assigned) and e.client == client and e.at_ms < at_ms]
     return mine[-1] if mine else -1

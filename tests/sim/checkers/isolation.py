@@ -1,4 +1,4 @@
-"""aborted-read (G1a), torn-txn, precommitted-read: what readers of committed records may see, and must."""
+"""aborted-read (G1a), torn-txn, precommitted-read: the records that readers of committed data may and must see."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sim.checkers.story import Outcome, Story
 
 
 def aborted_read(story: Story) -> Iterator[Anomaly]:
-    """A reader of committed records saw one whose transaction aborted."""
+    """A reader of committed data saw a record of an aborted transaction."""
     found: dict[str, None] = {}
     for place, offset, value, is_committed in story.reads:
         txn = story.txn_of(value) if is_committed else None
@@ -21,8 +21,8 @@ def aborted_read(story: Story) -> Iterator[Anomaly]:
 
 
 def torn_txn(story: Story) -> Iterator[Anomaly]:
-    """Part of a committed transaction is visible for ever, part (or all) of it is not; or part of it had failed, and
-    the commit was acknowledged all the same."""
+    """A record of a committed transaction is not visible at the end, whether others are or not. Or the commit was
+    acknowledged although a record of the transaction had failed."""
     visible = {row.value for end in story.final.partitions.values() for row in end.committed}
     found = []
     for txn in story.txns.values():
@@ -49,7 +49,7 @@ def torn_txn(story: Story) -> Iterator[Anomaly]:
 
 
 def precommitted_read(story: Story) -> Iterator[Anomaly]:
-    """A reader of committed records saw one before anybody asked for its transaction to be committed."""
+    """A reader of committed data saw a record before the commit of its transaction was requested."""
     found = []
     for poll in story.polls:
         if not story.is_read_committed(poll.client):

@@ -1,4 +1,4 @@
-"""poll-skip, nonmonotonic-poll, unowned-poll, nonmonotonic-send: nothing is jumped over, comes twice or overtakes."""
+"""poll-skip, nonmonotonic-poll, unowned-poll, nonmonotonic-send: skipped, repeated, foreign and reordered records."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sim.final import Row
 
 
 def visible_offsets(story: Story) -> dict[tuple[Place, bool], list[int]]:
-    """By place and whether only committed records count: the offsets that hold a record, ascending.
+    """By place, and by whether only committed records count: the offsets of records that consumers must see, ascending.
 
-    What somebody asked to have deleted is nobody's right to see. It may be there at the end all the same: the broker
-    has to be started without the file that knows where logs begin, when that is lost. Nor is what a compacted topic may
-    forget, aborted records among it: each replica does so in its own time, and who leads at the end may have more than
-    the one that was read.
+    Records whose deletion was requested are left out. They may exist at the end: the file with the log start offsets
+    may have been lost, and the broker starts without it. Records that a compacted topic may remove, also aborted ones,
+    are left out if there are several replicas: each replica compacts in its own time, so the leader at the end may have
+    records that the leader of an earlier read had removed.
     """
     visible: dict[tuple[Place, bool], list[int]] = {}
     for place, end in story.final.partitions.items():
@@ -29,13 +29,13 @@ def visible_offsets(story: Story) -> dict[tuple[Place, bool], list[int]]:
 
 
 def _last_of_each_key(rows: list[Row]) -> list[Row]:
-    """Without tombstones."""
+    """The last row of each key, without tombstones."""
     last = {row.key: row.offset for row in rows}
     return [row for row in rows if last[row.key] == row.offset and row.value is not None]
 
 
 def poll_skip(story: Story) -> Iterator[Anomaly]:
-    """A consumer jumped over records; or its group committed an offset behind records that no member was given."""
+    """A consumer skipped records. Or its group committed an offset above records that no member got."""
     visible = visible_offsets(story)
     found = []
     for session in story.sessions:
@@ -83,7 +83,7 @@ def _committed_over(story: Story, visible: dict[tuple[Place, bool], list[int]]) 
 
 
 def nonmonotonic_poll(story: Story) -> Iterator[Anomaly]:
-    """A consumer was given a record a second time, or an earlier one after a later, without having been sent back."""
+    """A consumer got a record twice, or an earlier record after a later one, within one session."""
     found = []
     for session in story.sessions:
         last = session.start - 1
@@ -100,7 +100,7 @@ def nonmonotonic_poll(story: Story) -> Iterator[Anomaly]:
 
 
 def unowned_poll(story: Story) -> Iterator[Anomaly]:
-    """A member of a group was given records of a partition that it did not own then."""
+    """A member of a group got records of a partition that it did not own at that time."""
     found = [
         f"{poll.client} was given {poll.topic}-{poll.partition}@{poll.offsets[0]} at {poll.at_ms:.0f} ms"
         for poll in story.unowned
@@ -110,7 +110,7 @@ def unowned_poll(story: Story) -> Iterator[Anomaly]:
 
 
 def nonmonotonic_send(story: Story) -> Iterator[Anomaly]:
-    """Acknowledged sends of one idempotent producer to one partition lie there in another order."""
+    """Acknowledged sends of one idempotent producer to one partition are stored in another order."""
     last: dict[tuple[str, Place], int] = {}
     found = []
     for write in story.writes.values():

@@ -1,4 +1,4 @@
-"""eos-offset: consume, transform, produce has made exactly one output of every input below the committed offset."""
+"""eos-offset: a pipeline made exactly one output from each input below its committed offset."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sim.events import Pipeline
 
 
 def eos_offset(story: Story) -> Iterator[Anomaly]:
-    """Below the group's offset every input has one output that committed readers see; from there on it has none."""
+    """Each input below the group's offset has one output that readers of committed data see. Later inputs have none."""
     for pipeline in story.history.pipelines:
         found = list(_wrong(story, pipeline))
         if found:

@@ -1,4 +1,4 @@
-"""replica-divergence: every replica of a partition has the same records, and has concluded the same from them."""
+"""replica-divergence, false-commit: replicas have the same records and derived state; committed records are safe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sim.final import Replica, Stored
 
 
 def replica_divergence(story: Story) -> Iterator[Anomaly]:
-    """Two replicas differ below the high watermark. By then all have had the time to fetch everything."""
+    """Two replicas differ below the high watermark at the end, when all have had time to fetch everything."""
     found: list[str] = []
     for (topic, index), replicas in story.final.replicas.items():
         for other in replicas[1:]:
@@ -23,14 +23,15 @@ def replica_divergence(story: Story) -> Iterator[Anomaly]:
 
 
 def false_commit(story: Story) -> Iterator[Anomaly]:
-    """Something counted as committed that was not with everybody who could have been elected, or with too few; or a
-    broker's word counted that others had given up."""
+    """The findings of `sim.commitment` during the run: a record was committed that a possible leader did not have, or
+    that too few replicas had; or a broker without a valid lease counted as leader."""
     if story.final.uncommitted:
         yield Anomaly("false-commit", few(story.final.uncommitted))
 
 
 def differences(one: Replica, other: Replica) -> Iterator[str]:
-    """What is not the same, where both still have it: logs may forget their beginnings at different times."""
+    """The differences between two replicas, from the higher of their log start offsets on: replicas may delete the
+    beginnings of their logs at different times."""
     start = max(one.start_offset, other.start_offset)
     up_to = max(one.high_watermark, other.high_watermark)
     for name in ("high_watermark", "last_stable_offset"):
@@ -64,7 +65,7 @@ def _batches(one: Replica, other: Replica, start: int, up_to: int) -> Iterator[s
 
 
 def _records(mine: Sequence[Stored], yours: Sequence[Stored], start: int, up_to: int) -> Iterator[str]:
-    """What is there is equal, and what is not there was superseded by something that is there, or had been."""
+    """For compacted logs: common records are equal, and a missing record was replaced by a later one of its key."""
     there = {record.offset: record for record in yours}
     latest: dict[bytes | None, int] = {
         record.key: record.offset for record in (*mine, *yours) if record.key is not None
@@ -83,7 +84,7 @@ def _records(mine: Sequence[Stored], yours: Sequence[Stored], start: int, up_to:
 
 
 def _producers(one: Replica, other: Replica, start: int) -> Iterator[str]:
-    """Of producers whose last batch both must have seen."""
+    """Differences in the state of producers whose last batch lies at or above `start`, so that both have seen it."""
     here, there = ({state[0]: state for state in replica.producers} for replica in (one, other))
     for producer_id in sorted({**here, **there}):
         mine, yours = here.get(producer_id), there.get(producer_id)

@@ -1,4 +1,4 @@
-"""eos-step: what the driver of a transaction group commits as one is there as one, each row once, in its order."""
+"""eos-step: the rows of each step of a transaction group are committed together, once, and in order."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sim.events import Planned, StepBegun
 
 
 def eos_step(story: Story) -> Iterator[Anomaly]:
-    """Rows of what is committed that are not there once; rows of what is not committed; what comes before its turn; a
-    coordinator that forgets what it has said of a group."""
+    """A committed row is not there exactly once; a row that is not committed is there; rows are out of order; or the
+    coordinator forgot a step or a token of a group."""
     for group in dict.fromkeys(planned.group for planned in story.planned):
         found = [*_rows(story, group), *_order(story, group), *_memory(story, group)]
         if found:
@@ -40,7 +40,7 @@ def _fate(token: str, committed: dict[str, float], asked: dict[str, None]) -> st
 
 
 def _order(story: Story, group: str) -> Iterator[str]:
-    """Batches are committed in the order in which they were planned, and lie so in every partition."""
+    """Batches are committed in the planned order, and their rows have this order in each partition."""
     place_of = {row: place for place, planned in enumerate(_planned(story, group)) for row in planned.rows}
     last: dict[tuple[str, int], str] = {}
     seen: dict[int, None] = {}
@@ -58,7 +58,7 @@ def _order(story: Story, group: str) -> Iterator[str]:
 
 
 def _memory(story: Story, group: str) -> Iterator[str]:
-    """Who begins a step hears of an epoch and of a last token that are no older than what was known before."""
+    """A driver that begins a step gets an epoch and a last token that are not older than those known before."""
     place_of = {planned.token: place for place, planned in enumerate(_planned(story, group))}
     steps = sorted((step for step in story.steps if step.group == group), key=lambda step: step.epoch)
     committed = _committed(story, group)
@@ -76,7 +76,7 @@ def _memory(story: Story, group: str) -> Iterator[str]:
 
 
 def stale_drivers(story: Story) -> Iterator[str]:
-    """A step was committed although a newer one had begun before anybody asked for that."""
+    """A step was committed although a newer step had begun before the commit was first requested."""
     first_asked: dict[tuple[str, int], float] = {}
     for decision in story.decisions.values():
         asked = decision.asked
@@ -96,7 +96,7 @@ def _planned(story: Story, group: str) -> list[Planned]:
 
 
 def _committed(story: Story, group: str) -> dict[str, float]:
-    """Tokens that are certainly committed, and since when somebody knows."""
+    """The tokens that are certainly committed, with the time at which a client first knew it."""
     known: dict[str, float] = {}
     for decision in story.decisions.values():
         if decision.asked.group == group and decision.is_ours is not None:
@@ -112,7 +112,7 @@ def _told(step: StepBegun, place_of: dict[str, int]) -> int:
 
 
 def _visible(story: Story) -> Iterator[tuple[tuple[str, int], str]]:
-    """Rows that readers of committed records get at the end, in the order of each partition."""
+    """The rows that readers of committed data get at the end, in the order of each partition."""
     for place, end in story.final.partitions.items():
         for record in end.committed:
             write = story.by_value.get(record.value) if record.value is not None else None

@@ -1,4 +1,4 @@
-"""wrong-txn, sequence-gap, stuck-LSO: what lies in the logs and in the coordinator's journal, looked at from inside."""
+"""wrong-txn, sequence-gap, stuck-LSO: the batches in the logs and the decisions of the transaction coordinator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARKER_OF = {"PrepareCommit": "commit", "PrepareAbort": "abort"}
 
 
 def wrong_txn(story: Story) -> Iterator[Anomaly]:
-    """A marker ended records of another transaction than its own, or not as was decided."""
+    """A marker ended records of another transaction, or contradicts the decision."""
     found = []
     for place, end in story.final.partitions.items():
         if end.batches is not None:
@@ -26,7 +26,7 @@ def wrong_txn(story: Story) -> Iterator[Anomaly]:
 
 
 def _wrong_markers(story: Story, place: Place, end: PartitionEnd, batches: list[Batch]) -> Iterator[str]:
-    """Between two markers of a producer lie records of one transaction, and the marker says what became of that."""
+    """Between two markers of a producer are records of one transaction, and the marker has its outcome."""
     rows = {row.offset: row.value for row in end.uncommitted}
     under: dict[int, dict[int, Txn]] = {}
     epoch: dict[int, int] = {}
@@ -53,7 +53,7 @@ def _wrong_markers(story: Story, place: Place, end: PartitionEnd, batches: list[
 
 
 def _undecided_markers(story: Story, place: Place, batches: list[Batch]) -> Iterator[str]:
-    """Every marker was decided by the coordinator for this partition; every complete decision has its marker."""
+    """Each marker has a decision of the coordinator for this partition. Each complete decision has its marker."""
     if story.final.decisions is None or story.cleanup_of(place[0]):
         return
     decided = {
@@ -65,7 +65,7 @@ def _undecided_markers(story: Story, place: Place, batches: list[Batch]) -> Iter
     for key, offset in written.items():
         if key not in decided:
             yield (
-                f"nobody has decided the {key[2]} marker of producer {key[0]} epoch {key[1]} at "
+                f"no decision for the {key[2]} marker of producer {key[0]} epoch {key[1]} at "
                 f"{place[0]}-{place[1]}@{offset}"
             )
     complete = {
@@ -83,10 +83,10 @@ def _undecided_markers(story: Story, place: Place, batches: list[Batch]) -> Iter
 
 
 def sequence_gap(story: Story) -> Iterator[Anomaly]:
-    """The sequences of one producer and epoch in a log leave something out, or go back.
+    """The sequences of one producer and epoch in a log have a gap, or go back.
 
-    A producer whose first batches nobody acknowledged may have lost them, and with them all that the log knew of it:
-    then its next batch is the first, whatever its sequence.
+    A log may lose the unacknowledged first batches of a producer, and the producer state with them. Then the next batch
+    may have any sequence.
     """
     found = []
     doubtful = {write.place: None for write in story.writes.values() if not write.is_acknowledged}
@@ -115,7 +115,7 @@ def sequence_gap(story: Story) -> Iterator[Anomaly]:
 
 
 def stuck_lso(story: Story) -> Iterator[Anomaly]:
-    """The last stable offset is below the high watermark, although every transaction has timed out by now."""
+    """The last stable offset is below the high watermark at the end, when every transaction has timed out."""
     found = []
     for place, end in story.final.partitions.items():
         if end.last_stable_offset < end.high_watermark:

@@ -1,7 +1,7 @@
-"""A history and its end, put together once for all checkers: each write and its fate, each transaction, each reader.
+"""An index of a history and its final state, built once for all checkers: writes, transactions, readers and commits.
 
-A transaction counts as committed if its commit was acknowledged, or if nobody heard of the outcome and somebody who
-reads only what is committed saw one of its records. Without a call of commit it has to abort.
+A transaction counts as committed if its commit was acknowledged. It also does if its outcome is unknown and a reader of
+committed data saw one of its records. Without a call of commit it must abort.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Outcome(Enum):
 
 
 class Write(msgspec.Struct, gc=False):
-    """One send. `offset` -1: not acknowledged, or not told. `is_impossible`: the record never left the client.
-    `lasts`: what is acknowledged to it no crash may take back."""
+    """One send. `offset` -1: not acknowledged, or not reported. `is_impossible`: the record never left the client.
+    `lasts`: an acknowledgement would promise that the record survives a crash."""
 
     sent: Sending
     partition: int = -1
@@ -64,12 +64,12 @@ class Write(msgspec.Struct, gc=False):
 
     @property
     def place(self) -> Place:
-        """Partition -1 while nobody knows it."""
+        """Topic and partition; -1 while the partition is unknown."""
         return self.sent.topic, self.partition
 
     @property
     def is_promised(self) -> bool:
-        """Acknowledged in a way that no crash may take back."""
+        """Whether the record is acknowledged and must survive a crash."""
         return self.is_acknowledged and self.lasts
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Write(msgspec.Struct, gc=False):
 
 
 class Txn(msgspec.Struct):
-    """One transaction, times in ms."""
+    """One transaction, with times in ms. `was_seen`: a reader of committed data saw a record of it."""
 
     began: Beginning
     outcome: Outcome = Outcome.ABORTED
@@ -94,7 +94,7 @@ class Txn(msgspec.Struct):
 
 
 class OffsetCommit(msgspec.Struct):
-    """A commit of a group's offsets. It took effect between `asked.at_ms` and `ended_ms`, if it did."""
+    """A commit of a group's offsets. If it took effect, then between `asked.at_ms` and `ended_ms`."""
 
     asked: CommittingOffsets
     ended_ms: float = inf
@@ -102,9 +102,9 @@ class OffsetCommit(msgspec.Struct):
 
 
 class Session(msgspec.Struct):
-    """What one consumer read of one partition, from its assignment to its end.
+    """The reads of one consumer from one partition, from its assignment to its end.
 
-    `start` -1: where is not known. `since_ms` inf: it was never assigned.
+    `start`: the first position; -1: unknown. `since_ms` inf: the partition was never assigned.
     """
 
     client: str
@@ -116,7 +116,7 @@ class Session(msgspec.Struct):
 
 
 class Change(msgspec.Struct):
-    """An administrative change. Neither changed nor refused: nobody knows."""
+    """An administrative change. Its outcome is unknown if it has no `ended_ms` and is not refused."""
 
     asked: Asking
     ended_ms: float = inf
@@ -124,7 +124,7 @@ class Change(msgspec.Struct):
 
 
 class Decision(msgspec.Struct):
-    """The commit of a step of a transaction group. `is_ours` None: nobody heard what became of it."""
+    """The commit of a step of a transaction group. `is_ours` None: the outcome is unknown."""
 
     asked: Deciding
     ended_ms: float = inf
@@ -132,7 +132,7 @@ class Decision(msgspec.Struct):
 
 
 class Story:
-    """The index. Everything is in the order of the history."""
+    """The index. All collections are in the order of the history."""
 
     def __init__(self, history: History, final: Final) -> None:
         self.history, self.final = history, final
@@ -145,7 +145,7 @@ class Story:
         self.polls: list[Polled] = []
         self.sessions: list[Session] = []
         self.unowned: list[Polled] = []
-        """Records of partitions that the group had not given to the member, or had taken back."""
+        """Polls of partitions that were not assigned to the member at that time."""
         self.offset_commits: dict[int, OffsetCommit] = {}
         self.offsets_seen: list[OffsetsSeen] = []
         self.changes: dict[int, Change] = {}
@@ -156,10 +156,10 @@ class Story:
         for event in history.events:
             NOTE[type(event)](self, event)
         self.reads = list(self._all_reads())
-        """Everything that anybody read: place, offset, value, and whether the reader took committed records only."""
+        """All reads: place, offset, value, and whether the reader reads committed data only."""
         self._note_sights()
 
-    # What checkers ask
+    # Queries of checkers
 
     def end_of(self, place: Place) -> PartitionEnd | None:
         return self.final.partitions.get(place)
@@ -173,7 +173,7 @@ class Story:
         return range(0 if declared is None else declared.partitions)
 
     def may_be_gone(self, place: Place, offset: int) -> bool:
-        """Whether somebody asked for it to be deleted, or its topic forgets by age or size."""
+        """Whether a record may be gone: its deletion was requested, or retention of its topic may have deleted it."""
         end = self.end_of(place)
         for change in self.changes.values():
             asked = change.asked
@@ -188,7 +188,7 @@ class Story:
         return self.cleanup_of(place[0]) == "delete" and end is not None and offset < _kept_from(end)
 
     def txn_of(self, value: str | None) -> Txn | None:
-        """The transaction that a value was written in, if it was written in one."""
+        """The transaction of a value; None for a value outside transactions."""
         write = self.by_value.get(value) if value is not None else None
         return None if write is None else self.txns.get(write.sent.txn)
 
@@ -196,7 +196,7 @@ class Story:
         consumer = self.consumers.get(client)
         return consumer is not None and consumer.read_committed
 
-    # Putting it together
+    # Building the index
 
     def _all_reads(self) -> Iterator[tuple[Place, int, str | None, bool]]:
         for poll in self.polls:
@@ -219,7 +219,7 @@ class Story:
             together = [self.txns[txn] for txn in decision.asked.txns]
             if any(txn.was_seen and txn.outcome is not Outcome.ABORTED for txn in together):
                 for txn in together:
-                    txn.was_seen = True  # one decision is about all of them
+                    txn.was_seen = True  # one decision commits all of them
         for txn in self.txns.values():
             if txn.outcome is Outcome.UNKNOWN and txn.was_seen:
                 txn.outcome = Outcome.COMMITTED
@@ -330,7 +330,7 @@ class Story:
 
 
 def _kept_from(end: PartitionEnd) -> float:
-    """Where a log that forgets began when it was read last: it went on forgetting between one reader and the other."""
+    """The offset from which both final readers got records: retention may have deleted more between the two reads."""
     return max(end.start_offset, *(rows[0].offset if rows else inf for rows in (end.committed, end.uncommitted)))
 
 

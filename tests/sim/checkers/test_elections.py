@@ -1,4 +1,4 @@
-"""bad-election, on stores made by hand."""
+"""bad-election, on store contents made by hand."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import pytest
 from semel_broker.cluster.records import Admission, BrokerRecord, PartitionState, TopicRecord
 
 from sim.checkers.elections import Register
-from sim.checkers.telling import Tale
+from sim.checkers.history_builder import HistoryBuilder
 from sim.final import Told
 
 STATE = "partitions/id/0"
 
 
-class Book:
-    """What a store is told: a topic of three replicas, and three brokers that are there."""
+class StoreWrites:
+    """The writes to a store: a topic of three replicas, and three live brokers."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.written: list[Told] = []
         for node_id in (1, 2, 3):
             self.broker(node_id)
         self.writes({"topics/t": TopicRecord("t", "id", [[1, 2, 3]], {})})
 
     def writes(self, changes: dict[str, Any]) -> int:
-        revision = (self.told[-1].revision if self.told else 0) + 1
+        revision = (self.written[-1].revision if self.written else 0) + 1
         for key, value in changes.items():
-            self.told.append(Told(revision, key, None if value is None else msgspec.json.encode(value)))
+            self.written.append(Told(revision, key, None if value is None else msgspec.json.encode(value)))
         return revision
 
     def broker(self, node_id: int) -> None:
@@ -44,24 +44,24 @@ class Book:
         self.writes({STATE: PartitionState(leader, epoch, list(isr))})
 
     def wrong(self) -> list[str]:
-        return list(Register().read(self.told))
+        return list(Register().read(self.written))
 
 
-def test_elections_shrinking_growing_and_standing_empty_are_fine() -> None:
-    book = Book()
-    book.state(1, 0, 1, 2)
-    book.state(1, 0, 1, 2, 3)
-    book.dies(1)
-    book.state(2, 1, 2, 3)
-    book.dies(3)
-    book.state(2, 1, 2)
-    book.dies(2)
-    book.state(-1, 2, 2)
-    book.broker(1)
-    book.broker(2)
-    book.state(2, 3, 2)
-    book.state(2, 3, 2, 1)
-    assert book.wrong() == []
+def test_elections_and_isr_changes_by_the_rules_are_fine() -> None:
+    store = StoreWrites()
+    store.state(1, 0, 1, 2)
+    store.state(1, 0, 1, 2, 3)
+    store.dies(1)
+    store.state(2, 1, 2, 3)
+    store.dies(3)
+    store.state(2, 1, 2)
+    store.dies(2)
+    store.state(-1, 2, 2)
+    store.broker(1)
+    store.broker(2)
+    store.state(2, 3, 2)
+    store.state(2, 3, 2, 1)
+    assert store.wrong() == []
 
 
 @pytest.mark.parametrize(
@@ -75,55 +75,55 @@ def test_elections_shrinking_growing_and_standing_empty_are_fine() -> None:
         ((2, 2, 1, 2, 3), "the epoch"),
     ],
 )
-def test_a_state_that_must_not_be_is_found(state: tuple[int, ...], words: str) -> None:
-    book = Book()
-    book.state(*state)
-    assert any(words in what for what in book.wrong()), book.wrong()
+def test_a_forbidden_state_is_found(state: tuple[int, ...], words: str) -> None:
+    store = StoreWrites()
+    store.state(*state)
+    assert any(words in what for what in store.wrong()), store.wrong()
 
 
-def test_who_was_not_in_sync_does_not_lead() -> None:
-    book = Book()
-    book.state(1, 0, 1, 2)
-    book.state(3, 1, 3)
-    assert any("had not been in sync" in what for what in book.wrong())
+def test_a_leader_that_was_not_in_sync_is_found() -> None:
+    store = StoreWrites()
+    store.state(1, 0, 1, 2)
+    store.state(3, 1, 3)
+    assert any("was not in sync" in what for what in store.wrong())
 
 
-def test_who_is_not_there_neither_leads_nor_comes_to_be_in_sync() -> None:
-    book = Book()
-    book.dies(2)
-    book.state(2, 1, 2, 3)
-    assert any("who was elected is not there" in what for what in book.wrong())
-    book = Book()
-    book.state(1, 0, 1)
-    book.dies(3)
-    book.state(1, 0, 1, 3)
-    assert any("3 came to be in sync and is not there" in what for what in book.wrong())
+def test_a_broker_that_is_not_live_neither_leads_nor_joins_the_isr() -> None:
+    store = StoreWrites()
+    store.dies(2)
+    store.state(2, 1, 2, 3)
+    assert any("the elected leader is not live" in what for what in store.wrong())
+    store = StoreWrites()
+    store.state(1, 0, 1)
+    store.dies(3)
+    store.state(1, 0, 1, 3)
+    assert any("3 joined the ISR and is not live" in what for what in store.wrong())
 
 
-def test_who_comes_back_is_taken_out_of_what_it_was_first() -> None:
-    book = Book()
-    book.broker(2)
-    assert any("2 was admitted" in what for what in book.wrong())
-    book = Book()
-    epoch = book.writes({"brokers/2": BrokerRecord(node_id=2, incarnation="j", directory_id="d", host="h", port=1)})
-    book.state(1, 0, 1, 3)
-    book.admit(2, epoch)
-    assert book.wrong() == []
+def test_a_restarted_broker_leaves_its_isrs_before_it_is_admitted() -> None:
+    store = StoreWrites()
+    store.broker(2)
+    assert any("2 was admitted" in what for what in store.wrong())
+    store = StoreWrites()
+    epoch = store.writes({"brokers/2": BrokerRecord(node_id=2, incarnation="j", directory_id="d", host="h", port=1)})
+    store.state(1, 0, 1, 3)
+    store.admit(2, epoch)
+    assert store.wrong() == []
 
 
-def test_a_partition_that_is_newer_than_who_comes_back_had_nothing_that_could_be_lost() -> None:
-    book = Book()
-    epoch = book.writes({"brokers/2": BrokerRecord(node_id=2, incarnation="j", directory_id="d", host="h", port=1)})
-    book.state(1, 0, 1, 3)
-    book.writes({"topics/t": TopicRecord("t", "id", [[1, 2, 3], [2, 3, 1]], {})})
-    book.admit(2, epoch)
-    assert book.wrong() == []
+def test_a_restarted_broker_stays_in_sync_for_a_partition_newer_than_its_registration() -> None:
+    store = StoreWrites()
+    epoch = store.writes({"brokers/2": BrokerRecord(node_id=2, incarnation="j", directory_id="d", host="h", port=1)})
+    store.state(1, 0, 1, 3)
+    store.writes({"topics/t": TopicRecord("t", "id", [[1, 2, 3], [2, 3, 1]], {})})
+    store.admit(2, epoch)
+    assert store.wrong() == []
 
 
-def test_the_checker_says_it() -> None:
-    tale = Tale()
-    tale.ends([])
-    book = Book()
-    book.state(2, 0, 1, 2, 3)
-    tale.final.store = book.told
-    assert tale.found() == ["bad-election"]
+def test_the_checker_reports_a_bad_election() -> None:
+    builder = HistoryBuilder()
+    builder.ends([])
+    store = StoreWrites()
+    store.state(2, 0, 1, 2, 3)
+    builder.final.store = store.written
+    assert builder.found() == ["bad-election"]

@@ -1,35 +1,35 @@
-"""A history survives being written down, and several become one."""
+"""A history can be encoded and decoded, and histories of several processes can be merged."""
 
 from __future__ import annotations
 
 from sim.checkers import check_all
-from sim.checkers.telling import T0, Tale
+from sim.checkers.history_builder import T0, HistoryBuilder
 from sim.history import History
 
 
-def a_tale() -> Tale:
-    tale = Tale()
-    shop = tale.witness("shop")
-    tale.transaction(shop, ("a", 0, 0))
-    reader = tale.consumer(group="g")
+def a_history() -> HistoryBuilder:
+    builder = HistoryBuilder()
+    shop = builder.witness("shop")
+    builder.transaction(shop, ("a", 0, 0))
+    reader = builder.consumer(group="g")
     reader.assigned([T0], 1, [0])
     reader.polled(T0, [0], ["a"])
     reader.offsets_committed(reader.committing_offsets("g", {T0: 1}))
-    tale.ends([(0, "a")])
-    tale.final.groups["g"] = {T0: 1}
-    return tale
+    builder.ends([(0, "a")])
+    builder.final.groups["g"] = {T0: 1}
+    return builder
 
 
-def test_a_history_comes_back_as_it_was() -> None:
-    tale = a_tale()
-    again = History.decode(tale.history.encode())
-    assert again.events == tale.history.events
-    assert again.topics == tale.history.topics
-    assert check_all(again, tale.final) == []
+def test_a_decoded_history_equals_the_encoded_one() -> None:
+    builder = a_history()
+    again = History.decode(builder.history.encode())
+    assert again.events == builder.history.events
+    assert again.topics == builder.history.topics
+    assert check_all(again, builder.final) == []
 
 
 def test_histories_of_several_processes_keep_their_operations_apart() -> None:
-    one, two = a_tale(), Tale()
+    one, two = a_history(), HistoryBuilder()
     bank = two.witness("bank")
     two.transaction(bank, ("b", 0, 2), end="aborted")
     both = History.decode(one.history.encode(), two.history.encode())

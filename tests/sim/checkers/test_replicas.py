@@ -1,4 +1,4 @@
-"""replica-divergence, on replicas made by hand."""
+"""replica-divergence and false-commit, on replicas made by hand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from sim.checkers.history_builder import T0, HistoryBuilder
 from sim.checkers.replicas import differences
-from sim.checkers.telling import T0, Tale
 from sim.final import Replica, Stored
 
 PLAIN = Replica(
@@ -28,10 +28,10 @@ def other(**changes: Any) -> Replica:
 
 
 def test_replicas_that_are_equal_are_fine() -> None:
-    tale = Tale()
-    tale.ends([])
-    tale.final.replicas = {T0: [PLAIN, other(), other()]}
-    assert tale.found() == []
+    builder = HistoryBuilder()
+    builder.ends([])
+    builder.final.replicas = {T0: [PLAIN, other(), other()]}
+    assert builder.found() == []
 
 
 @pytest.mark.parametrize(
@@ -49,21 +49,21 @@ def test_replicas_that_are_equal_are_fine() -> None:
         ({"groups": {"g t-0": 3}}, "group offsets"),
     ],
 )
-def test_what_differs_is_said(changes: dict[str, Any], words: str) -> None:
-    tale = Tale()
-    tale.ends([])
-    tale.final.replicas = {T0: [PLAIN, other(), other(**changes)]}
-    assert tale.found() == ["replica-divergence"]
+def test_each_difference_is_reported(changes: dict[str, Any], words: str) -> None:
+    builder = HistoryBuilder()
+    builder.ends([])
+    builder.final.replicas = {T0: [PLAIN, other(), other(**changes)]}
+    assert builder.found() == ["replica-divergence"]
     assert any(words in what for what in differences(PLAIN, other(**changes)))
 
 
-def test_logs_may_forget_their_beginnings_at_different_times() -> None:
+def test_logs_may_delete_their_beginnings_at_different_times() -> None:
     shorter = other(start_offset=5, batches=[(5, b"five")], aborted=[])
     assert list(differences(PLAIN, shorter)) == []
     assert list(differences(shorter, PLAIN)) == []
 
 
-def test_what_lies_above_the_high_watermark_is_nobodys_business() -> None:
+def test_records_above_the_high_watermark_are_not_compared() -> None:
     longer = other(end_offset=8, batches=[*PLAIN.batches, (6, b"six")])
     assert list(differences(PLAIN, longer)) == []
 
@@ -98,8 +98,8 @@ def test_the_last_record_of_a_key_is_in_every_replica_and_the_same() -> None:
         assert list(differences(compacted(*two), compacted(*one)))
 
 
-def test_what_was_committed_too_early_is_told() -> None:
-    tale = Tale()
-    tale.ends([])
-    tale.final.uncommitted = ["t-0: committed up to 5, broker 2 is in sync and has 4"]
-    assert tale.found() == ["false-commit"]
+def test_a_record_committed_too_early_is_reported() -> None:
+    builder = HistoryBuilder()
+    builder.ends([])
+    builder.final.uncommitted = ["t-0: committed up to 5, broker 2 is in sync and has 4"]
+    assert builder.found() == ["false-commit"]

@@ -1,4 +1,4 @@
-"""lost-topic, undrained: administrative changes that were acknowledged hold, and everything comes to an end."""
+"""lost-topic, undrained: acknowledged administrative changes hold, and all clients finish."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.story import Change, Story
 
 ASKED_ONCE_MS = 30
-"""What was answered so soon was not asked again: nobody connects again after a loss before 40 ms have passed."""
+"""A request answered within this time was sent once: a client reconnects after a loss in 40 ms at the earliest."""
 
 
 def lost_topic(story: Story) -> Iterator[Anomaly]:
-    """A topic or a setting is not as the last acknowledged change left it. Names are never used a second time."""
+    """A topic or a setting differs from the last acknowledged change. Workloads never use a topic name twice."""
     by_target: dict[str, list[Change]] = {}
     for change in story.changes.values():
         if not change.is_refused and change.asked.change != "delete-records":
@@ -48,15 +48,15 @@ def _wrong_topic(story: Story, target: str, changes: list[Change]) -> Iterator[s
 
 
 def _may_be_another(changes: list[Change]) -> bool:
-    """Whether a creation was asked for again, so that the first request may have made the topic anew after a deletion:
-    as it was asked for at first, and with nothing of what was changed meanwhile."""
+    """Whether a late copy of a create request may have created the topic again after its deletion, without the changes
+    made in between."""
     kinds = {change.asked.change for change in changes}
     return "delete" in kinds and any(each.asked.change == "create" and _was_asked_again(each) for each in changes)
 
 
 def _wrong_configs(configs: dict[str, str], target: str, changes: list[Change]) -> Iterator[str]:
-    """Changes of one topic are made one after the other, by one client. A request that nobody answered may come at any
-    time later, also when it was asked again: nothing in it tells that it is late."""
+    """One client makes the changes of a topic one after the other. A request without an answer may arrive at any later
+    time, also if it was sent again: the broker cannot tell that it is late."""
     acknowledged: dict[str, str] = {}
     late: dict[str, list[str]] = {}
     for change in changes:
@@ -73,11 +73,11 @@ def _wrong_configs(configs: dict[str, str], target: str, changes: list[Change]) 
 
 
 def _was_asked_again(change: Change) -> bool:
-    """Whether there may have been more than one request."""
+    """Whether the client may have sent the request more than once."""
     return change.ended_ms - change.asked.at_ms > ASKED_ONCE_MS
 
 
 def undrained(story: Story) -> Iterator[Anomaly]:
-    """Somebody could not finish although all faults were over."""
+    """A client could not finish although all faults were over."""
     if story.final.undrained:
         yield Anomaly("undrained", few(story.final.undrained))

@@ -1,4 +1,4 @@
-"""lost-write, unseen, duplicate, inconsistent-offsets, phantom-read: what becomes of single records."""
+"""lost-write, unseen, duplicate, inconsistent-offsets, phantom-read: anomalies of single records."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sim.events import Place
 
 
 def expected(story: Story) -> Iterator[tuple[Place, int, str | None, str]]:
-    """What must be in the logs at the end: place, offset (-1: anywhere in it), value and who says so.
+    """The records that must be in the logs at the end: place, offset (-1: anywhere in the place), value, and evidence.
 
-    Whatever was promised to its sender, and whatever anybody read: consumers see only what no crash takes back.
+    These are the records promised to their senders, and those that consumers read: consumers see only durable records.
     """
     for write in story.writes.values():
         if write.is_promised:
@@ -23,7 +23,7 @@ def expected(story: Story) -> Iterator[tuple[Place, int, str | None, str]]:
 
 
 def missing(story: Story) -> Iterator[tuple[str, str]]:
-    """The name of the checker, and what is not there."""
+    """The missing records, as the name of the checker that reports them and a text."""
     there = {
         place: {row.value for row in end.uncommitted if row.value is not None}
         for place, end in story.final.partitions.items()
@@ -31,19 +31,19 @@ def missing(story: Story) -> Iterator[tuple[str, str]]:
     highest: dict[Place, int] = {}
     for place, offset, _, _ in story.reads:
         highest[place] = max(offset, highest.get(place, -1))
-    told: dict[tuple[Place, str], None] = {}
+    reported: dict[tuple[Place, str], None] = {}
     for place, offset, value, by in expected(story):
-        if place not in there or value is None or value in there[place] or (place, value) in told:
+        if place not in there or value is None or value in there[place] or (place, value) in reported:
             continue
         if story.cleanup_of(place[0]) == "compact" or story.may_be_gone(place, offset):
             continue
-        told[place, value] = None
+        reported[place, value] = None
         name = "lost-write" if offset < highest.get(place, -1) else "unseen"
         yield name, f"{value!r} at {place[0]}-{place[1]}@{offset}, {by}, is not there at the end"
 
 
 def lost_write(story: Story) -> Iterator[Anomaly]:
-    """An acknowledged (or seen) write is missing, although a later one of its partition was read."""
+    """An acknowledged write, or one that was read, is missing, although a later one of its partition was read."""
     found = [text for name, text in missing(story) if name == "lost-write"]
     if found:
         yield Anomaly("lost-write", few(found))
@@ -51,16 +51,16 @@ def lost_write(story: Story) -> Iterator[Anomaly]:
 
 
 def unseen(story: Story) -> Iterator[Anomaly]:
-    """An acknowledged write at the end of its partition is not read after healing, from offset 0 on."""
+    """An acknowledged write at the end of its partition is missing for the final reader, which reads from offset 0."""
     found = [text for name, text in missing(story) if name == "unseen"]
     if found:
         yield Anomaly("unseen", few(found))
 
 
 def _lost_by_compaction(story: Story) -> Iterator[Anomaly]:
-    """The last acknowledged write of a key is gone, or an older value has come back.
+    """The last acknowledged write of a key is gone, or an older value is back.
 
-    A tombstone that nobody has acknowledged may be stored all the same, and may have been dropped by now, too.
+    An unacknowledged tombstone may have been stored, and compaction may have removed it since.
     """
     last: dict[tuple[Place, str], Write] = {}
     for write in story.writes.values():
@@ -96,9 +96,9 @@ def _lost_by_compaction(story: Story) -> Iterator[Anomaly]:
 
 
 def duplicate(story: Story) -> Iterator[Anomaly]:
-    """One value at two offsets, though it was sent once by an idempotent producer.
+    """One value is at two offsets, although an idempotent producer sent it once.
 
-    Where its sender was told that it is counts too: compaction may have taken that one by now.
+    The acknowledged offset counts, too: compaction may have removed the record there.
     """
     first: dict[str, tuple[Place, int]] = {
         write.sent.value: (write.place, write.offset)
@@ -117,7 +117,7 @@ def duplicate(story: Story) -> Iterator[Anomaly]:
 
 
 def inconsistent_offsets(story: Story) -> Iterator[Anomaly]:
-    """One offset of a partition shows two values, or another one than its sender was told."""
+    """One offset of a partition shows two values, or another value than the acknowledged one."""
     shown: dict[tuple[Place, int], str | None] = {}
     found = []
     for place, offset, value, _ in story.reads:
@@ -126,20 +126,20 @@ def inconsistent_offsets(story: Story) -> Iterator[Anomaly]:
     for write in story.writes.values():
         at = (write.place, write.offset)
         if write.is_promised and at in shown and shown[at] != write.sent.value:
-            found.append(f"{_at(*at)} was told to be {write}, and shows {shown[at]!r}")
+            found.append(f"{_at(*at)} was acknowledged for {write}, and shows {shown[at]!r}")
     if found:
         yield Anomaly("inconsistent-offsets", few(dict.fromkeys(found)))
 
 
 def phantom_read(story: Story) -> Iterator[Anomaly]:
-    """Somebody read what nobody has sent, or what failed for certain, or in another partition than it was sent to."""
+    """A reader got a value that no producer sent, that certainly failed, or that was sent to another partition."""
     found: dict[str, None] = {}
     for place, offset, value, _ in story.reads:
         if value is None or place[0] not in story.history.topics:
             continue
         write = story.by_value.get(value)
         if write is None:
-            found[f"{value!r} at {_at(place, offset)} was sent by nobody"] = None
+            found[f"{value!r} at {_at(place, offset)} was never sent"] = None
         elif write.is_impossible:
             found[f"{write} failed for certain, and is at {_at(place, offset)}"] = None
         elif write.sent.topic != place[0] or (write.partition not in (-1, place[1])):

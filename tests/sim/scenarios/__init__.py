@@ -1,1 +1,1 @@
-"""The scenarios of `tests/scenarios` in the simulated world: the same steps, in milliseconds, and always alike."""
+"""Plays the scenarios of `tests/scenarios` in the simulated world: the same steps, in virtual time, deterministic."""

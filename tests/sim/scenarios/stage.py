@@ -1,7 +1,7 @@
-"""Plays a scenario in the simulated world: broker and clients are simulated processes, and time costs nothing.
+"""Plays a scenario in the simulated world: broker and clients are simulated processes in virtual time.
 
-The stage itself runs on a simulated host, behind whose proxy the broker stands: what the language says is done by the
-same code as for real processes, but for what only processes have.
+The stage runs on a simulated host. Its proxy stands between the clients and the broker. Most steps run the same code as
+with real processes (`faults.stage`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STARTS_WITHIN_S = 30
 
 
 class StagedBroker(SimBroker):
-    """A broker that is started again only when somebody says so. `refusal`: why it did not start."""
+    """A broker that starts again only when the scenario says so. `refusal`: the reason why it did not start."""
 
     refusal = ""
 
@@ -74,7 +74,7 @@ class SimActor(SemelActor):
 
 
 class SimClient:
-    """What `ClientProcess` is for real processes."""
+    """A client of a scenario; the counterpart of `ClientProcess` for real processes."""
 
     def __init__(self, settings: Settings, host: Host) -> None:
         self.running: asyncio.Task[Outcome] | None = None
@@ -104,7 +104,7 @@ class SimClient:
 
 
 class SimStage(Stage):
-    """`directory` is where files are damaged, which takes real ones."""
+    """`directory`: files are copied there to be damaged, since the damage needs real files."""
 
     def __init__(self, host: Host, directory: Path, say: Callable[[str], None]) -> None:
         super().__init__(directory, say)
@@ -173,11 +173,11 @@ class SimStage(Stage):
             await super().on_resume(step)
 
     async def on_dies(self, step: Step) -> None:
-        """Its exit status is real processes' to show."""
+        """Waits for the end of the broker. Only real processes have an exit status, so it is not checked here."""
         await self._until(lambda: not self._serving.host.is_running, "it still runs")
 
     async def on_refuses(self, step: Step) -> None:
-        """In its own words where it has any; where the disk ends the process the words are the real disk's."""
+        """Asserts the refusal and its text. A text that ends in "failed" may differ: a real disk words it."""
         try:
             await self.on_start(step)
         except Unmet as error:
@@ -212,7 +212,7 @@ class SimStage(Stage):
         epoch = int(step.options["epoch"])
         with_files(self._files, self._directory, lambda data: files.forge_epoch(data, step.words[0], epoch))
 
-    # What there is
+    # Topics, clients and observers
 
     async def on_topic(self, step: Step) -> None:
         connection = await wire()
@@ -233,7 +233,7 @@ class SimStage(Stage):
             topic=given.get("topic"),
         )
         client = SimClient(settings, self._world.host(name))
-        self._clients[name] = client  # type: ignore[assignment]  # it does what a process does
+        self._clients[name] = client  # type: ignore[assignment]  # same methods as a process
         self._check_outcome(step, await client.start())
 
     def _observer(self) -> Observer:
@@ -241,17 +241,17 @@ class SimStage(Stage):
 
 
 async def idle(host: Host) -> None:
-    """A process that does what others ask of it."""
+    """The main of a client process: it waits, and other tasks run on its host."""
     await asyncio.get_running_loop().create_future()
 
 
 async def wire() -> Wire:
-    """Past the proxy."""
+    """A connection to the broker that does not go through the proxy."""
     return Wire(*await asyncio.open_connection("broker", PORT))
 
 
 def on_host(host: Host, doing: Coroutine[Any, Any, Outcome]) -> asyncio.Future[Outcome]:
-    """`doing` in the process of another host; done when it is. Never, should that be killed."""
+    """Runs `doing` in the process of another host. The future is never done if that process is killed."""
     assert host.loop is not None
     done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -269,7 +269,7 @@ def on_host(host: Host, doing: Coroutine[Any, Any, Outcome]) -> asyncio.Future[O
 
 
 def with_files(disk: SimDisk, directory: Path, change: Callable[[Path], None]) -> None:
-    """Lets `change` work on real copies of what a disk holds, and takes over what has become of them."""
+    """Copies the files of a disk to `directory`, lets `change` change the copies, and takes the result back."""
     for path, inode in disk._names.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_bytes(inode.data)
@@ -284,7 +284,7 @@ def with_files(disk: SimDisk, directory: Path, change: Callable[[Path], None]) -
 
 
 def play(scenario: Scenario, directory: Path, say: Callable[[str], None], listener: Listener | None = None) -> World:
-    """The world afterwards. Raises Unmet, with the line, for what is not as the scenario says; Unsupported."""
+    """Plays the scenario and returns the world. Raises Unmet, with the line of the scenario, and Unsupported."""
     world = World(scenario.name, listener)
     met: list[BaseException] = []
 

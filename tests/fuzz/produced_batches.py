@@ -1,4 +1,4 @@
-"""Produce whatever batches, then look at what became of them in every way that a client can."""
+"""Produces random batches, then reads them with every request that a client has for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRANSACTIONAL_IDS = {True: "open", False: None}
 
 
 def batches(random: Random, producers: list[Producer], *, bombs: bool) -> list[tuple[ProduceRequest, int]]:
-    """Well-formed Produce requests of such batches, with the version to send them in."""
+    """Valid Produce requests with random batches, with the version to send them in."""
     asks = []
     for _ in range(random.choice((1, 2, 4))):
         producer = random.choice(producers)
@@ -41,7 +41,7 @@ def batches(random: Random, producers: list[Producer], *, bombs: bool) -> list[t
 
 
 def produce_and_look(arena: Arena, asks: list[tuple[ProduceRequest, int]]) -> int:
-    """Returns how many batches were taken. Asserts what must hold of them and of the broker."""
+    """Returns the number of accepted batches. Asserts the invariants of batches and broker."""
 
     async def run() -> int:
         wire = await Wire.connect(arena.node.port)
@@ -71,7 +71,7 @@ async def _look(loop: VirtualLoop, wire: Wire, topic: str) -> None:
 
 
 def _is_readable(header: BatchHeader, view: memoryview) -> bool:
-    """A consumer's look: it decodes, or is found to be broken."""
+    """Whether a consumer can decode the batch."""
     if header.record_count > LOOKED_AT_MAX:
         return True
     try:
@@ -82,7 +82,7 @@ def _is_readable(header: BatchHeader, view: memoryview) -> bool:
 
 
 async def _fetch_all(loop: VirtualLoop, wire: Wire, topic: str, isolation_level: int) -> None:
-    """Batches follow each other without a gap, and each either decodes or is found to be broken."""
+    """Reads a partition and asserts that batches follow each other without a gap. A batch may fail to decode."""
     is_compacted = topic == COMPACTED
     offset = 0
     while True:

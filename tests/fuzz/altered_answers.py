@@ -1,7 +1,7 @@
-"""Between a client and its broker: answers that arrive otherwise than they were sent.
+"""Alters answers on their way from a broker to a client.
 
-Takes the place of the client's door to the outside (`Edge`), in the loop's virtual time. While `is_lying`, some answers
-are mutated, cut, spliced with others, or are an earlier answer under this one's correlation id.
+Replaces the client's `Edge`, in the virtual time of the loop. While `is_altering`, some answers are mutated, cut,
+spliced with others, or replaced by an earlier answer under the correlation id of this one.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ KEPT = 30
 CORRELATION_BYTES = 4
 
 
-class LyingEdge(Edge):
-    """`likelihood`: of a lie, per answer. `lies` counts."""
+class AlteringEdge(Edge):
+    """`likelihood`: the chance that an answer is altered. `altered_count`: the number of altered answers."""
 
     def __init__(self, loop: VirtualLoop, random: Random, likelihood: float) -> None:
         super().__init__(seed=1)
         self.loop, self.random, self.likelihood = loop, random, likelihood
-        self.is_lying = True
-        self.lies = 0
-        self.heard: list[bytes] = []
+        self.is_altering = True
+        self.altered_count = 0
+        self.recent: list[bytes] = []
 
     def now_ms(self) -> int:
         return WALL_MS + int(self.loop.time() * 1000)
@@ -43,18 +43,18 @@ class LyingEdge(Edge):
         self, factory: Callable[[], P], host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.Transport, P]:
         inner = factory()
-        transport, _ = await self.loop.create_connection(lambda: Ear(self, inner), host, port)
+        transport, _ = await self.loop.create_connection(lambda: AlteringProtocol(self, inner), host, port)
         return transport, inner
 
-    def told(self, answer: bytes) -> bytes:
-        """What the client hears in place of `answer` (without its size)."""
+    def altered(self, answer: bytes) -> bytes:
+        """The frame that the client gets instead of `answer` (which is without its size)."""
         random = self.random
-        self.heard = [*self.heard[-KEPT:], answer]
-        if not self.is_lying or random.random() > self.likelihood:
+        self.recent = [*self.recent[-KEPT:], answer]
+        if not self.is_altering or random.random() > self.likelihood:
             return framed(answer)
-        self.lies += 1
+        self.altered_count += 1
         head, body = answer[:CORRELATION_BYTES], answer[CORRELATION_BYTES:]
-        other = random.choice(self.heard)[CORRELATION_BYTES:]
+        other = random.choice(self.recent)[CORRELATION_BYTES:]
         match random.randrange(8):
             case 0:
                 return framed(mutate(answer, random))
@@ -68,10 +68,10 @@ class LyingEdge(Edge):
                 return framed(head + mutate(body, random, times=random.choice((1, 1, 2, 5))))
 
 
-class Ear(asyncio.Protocol):
-    """The protocol that the transport sees; passes on what the edge makes of each answer."""
+class AlteringProtocol(asyncio.Protocol):
+    """The protocol of the transport: passes each answer to the client's protocol as the edge altered it."""
 
-    def __init__(self, edge: LyingEdge, inner: asyncio.BaseProtocol) -> None:
+    def __init__(self, edge: AlteringEdge, inner: asyncio.BaseProtocol) -> None:
         self._edge, self._inner = edge, inner
         self._buffer = bytearray()
 
@@ -87,7 +87,7 @@ class Ear(asyncio.Protocol):
                 return
             answer = bytes(self._buffer[SIZE_BYTES:end])
             del self._buffer[:end]
-            self._pass_on(self._edge.told(answer))
+            self._pass_on(self._edge.altered(answer))
 
     def _pass_on(self, data: bytes) -> None:
         inner = self._inner

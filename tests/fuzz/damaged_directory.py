@@ -1,7 +1,7 @@
-"""A whole data directory, damaged while the broker is down: the store, checkpoints, the internal topics, and the rest.
+"""Damages a whole data directory while the broker is down: the store, checkpoints, internal topics and all other files.
 
-The rule of `wreck`, seen from a client: the broker refuses to start and names the file, or the bystander reads what was
-committed, in order and nothing else. What he misses has been reported, or is refused with an error.
+The rule of `damaged_log`, seen from a client: the broker refuses to start and names the file, or the bystander reads
+its committed records, in order and without others. Missing records were reported, or reads of them fail with an error.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from semel_storage.log_directory import WrongDirectory
 
 REFUSALS = (CorruptStoreError, ConfigError, CorruptCheckpoint, WrongDirectory, KafkaError)
 REPORTS = ("log_damaged", "log_tail_cut", "stray_partition_set_aside", "journal_damaged", "log_directory_new")
-"""Log lines that tell an operator that records or offsets are not where they were."""
+"""Log events that report missing or moved records or offsets to an operator."""
 ROUNDS = 6
 EARLIEST = -2
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
-class Shipwreck:
-    """`run` is one of them from the launch to the inquiry; returns in a word how it ended."""
+class DamagedDirectory:
+    """`run` fills a broker, stops it, damages files, starts it again and reads back. It returns the outcome."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
         self.arena = Arena.open()
-        self.story: list[str] = []
+        self.notes: list[str] = []
         self._damaged: list[str] = []
-        """What was damaged, and may be empty now."""
+        """The damaged files."""
         self._gone: list[str] = []
 
     def run(self) -> str:
         arena, random = self.arena, self.random
-        arena.run(self._sail())
+        arena.run(self._run_rounds())
         if is_clean := random.random() < 0.5:
             arena.run(arena.node.stop())
         else:
-            arena.run(arena.die())
-        self.story.append("stopped" if is_clean else "killed")
+            arena.run(arena.kill())
+        self.notes.append("stopped" if is_clean else "killed")
         arena.disk.kill()
         for _ in range(random.choice((1, 1, 2))):
             self._damage(random.choice(self._paths()))
@@ -58,16 +58,16 @@ class Shipwreck:
         except REFUSALS as error:
             refusal = str(error)
         if refusal:
-            assert DATA in refusal, self._say(f"a refusal that does not say of what: {refusal}")
+            assert DATA in refusal, self._message(f"a refusal that names no file: {refusal}")
             return "refused"
-        outcome = arena.run(self._inquire())
-        assert not arena.log.lines or self._is_reported(), self._say("\n".join(arena.log.lines))
-        assert not arena.loop.errors, self._say("\n".join(arena.loop.errors))
+        outcome = arena.run(self._read_back())
+        assert not arena.log.lines or self._is_reported(), self._message("\n".join(arena.log.lines))
+        assert not arena.loop.errors, self._message("\n".join(arena.loop.errors))
         arena.run(arena.node.stop())
         arena.loop.close()
         return outcome
 
-    async def _sail(self) -> None:
+    async def _run_rounds(self) -> None:
         for _ in range(ROUNDS):
             await self.arena.bystander.round()
         await self.arena.bystander.leave()
@@ -77,7 +77,7 @@ class Shipwreck:
     # --- damage ----------------------------------------------------------------------------------------------
 
     def _paths(self) -> list[str]:
-        """Those of the broker itself and of internal topics as often as all others together."""
+        """The files to choose from: all, or with equal chance those of the broker itself and of internal topics."""
         paths = [path for path in sorted(self.arena.disk._names) if path.startswith(DATA)]
         special = [path for path in paths if path.count("/") == 1 or any(name in path for name in INTERNAL)]
         return self.random.choice((paths, special))
@@ -89,33 +89,33 @@ class Shipwreck:
         match random.randrange(8):
             case 0:
                 disk.remove(path)
-                self.story.append(f"{path}: deleted")
+                self.notes.append(f"{path}: deleted")
             case 1:
                 disk.overwrite(path, b"")
-                self.story.append(f"{path}: emptied")
+                self.notes.append(f"{path}: emptied")
             case 2:
                 other = random.choice(self._paths())
                 disk.overwrite(path, disk.read_bytes(other))
-                self.story.append(f"{path}: a copy of {other}")
+                self.notes.append(f"{path}: a copy of {other}")
             case 3:
                 disk.open(f"{path}.orig")
                 disk.overwrite(f"{path}.orig", old)
-                self.story.append(f"{path}.orig: a copy")
+                self.notes.append(f"{path}.orig: a copy")
             case _:
                 new = mutate(old, random)
                 disk.overwrite(path, new)
                 at = next((at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), len(new))
-                self.story.append(f"{path}: mutated at {at} of {len(old)}")
+                self.notes.append(f"{path}: mutated at {at} of {len(old)}")
 
-    # --- inquiry ---------------------------------------------------------------------------------------------
+    # --- reading back ---------------------------------------------------------------------------------------------
 
-    async def _inquire(self) -> str:
+    async def _read_back(self) -> str:
         wire = await Wire.connect(self.arena.node.port)
         values = await self._committed(wire)
         expected = self.arena.bystander.expected
-        assert _is_subsequence(values, expected), self._say(f"read {values} of {expected}")
+        assert _is_subsequence(values, expected), self._message(f"read {values} of {expected}")
         if len(values) < len(expected):
-            assert self._is_reported(), self._say(f"read {values} of {expected}, without a word")
+            assert self._is_reported(), self._message(f"read {values} of {expected}, and no report")
         offset_is_there = await self._offset_is_there(wire, len(expected))
         await wire.close()
         return "exact" if values == expected and offset_is_there else "reported"
@@ -126,7 +126,7 @@ class Shipwreck:
         while True:
             row = await wire.fetch(TOPIC, offset, isolation_level=1, max_wait_ms=0)
             if row.error_code != ErrorCode.NONE:
-                self.story.append(f"fetch at {offset}: error {row.error_code}")
+                self.notes.append(f"fetch at {offset}: error {row.error_code}")
                 if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and offset < row.log_start_offset:
                     offset = row.log_start_offset
                     continue
@@ -139,8 +139,8 @@ class Shipwreck:
             try:
                 values += committed_values(row.records, aborted, checked=True)
             except KafkaError as error:
-                self.story.append(f"records at {offset}: {error}")
-                self.arena.log.events.append("log_damaged")  # the reader has seen it
+                self.notes.append(f"records at {offset}: {error}")
+                self.arena.log.events.append("log_damaged")  # the reader got an error, which is a report
                 return values
             offset = max(header.next_offset for header in headers)
 
@@ -150,21 +150,22 @@ class Shipwreck:
         except AssertionError:
             return False  # the coordinator refuses
         if offset != expected:
-            assert self._is_reported(), self._say(f"offset {offset} of {expected}, without a word")
+            assert self._is_reported(), self._message(f"offset {offset} of {expected}, and no report")
             return False
         return True
 
     def _is_reported(self) -> bool:
-        """Also where nobody could: after a crash, a log emptied looks as if it had never been written."""
-        if "killed" in self.story and any(path.endswith(".log") for path in self._gone):
+        """Whether the loss was reported. A log file that is emptied or deleted after a crash counts as reported: it
+        looks as if it had never been written."""
+        if "killed" in self.notes and any(path.endswith(".log") for path in self._gone):
             return True
         loads = ("transactions_not_loaded", "groups_not_loaded")
         return any(event in REPORTS for event in self.arena.log.events) or any(
             line.startswith(loads) for line in self.arena.log.lines
         )
 
-    def _say(self, what: str) -> str:
-        return "\n".join([what, *self.story, *self.arena.log.events, *self.arena.log.lines])
+    def _message(self, what: str) -> str:
+        return "\n".join([what, *self.notes, *self.arena.log.events, *self.arena.log.lines])
 
 
 def _is_subsequence(some: list[bytes | None], of: list[bytes]) -> bool:

@@ -1,7 +1,7 @@
-"""A log whose contents are known, damage to its files while it is down, and what may then be said and shown.
+"""Damages the files of a closed log with known contents, opens it again and judges the result.
 
-The rule: a start either refuses and names the file, or what was acknowledged is read as it was. What is not there any
-more has been reported; what lies before the damage is there; nothing else is ever shown in its place.
+The rule: a start either refuses and names the file, or readers get the acknowledged records unchanged. Missing records
+were reported. All records before the damage are there. Readers never get other records instead.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ NOW_MS = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=300)
 REFUSALS = (KafkaError, CorruptCheckpoint, WrongDirectory)
 LOSSES = ("log_tail_cut", "log_damaged")
-"""Events that tell of records that are not there any more."""
+"""Log events that report lost records."""
 IDEMPOTENT, COMMITTER, ABORTER = 5, 7, 8
 ABORTED_EVERY = 3
 
 
 class Truth(msgspec.Struct):
-    """What was acknowledged: offset -> value (None for a marker); where the aborted transactions began and ended."""
+    """The acknowledged contents. `values`: offset -> value, None for a marker. `aborted`: (producer id, first offset,
+    offset of the marker). `batch_ends`: first offset -> next offset."""
 
     values: dict[int, bytes | None] = {}
     aborted: list[tuple[int, int, int]] = []
@@ -43,18 +44,18 @@ class Truth(msgspec.Struct):
     is_clean: bool = False
 
 
-class Wreck:
-    """`build` a log of chance, `damage` it, `open` it and judge what can be read."""
+class DamagedLog:
+    """`build` makes a random log, `damage` damages its files, `judge` opens it and reads it."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
         self.disk = MemoryDisk()
         self.truth = Truth()
         self.events: list[tuple[str, dict[str, object]]] = []
-        self.story: list[str] = []
+        self.notes: list[str] = []
         self.damaged: dict[str, int] = {}
-        """Path -> the first byte that is not as it was."""
-        self._logs_then: dict[str, bytes] = {}
+        """Path -> the first changed byte."""
+        self._logs_before: dict[str, bytes] = {}
 
     # --- building --------------------------------------------------------------------------------------------
 
@@ -132,8 +133,8 @@ class Wreck:
         return sorted(path for path in self.disk._names if path.startswith(ROOT))
 
     def damage(self) -> None:
-        """One file or two."""
-        self._logs_then = {path: self.disk.read_bytes(path) for path in self.paths() if _suffix(path) == ".log"}
+        """Damages one or two files."""
+        self._logs_before = {path: self.disk.read_bytes(path) for path in self.paths() if _suffix(path) == ".log"}
         for _ in range(self.random.choice((1, 1, 1, 2))):
             paths = self.paths()
             self._damage(self.random.choice(paths))
@@ -144,10 +145,10 @@ class Wreck:
         match random.randrange(12):
             case 0:
                 disk.remove(path)
-                self._blame(path, 0, "deleted")
+                self._note_damage(path, 0, "deleted")
             case 1:
                 disk.overwrite(path, b"")
-                self._blame(path, 0, "emptied")
+                self._note_damage(path, 0, "emptied")
             case 2:
                 other = random.choice([other for other in self.paths() if _suffix(other) == _suffix(path)])
                 disk.overwrite(path, disk.read_bytes(other))
@@ -159,20 +160,22 @@ class Wreck:
                 if not disk.exists(name):
                     disk.open(name)
                     disk.overwrite(name, old)
-                    self._blame(name, 0, f"a copy of {path}")
+                    self._note_damage(name, 0, f"a copy of {path}")
             case 4:
                 name = random.choice((f"{ROOT}/t-0/lost+found", f"{ROOT}/notes.txt", f"{ROOT}/t-0/x.log.swp"))
                 disk.open(name)
                 disk.overwrite(name, random.randbytes(50))
-                self.story.append(f"{name}: unknown to all")
+                self.notes.append(f"{name}: a file that does not belong there")
             case _:
-                disk.overwrite(path, self._as_checksummed(path, mutate(old, random, times=random.choice((1, 1, 3)))))
+                disk.overwrite(
+                    path, self._with_old_unchecked_fields(path, mutate(old, random, times=random.choice((1, 1, 3))))
+                )
                 self._compare(path, old, "mutated")
 
-    def _as_checksummed(self, path: str, new: bytes) -> bytes:
-        """`new`, but for what no checksum covers in Kafka's format: the offsets and leader epochs of batches where they
-        stood. An offset that is a little wrong is seen only by who reads across it."""
-        then = self._logs_then.get(path, b"")
+    def _with_old_unchecked_fields(self, path: str, new: bytes) -> bytes:
+        """`new` with the old base offsets and leader epochs of batches: no checksum covers them in Kafka's format. Only
+        a reader that crosses a batch boundary notices a slightly wrong offset."""
+        then = self._logs_before.get(path, b"")
         if len(then) != len(new):
             return new
         out, at = bytearray(new), 0
@@ -188,34 +191,34 @@ class Wreck:
                 (at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]),
                 min(len(old), len(new)),
             )
-            self._blame(path, at, what)
+            self._note_damage(path, at, what)
 
-    def _blame(self, path: str, at: int, what: str) -> None:
+    def _note_damage(self, path: str, at: int, what: str) -> None:
         self.damaged[path] = min(at, self.damaged.get(path, at))
-        self.story.append(f"{path}: {what} from byte {at} on")
+        self.notes.append(f"{path}: {what} from byte {at} on")
 
     # --- judging ---------------------------------------------------------------------------------------------
 
     def judge(self) -> str:
-        """Open and read. Returns in a word what came of it; asserts what must hold."""
-        before = self._first_offset_at_stake()
+        """Opens the log and reads it. Asserts the rule. Returns the outcome in a few words."""
+        before = self._first_damaged_offset()
         refusal = ""
         try:
             log = self._directory().open_log("t", 0, CONFIG, now_ms=NOW_MS)
         except REFUSALS as error:
             refusal = str(error)
         if refusal:
-            assert f"{ROOT}/" in refusal, self._say(f"a refusal that does not say of what: {refusal}")
+            assert f"{ROOT}/" in refusal, self._message(f"a refusal that names no file: {refusal}")
             return "refused"
         found, complaint = self._read(log)
         self._judge_records(log, found, complaint, before)
         return complaint or ("exact" if len(found) == self.truth.end_offset - self.truth.start_offset else "less")
 
-    def _first_offset_at_stake(self) -> int:
-        """Records below it lie before all damage to the records themselves."""
+    def _first_damaged_offset(self) -> int:
+        """The first offset at or behind any damage to log files."""
         at_stake = self.truth.end_offset
         for path, position in self.damaged.items():
-            if _suffix(path) == ".log" and path in self._logs_then:
+            if _suffix(path) == ".log" and path in self._logs_before:
                 at_stake = min(at_stake, self._offset_at(path, position))
             elif _suffix(path) == ".log":
                 at_stake = min(at_stake, int(path.rpartition("/")[2].partition(".")[0]))
@@ -224,7 +227,7 @@ class Wreck:
     def _offset_at(self, path: str, position: int) -> int:
         at = 0
         base = int(path.rpartition("/")[2].partition(".")[0])
-        for header, _ in iterate(self._logs_then[path]):
+        for header, _ in iterate(self._logs_before[path]):
             at += header.size
             if at > position:
                 return header.base_offset
@@ -232,7 +235,7 @@ class Wreck:
         return base
 
     def _read(self, log: Log) -> tuple[dict[int, bytes | None], str]:
-        """offset -> value of what a consumer gets who checks CRCs; and the complaint that it ended with."""
+        """Offset -> value of the records that a consumer with CRC checks gets; the error that ended the read, or ""."""
         found: dict[int, bytes | None] = {}
         offset = log.start_offset
         while offset < min(log.end_offset, self.truth.end_offset):
@@ -240,13 +243,13 @@ class Wreck:
                 data = log.read(offset, up_to=log.end_offset, bytes_max=self.random.choice((1, 400, 9000)))
             except KafkaError:
                 return found, "read refused"
-            assert data, self._say(f"nothing to read at {offset}, the log ends at {log.end_offset}")
+            assert data, self._message(f"nothing to read at {offset}, the log ends at {log.end_offset}")
             next_offset = offset
             try:
                 for header, view in iterate(data):
                     if not crc_ok(view, header):
                         return found, "bad CRC"
-                    assert header.next_offset > next_offset, self._say(f"{header} at {next_offset}")
+                    assert header.next_offset > next_offset, self._message(f"{header} at {next_offset}")
                     for record in decode_batch(view, header):
                         if record.offset >= offset:
                             found[record.offset] = None if header.is_control else record.value
@@ -258,18 +261,20 @@ class Wreck:
         return found, ""
 
     def _judge_aborted(self, log: Log, start: int, end: int) -> None:
-        """Where no record is lost, readers are told of every transaction that was aborted."""
+        """If no loss was reported, readers must learn of every aborted transaction."""
         if any(name in LOSSES for name, _ in self.events) or self._is_cut_short():
             return
-        told = [(row.producer_id, row.first_offset, row.last_offset) for row in log.aborted_transactions(start, end)]
+        listed = [(row.producer_id, row.first_offset, row.last_offset) for row in log.aborted_transactions(start, end)]
         true = [row for row in self.truth.aborted if row[2] >= start and row[1] < end]
-        missing = [row for row in true if row not in told and row[1] >= self.truth.start_offset]
-        assert not missing, self._say(f"aborted {missing} would be shown as committed in [{start}, {end}): {told}")
+        missing = [row for row in true if row not in listed and row[1] >= self.truth.start_offset]
+        assert not missing, self._message(
+            f"aborted {missing} would be shown as committed in [{start}, {end}): {listed}"
+        )
 
     def _is_cut_short(self) -> bool:
-        """Whether the last segment ends early between two batches, above the recovery point. Nobody can tell that from
-        what was never written."""
-        path, then = max(self._logs_then.items())
+        """Whether the last segment ends early between two batches, above the recovery point. This looks the same as
+        batches that were never written."""
+        path, then = max(self._logs_before.items())
         now = self.disk.read_bytes(path) if self.disk.exists(path) else b""
         if path not in self.damaged or not then.startswith(now):
             return False
@@ -281,24 +286,24 @@ class Wreck:
     def _judge_records(self, log: Log, found: dict[int, bytes | None], complaint: str, before: int) -> None:
         truth = self.truth
         wrong = {offset: value for offset, value in found.items() if truth.values.get(offset, b"?") != value}
-        assert not wrong, self._say(f"wrong records: {wrong}")
+        assert not wrong, self._message(f"wrong records: {wrong}")
         wanted = [offset for offset in range(truth.start_offset, truth.end_offset) if offset not in found]
         is_reported = any(name in LOSSES for name, _ in self.events)
         if not wanted:
             state = log.producers.get(IDEMPOTENT)
             if truth.last_sequence >= 0 and truth.start_offset == 0:
-                assert state is not None, self._say("the producer is forgotten")
-                assert state.last_sequence == truth.last_sequence, self._say(f"{state}")
+                assert state is not None, self._message("the producer is forgotten")
+                assert state.last_sequence == truth.last_sequence, self._message(f"{state}")
             return
         if min(wanted) >= self.truth.recovery_point and self._is_cut_short():
             return
-        assert complaint or is_reported, self._say(f"{wanted} are gone without a word")
-        assert complaint == "read refused" or min(wanted) >= before, self._say(
+        assert complaint or is_reported, self._message(f"{wanted} are gone without a report")
+        assert complaint == "read refused" or min(wanted) >= before, self._message(
             f"{wanted} are gone, damage is at {before}: {complaint}"
         )
 
-    def _say(self, what: str) -> str:
-        lines = [what, f"truth: {msgspec.structs.replace(self.truth, values={}, batch_ends={})}", *self.story]
+    def _message(self, what: str) -> str:
+        lines = [what, f"truth: {msgspec.structs.replace(self.truth, values={}, batch_ends={})}", *self.notes]
         return "\n".join([*lines, *(f"{name} {facts}" for name, facts in self.events)])
 
 

@@ -1,4 +1,4 @@
-"""Histories by hand, for the tests of checkers: a clock that ticks with every event, and the end as a few lists."""
+"""Builds histories by hand for the tests of checkers. The clock ticks with each event; lists give the final state."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T0 = ("t", 0)
 T1 = ("t", 1)
 
 
-class Tale:
-    """A history about topic "t" (two partitions), with short words for what happens often."""
+class HistoryBuilder:
+    """Builds a history of topic "t" (two partitions), with short methods for frequent events."""
 
     def __init__(self, cleanup: str = "") -> None:
         self.clock_ms = 0.0
@@ -31,7 +31,7 @@ class Tale:
 
     def send(
         self,
-        who: Witness,
+        client: Witness,
         value: str | None,
         offset: int | None = None,
         *,
@@ -42,31 +42,33 @@ class Tale:
         made_from: str | None = None,
         idempotent: bool = True,
     ) -> int:
-        """A send that is acknowledged, unless it has no offset."""
-        op = who.sending(
+        """A send. It is acknowledged if it has an offset."""
+        op = client.sending(
             topic, partition, value=value, key=key, txn=txn, made_from=made_from, idempotent=idempotent
         )  # fmt: skip
         if offset is not None:
-            who.stored(op, partition, offset)
+            client.stored(op, partition, offset)
         return op
 
-    def transaction(self, who: Witness, *writes: tuple[str, int, int], end: str = "committed", owner: str = "") -> int:
+    def transaction(
+        self, client: Witness, *writes: tuple[str, int, int], end: str = "committed", owner: str = ""
+    ) -> int:
         """A whole transaction of (value, partition, offset); `end`: committed, aborted, unknown, or open."""
-        txn = who.beginning(owner or who.client.partition("#")[0])
+        txn = client.beginning(owner or client.client.partition("#")[0])
         for value, partition, offset in writes:
-            self.send(who, value, offset, partition=partition, txn=txn)
+            self.send(client, value, offset, partition=partition, txn=txn)
         if end in ("committed", "unknown"):
-            who.committing(txn)
+            client.committing(txn)
         if end == "committed":
-            who.committed(txn)
+            client.committed(txn)
         if end == "aborted":
-            who.aborted(txn)
+            client.aborted(txn)
         return txn
 
     def consumer(self, name: str = "reader", *, group: str = "", read_committed: bool = True) -> Witness:
-        who = self.witness(name)
-        who.consuming(group, read_committed=read_committed)
-        return who
+        client = self.witness(name)
+        client.consuming(group, read_committed=read_committed)
+        return client
 
     def ends(
         self,
@@ -79,7 +81,7 @@ class Tale:
         batches: list[Batch] | None = None,
         stable: int | None = None,
     ) -> None:
-        """What readers get of a partition at the end; `aborted`: those that readers of committed records do not."""
+        """The records that readers get of a partition at the end. `aborted`: not for readers of committed data."""
         named = keys or {}
         committed = [Row(offset, named.get(offset), value) for offset, value in rows]
         hidden = [Row(offset, named.get(offset), value) for offset, value in aborted]
@@ -95,6 +97,6 @@ class Tale:
         )
 
     def found(self) -> list[str]:
-        """The names of the checkers that find something."""
+        """The names of the checkers that fire."""
         story = Story(self.history, self.final)
         return [name for name, check in CHECKERS.items() if list(check(story))]

@@ -1,4 +1,4 @@
-"""Whole clients that are lied to: what they do works, or raises an error of theirs, in time, and they get over it."""
+"""Whole clients with altered answers: each call succeeds or raises a client error in time, and clients recover."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import Any
 
+from fuzz.altered_answers import AlteringEdge
 from fuzz.arena import Arena
-from fuzz.liar import LyingEdge
 from semel.admin import Admin
 from semel.consumer import Consumer
 from semel.errors import KafkaError
 from semel.producer import Producer
 from semel.structs import TopicPartition
 
-PATIENCE_S = 900.0
-"""Virtual. Longer than any timeout of a client with default settings, stopping included."""
+TIMEOUT_S = 900.0
+"""In virtual time. Longer than any timeout of a client with default settings, also of its stop."""
 TOPIC = "t"
 ROUNDS = 4
 
 
-class Deaths(logging.Handler):
-    """What clients log of exceptions that are not theirs: something in them has died of it."""
+class UnexpectedErrors(logging.Handler):
+    """Collects the exceptions that clients log and that are not KafkaErrors: a part of the client has failed."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -34,25 +34,25 @@ class Deaths(logging.Handler):
             self.lines.append(logging.Formatter().format(record))
 
 
-class LiedTo:
-    """One arena, one liar, one of each client."""
+class ClientRun:
+    """One arena, one altering edge, and one client of each kind."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
         self.arena = Arena.open(auto_create_topics_enable="false")
-        self.edge = LyingEdge(self.arena.loop, random, random.choice((0.05, 0.2, 0.6)))
+        self.edge = AlteringEdge(self.arena.loop, random, random.choice((0.05, 0.2, 0.6)))
         self.raised: list[str] = []
-        """The errors that clients raised, as it should be."""
+        """The client errors that were raised. They are allowed."""
 
     def run(self) -> int:
-        """Returns how many lies were told."""
-        logger, deaths = logging.getLogger("semel"), Deaths()
-        logger.addHandler(deaths)
+        """Returns the number of altered answers."""
+        logger, unexpected = logging.getLogger("semel"), UnexpectedErrors()
+        logger.addHandler(unexpected)
         try:
             return self._run()
         finally:
-            logger.removeHandler(deaths)
-            assert not deaths.lines, "\n".join([*deaths.lines, *self.raised])
+            logger.removeHandler(unexpected)
+            assert not unexpected.lines, "\n".join([*unexpected.lines, *self.raised])
 
     def _run(self) -> int:
         arena = self.arena
@@ -61,24 +61,24 @@ class LiedTo:
         for job in jobs[: self.random.choice((1, 2, 4))]:
             arena.run(self._in_time(job))
             self.check(job.__name__)
-        self.edge.is_lying = False
+        self.edge.is_altering = False
         arena.run(self._in_time(self.all_is_well))
         self.check("afterwards")
         arena.run(arena.bystander.leave())
         arena.run(arena.node.stop())
         self.check("at the end")
         arena.loop.close()
-        return self.edge.lies
+        return self.edge.altered_count
 
     def check(self, when: str) -> None:
-        """Nothing was left to the loop."""
+        """Asserts that no exception reached the loop, and the arena's invariants."""
         assert not self.arena.loop.errors, f"{when}: {self.arena.loop.errors}"
         self.arena.check()
 
     async def _in_time(self, job: Callable[[], Awaitable[None]]) -> None:
         before = set(asyncio.all_tasks())
         try:
-            async with asyncio.timeout(PATIENCE_S * 4):
+            async with asyncio.timeout(TIMEOUT_S * 4):
                 await job()
         except TimeoutError:
             raise AssertionError(f"{job.__name__} hangs") from None
@@ -90,7 +90,7 @@ class LiedTo:
     async def _may_fail(self, call: Coroutine[Any, Any, Any], what: str) -> Any:
         """The result of a client's call, or None when it raised one of its own errors."""
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 return await call
         except KafkaError as error:
             self.raised.append(f"{what}: {error}")
@@ -102,18 +102,18 @@ class LiedTo:
     def _common(self) -> dict[str, Any]:
         return {"bootstrap_servers": f"127.0.0.1:{self.arena.node.port}", "edge": self.edge}
 
-    # --- what clients do -------------------------------------------------------------------------------------
+    # --- client calls -------------------------------------------------------------------------------------
 
     async def produce(self) -> None:
         producer = Producer(**self._common)
-        if await self._may_fail(_true(producer.start()), "producer.start"):
+        if await self._may_fail(_succeeded(producer.start()), "producer.start"):
             for n in range(ROUNDS):
                 await self._may_fail(producer.send_and_wait(TOPIC, b"%d" % n), "send_and_wait")
         await self._may_fail(producer.stop(), "producer.stop")
 
     async def transact(self) -> None:
         producer = Producer(**self._common, transactional_id="lied-to")
-        if await self._may_fail(_true(producer.start()), "transactional producer.start"):
+        if await self._may_fail(_succeeded(producer.start()), "transactional producer.start"):
             for n in range(ROUNDS):
                 await self._may_fail(self._transaction(producer, n), "transaction")
         await self._may_fail(producer.stop(), "transactional producer.stop")
@@ -128,7 +128,7 @@ class LiedTo:
         consumer = Consumer(
             TOPIC, **self._common, group_id="lied-to", auto_offset_reset="earliest", isolation_level="read_committed"
         )
-        if await self._may_fail(_true(consumer.start()), "consumer.start"):
+        if await self._may_fail(_succeeded(consumer.start()), "consumer.start"):
             for _ in range(ROUNDS):
                 await self._may_fail(consumer.getmany(timeout_ms=2000), "getmany")
                 await self._may_fail(consumer.commit(), "commit")
@@ -138,7 +138,7 @@ class LiedTo:
 
     async def administer(self) -> None:
         admin = Admin(**self._common)
-        if await self._may_fail(_true(admin.start()), "admin.start"):
+        if await self._may_fail(_succeeded(admin.start()), "admin.start"):
             calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
                 admin.list_topics,
                 admin.describe_topics,
@@ -156,7 +156,7 @@ class LiedTo:
         await self._may_fail(admin.close(), "admin.close")
 
     async def all_is_well(self) -> None:
-        """With the truth, new clients work at once."""
+        """With unaltered answers, new clients work at once."""
         async with Producer(**self._common) as producer:
             at = await producer.send_and_wait(TOPIC, b"well", partition=0)
         async with Consumer(**self._common) as consumer:
@@ -167,6 +167,6 @@ class LiedTo:
         assert record.value == b"well"
 
 
-async def _true(call: Coroutine[Any, Any, Any]) -> bool:
+async def _succeeded(call: Coroutine[Any, Any, Any]) -> bool:
     await call
     return True

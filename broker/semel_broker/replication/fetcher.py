@@ -52,7 +52,7 @@ class InSync(Protocol):
 
 
 class Fetcher:
-    """One per broker that leads a partition followed here; one task from `start` to `close`."""
+    """Fetches from one broker, in one task from `start` to `close`. There is one fetcher per leader."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class Fetcher:
         self._has_work = Event()
         self._is_failing = False
         self._is_asking = False
-        self._is_nudged = False
-        self._nudging: Task[None] | None = None
+        self._has_ended_wait = False
+        self._ending_wait: Task[None] | None = None
         self._alarm: TimerHandle | None = None
         self._task: Task[None] | None = None
 
-    # --- what is followed ------------------------------------------------------------------------------------
+    # --- followed partitions ---------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._task = get_running_loop().create_task(self._run(), name=f"fetch from broker {self.source}")
@@ -105,7 +105,7 @@ class Fetcher:
         self._fall_due(place)
 
     def remove(self, partition: Partition) -> None:
-        """Fetch it no longer. A response that is on its way is ignored for it."""
+        """Stop fetching this partition. A response that is still to come is ignored for it."""
         place = place_of(partition)
         if self._rows.pop(place, None) is not None:
             self._due.pop(place, None)
@@ -119,7 +119,7 @@ class Fetcher:
     async def close(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        for task in (self._nudging, self._task):
+        for task in (self._ending_wait, self._task):
             if task is not None and not task.done():
                 task.cancel()
                 await wait((task,))
@@ -141,7 +141,7 @@ class Fetcher:
                 await self._failed(error)
 
     async def _failed(self, error: Exception) -> None:
-        """Pause, or wait until a partition is added: then the source is probably there again."""
+        """Pause after a failure. The pause ends early if a partition is added: the source probably runs again."""
         self._end_session()
         if self._rows and not self._is_failing:
             self._is_failing = True
@@ -158,7 +158,7 @@ class Fetcher:
         self._hold_back(now)
         self._set_alarm(now)
         request = self._request()
-        self._is_asking, self._is_nudged = True, False
+        self._is_asking, self._has_ended_wait = True, False
         try:
             timeout_ms = request.max_wait_ms + REQUEST_TIMEOUT_MS
             answer: FetchResponse = await self._peers.call(self.source, FETCH, FETCH_VERSION, request, timeout_ms)
@@ -181,7 +181,7 @@ class Fetcher:
         self._take(answer)
 
     async def _settle(self) -> None:
-        """Wait until due partitions are durable, before the leader gets their offsets; they share syncs."""
+        """Wait until the due partitions are durable, so that the leader may get their offsets. They share syncs."""
         for place in list(self._due):
             row = self._rows.get(place)
             if row is None or row.partition.fetch_offset == row.partition.end_offset:
@@ -277,12 +277,14 @@ class Fetcher:
     def _fall_due(self, place: Place) -> None:
         self._due[place] = None
         self._has_work.set()
-        if self._is_asking and not self._is_nudged:
-            self._is_nudged = True
-            if self._nudging is None or self._nudging.done():
-                self._nudging = get_running_loop().create_task(self._nudge(), name=f"nudge broker {self.source}")
+        if self._is_asking and not self._has_ended_wait:
+            self._has_ended_wait = True
+            if self._ending_wait is None or self._ending_wait.done():
+                self._ending_wait = get_running_loop().create_task(
+                    self._end_leader_wait(), name=f"end wait of broker {self.source}"
+                )
 
-    async def _nudge(self) -> None:
+    async def _end_leader_wait(self) -> None:
         """Make the leader answer the waiting fetch, so that the next one can name more partitions."""
         request = OffsetForLeaderEpochRequest(replica_id=self._config.node_id, topics=[])
         with suppress(OSError, KafkaError):

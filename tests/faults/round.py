@@ -157,7 +157,7 @@ class Round:
         return ""
 
     async def _undecided(self, see: Observer) -> str:
-        for place in self._places():
+        for place in self._all_partitions():
             end = await see.partition(place)
             if end.last_stable_offset < end.high_watermark:
                 return f"{place[0]}-{place[1]}: LSO {end.last_stable_offset} below HW {end.high_watermark}"
@@ -166,7 +166,7 @@ class Round:
     def _partitions(self, topic: str) -> int:
         return next(each.partitions for each in self._plan.topics if each.name == topic)
 
-    def _places(self) -> list[Place]:
+    def _all_partitions(self) -> list[Place]:
         return [(topic.name, index) for topic in self._plan.topics for index in range(topic.partitions)]
 
     # --- reading and judging ---
@@ -174,10 +174,10 @@ class Round:
     async def _read(self) -> Final:
         final = Final(undrained=self._undrained, topics={each.name: each.partitions for each in self._plan.topics})
         async with self._system.observer() as see:
-            for place in self._places():
+            for place in self._all_partitions():
                 final.partitions[place] = await see.partition(place)
             for group in self._plan.groups:
-                found = await see.offsets(group, self._places())
+                found = await see.offsets(group, self._all_partitions())
                 final.groups[group] = {place: offset for place, offset in found.items() if offset is not None}
         return final
 

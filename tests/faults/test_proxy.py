@@ -132,7 +132,7 @@ async def test_delayed_frames_keep_their_order_and_overlap(proxy: Proxy) -> None
     await client.close()
 
 
-async def test_a_broker_that_is_down_resets_who_connects(proxy: Proxy, semel_broker: EphemeralBroker) -> None:
+async def test_while_the_broker_is_down_connections_are_reset(proxy: Proxy, semel_broker: EphemeralBroker) -> None:
     semel_broker.kill()
     with pytest.raises(LOST):
         await (await wire(proxy)).call(ApiVersionsRequest(), 0)

@@ -223,7 +223,7 @@ class Registration:
         await self._end(session)
 
     async def _end(self, session: Session) -> None:
-        """Close the session if it lives, which removes its keys if the store can be reached."""
+        """Close the session if it has not ended. This removes its keys if the store can be reached."""
         try:
             if not session.has_ended:
                 await session.close()

@@ -75,7 +75,7 @@ class Fetcher:
         self._rows: dict[Place, Followed] = {}
         self._due: dict[Place, None] = {}
         self._resting: dict[Place, None] = {}
-        self._told: dict[Place, None] = {}  # the partitions in the leader's session
+        self._in_session: dict[Place, None] = {}  # the partitions in the leader's session
         self._forgotten: dict[Place, None] = {}  # those of them to remove from it
         self._session_id = NO_SESSION
         self._session_epoch = START_SESSION_EPOCH
@@ -113,7 +113,7 @@ class Fetcher:
             self._forget(place)
 
     def _forget(self, place: Place) -> None:
-        if place in self._told:
+        if place in self._in_session:
             self._forgotten[place] = None
 
     async def close(self) -> None:
@@ -136,7 +136,7 @@ class Fetcher:
                 await self._round()
             except (OSError, KafkaError) as error:
                 await self._failed(error)
-            except Exception as error:  # a bug of ours; the other replicas must continue
+            except Exception as error:  # a bug of semel; the other replicas must continue
                 self._world.log.exception("fetcher_failed", source=self.source)
                 await self._failed(error)
 
@@ -203,7 +203,7 @@ class Fetcher:
             if topic is None:
                 topic = named[place[0]] = FetchRequestTopic(topic_id=place[0], partitions=[])
             topic.partitions.append(row.wanted(self._config.replica_fetch_max_bytes))
-            self._told[place] = None
+            self._in_session[place] = None
             self._forgotten.pop(place, None)
         return FetchRequest(
             replica_state=FetchRequestReplicaState(
@@ -223,7 +223,7 @@ class Fetcher:
         forgotten, self._forgotten = self._forgotten, {}
         topics: dict[bytes, FetchRequestForgottenTopic] = {}
         for place in forgotten:
-            del self._told[place]
+            del self._in_session[place]
             topic = topics.get(place[0])
             if topic is None:
                 topic = topics[place[0]] = FetchRequestForgottenTopic(topic_id=place[0], partitions=[])
@@ -233,25 +233,25 @@ class Fetcher:
     def _take(self, answer: FetchResponse) -> None:
         now = self._world.monotonic()
         for topic in answer.responses:
-            for told in topic.partitions:
-                place = topic.topic_id, told.partition_index
+            for answered in topic.partitions:
+                place = topic.topic_id, answered.partition_index
                 row = self._rows.get(place)
                 if row is None or not row.is_expecting:
                     continue
-                outcome = self._take_one(row, told)
+                outcome = self._take_one(row, answered)
                 if outcome is Outcome.FAILED:
                     self._rest(place)
                 elif outcome is Outcome.MOVED:
                     self._due[place] = None
-                    if self._throttle.is_bounded and told.records and not self._is_in_sync(row.partition):
-                        self._throttle.note(row.partition.topic, row.partition.index, len(told.records), now)
+                    if self._throttle.is_bounded and answered.records and not self._is_in_sync(row.partition):
+                        self._throttle.note(row.partition.topic, row.partition.index, len(answered.records), now)
         self._hold_back(now)
         self._set_alarm(now)
 
-    def _take_one(self, row: Followed, told: FetchResponsePartition) -> Outcome:
+    def _take_one(self, row: Followed, answered: FetchResponsePartition) -> Outcome:
         try:
-            return row.take(told)
-        except Exception:  # a bug of ours: only this replica must suffer
+            return row.take(answered)
+        except Exception:  # a bug of semel: only this replica must suffer
             self._world.log.exception("replica_failed", topic=row.partition.topic, partition=row.partition.index)
             row.rest(RETRY_S_MAX)
             return Outcome.FAILED
@@ -315,7 +315,7 @@ class Fetcher:
     def _end_session(self) -> None:
         """Start a new session: the next request names all partitions."""
         self._session_id, self._session_epoch = NO_SESSION, START_SESSION_EPOCH
-        self._told.clear()
+        self._in_session.clear()
         self._forgotten.clear()
         for place, row in self._rows.items():
             if place not in self._resting:

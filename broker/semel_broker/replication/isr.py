@@ -1,9 +1,10 @@
 """Keeps the ISR of each led partition: removes followers that lag, and adds followers that have caught up.
 
-The store decides. A change is a compare-and-swap on the state of the partition and on registrations: that of this
-broker, so that a leader whose session is over changes nothing, and that of each joining broker as its fetches named
-it, so that a restarted broker does not join with its former registration (KIP-841). A joining follower counts for the
-high watermark before the store is asked, since the store may accept at any time from then on.
+The store decides. A change is a compare-and-swap on the partition's state and on registrations. It expects the
+registration of this broker, so a leader whose session has ended changes nothing. It expects the registration of each
+joining broker as named in its fetches, so a restarted broker does not join with a former registration (KIP-841). A
+joining follower counts for the high watermark before the request is sent, because the store may accept it at any time
+from then on.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ CHECKS_PER_LAG: Final = 4
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """An ISR to ask the store for. `joining`: (replica, broker epoch)."""
+    """A proposed ISR, to be written to the store. `joining`: (replica, broker epoch)."""
 
     partition: Partition
     replicas: Replicas
@@ -146,7 +147,7 @@ class IsrKeeper:
             except StoreUnavailableError as error:
                 self._world.log.warning("isr_not_changed", partitions=len(due), error=str(error))
                 await sleep(backoff.failed())
-            except Exception:  # a bug of ours, or a store that refuses; the next check decides again
+            except Exception:  # a bug of semel, or a store that refuses; the next check decides again
                 self._world.log.exception("isr_keeper_failed", partitions=len(due))
                 await sleep(backoff.failed())
 

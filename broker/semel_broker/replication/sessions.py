@@ -51,7 +51,7 @@ class Watched(FetchWaiter):
 
     __slots__ = (
         "bytes_max",
-        "high_watermark_told",
+        "high_watermark_sent",
         "is_claimed",
         "last_epoch",
         "leader_epoch",
@@ -59,7 +59,7 @@ class Watched(FetchWaiter):
         "offset",
         "partition",
         "place",
-        "start_told",
+        "start_sent",
     )
 
     def __init__(self, place: Place, mark: Callable[[Watched], None]) -> None:
@@ -69,12 +69,12 @@ class Watched(FetchWaiter):
         self.offset = self.leader_epoch = self.last_epoch = UNKNOWN
         self.bytes_max = 0
         self.is_claimed = False
-        self.high_watermark_told = self.start_told = UNKNOWN
+        self.high_watermark_sent = self.start_sent = UNKNOWN
 
     def name(self, wanted: FetchRequestPartition) -> None:
         """The follower names the partition in a request."""
         if (self.offset, self.leader_epoch) == (wanted.fetch_offset, wanted.current_leader_epoch):
-            self.high_watermark_told = self.start_told = UNKNOWN
+            self.high_watermark_sent = self.start_sent = UNKNOWN
         self.offset, self.last_epoch = wanted.fetch_offset, wanted.last_fetched_epoch
         self.leader_epoch, self.bytes_max = wanted.current_leader_epoch, wanted.partition_max_bytes
         self.is_claimed = False
@@ -203,7 +203,7 @@ class FetchSession:
         for _ in range(min(STARTS_PER_ANSWER, len(self._to_check))):
             row = self._to_check.popleft()
             partition = row.partition
-            has_moved = partition is not None and partition.log_start_offset != row.start_told
+            has_moved = partition is not None and partition.log_start_offset != row.start_sent
             if has_moved and (answer := self._news_of(row)) is not None:
                 yield row.place, answer
 
@@ -227,10 +227,10 @@ class FetchSession:
             return self._refuse(row, error.code)
         if records:
             self._throttle.note(partition, self.replica, len(records))
-            return self._note_told(row, partition, records)
+            return self._note_sent(row, partition, records)
         if row.offset < partition.end_offset and not is_held:
             self._news[row] = None  # its first batch did not fit
-        elif row.high_watermark_told != partition.high_watermark:
+        elif row.high_watermark_sent != partition.high_watermark:
             self._unsettled[row] = None
         return None
 
@@ -275,16 +275,16 @@ class FetchSession:
         if partition is None or not row.is_claimed or partition.leader_epoch != row.leader_epoch:
             self._unsettled.pop(row, None)
             return None
-        told = row.high_watermark_told, row.start_told
-        if told == (partition.high_watermark, partition.log_start_offset):
+        sent = row.high_watermark_sent, row.start_sent
+        if sent == (partition.high_watermark, partition.log_start_offset):
             if partition.high_watermark >= partition.end_offset:
                 self._unsettled.pop(row, None)
             return None
-        return self._note_told(row, partition, b"")
+        return self._note_sent(row, partition, b"")
 
-    def _note_told(self, row: Watched, partition: Partition, records: bytes) -> FetchResponsePartition:
-        row.high_watermark_told, row.start_told = partition.high_watermark, partition.log_start_offset
-        if row.high_watermark_told < partition.end_offset:
+    def _note_sent(self, row: Watched, partition: Partition, records: bytes) -> FetchResponsePartition:
+        row.high_watermark_sent, row.start_sent = partition.high_watermark, partition.log_start_offset
+        if row.high_watermark_sent < partition.end_offset:
             self._unsettled[row] = None
         else:
             self._unsettled.pop(row, None)

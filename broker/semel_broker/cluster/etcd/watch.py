@@ -85,7 +85,7 @@ class EtcdWatch:
         try:
             while True:
                 await self._stream()
-        except Exception as error:  # CompactedError, or a bug of ours
+        except Exception as error:  # CompactedError, or a bug of semel
             await self._queue.put(error)
 
     async def _stream(self) -> None:

@@ -23,6 +23,6 @@ def best() -> str:
 def place(project: Project, folder: Path) -> Place:
     """The best network for a cluster that this process runs. `folder`: the state folder.
 
-    User namespaces are no choice here, because a running process cannot enter one.
+    User namespaces are no choice here: to enter one, the process would have to start again.
     """
     return Namespaces(project, folder) if namespaces.works() else Loopback(project)

@@ -62,7 +62,7 @@ class BrokerStates(msgspec.Struct, frozen=True):
 
 
 def settled(view: PartitionView, brokers: BrokerStates) -> PartitionState:
-    """The state that the partition should have now. Returns `view.state` itself if that is it."""
+    """The state that the partition should have now. Returns `view.state` itself if nothing changes."""
     state = view.state
     present = [node_id for node_id in state.isr if node_id in brokers.live]
     if state.leader in brokers.live and state.leader in present:

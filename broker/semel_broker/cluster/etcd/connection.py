@@ -98,7 +98,9 @@ class Connection(Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether a request can be sent: the last response is complete, and etcd has not closed or sent more bytes."""
+        """Whether a request can be sent: the last response is complete, and etcd has neither closed the connection nor
+        sent more bytes.
+        """
         return (
             not self._has_ended
             and not self._received

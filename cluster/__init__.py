@@ -1,6 +1,6 @@
-"""docker-compose.yml without Docker: the same commands and environments as processes (docs/cluster.md).
+"""Runs docker-compose.yml without Docker: the services as processes with the same commands (docs/cluster.md).
 
-`python -m cluster up` for people; for tests and faults:
+On the command line: `python -m cluster up`. In tests:
 
     project = compose.load(Path("docker-compose.yml"), {"BROKER_1_PORT": "29092"})
     async with Cluster(project, folder, choice.place(project, folder)) as cluster:

@@ -33,12 +33,15 @@ class Options:
             raise click.ClickException(str(error)) from None
 
     def request(self, do: str, *words: str, flag: bool = False) -> Answer:
-        """Send a request to the process that runs the project. Raises ClickException with the reason of a refusal."""
+        """Send a request to the process that runs the project. Raises ClickException with its error."""
         return self.settled(asyncio.run(self.ask(Request(do=do, words=list(words), flag=flag))))
 
     async def ask(self, request: Request) -> Answer:
         if not self.state.is_taken():
-            raise click.ClickException(f"nothing runs in {self.state.path}; `python -m cluster up` starts it")
+            raise click.ClickException(
+                f"nothing runs with the state folder {self.state.path}: start it with `python -m cluster up`, or name "
+                "the folder of a running project with --state"
+            )
         return await ask(self.state.control, request)
 
     @staticmethod
@@ -50,33 +53,55 @@ class Options:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "-f", "--file", type=click.Path(path_type=Path), default=ROOT / "docker-compose.yml", help="Compose file."
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path),
+    default=ROOT / "docker-compose.yml",
+    help="The compose file.  [default: docker-compose.yml of this checkout]",
 )
-@click.option("--state", type=click.Path(path_type=Path), default=ROOT / DEFAULT, help="Folder of logs and volumes.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    default=ROOT / DEFAULT,
+    help=f"The folder for logs, volumes and the lock; one running project each.  [default: {DEFAULT} of this checkout]",
+)
 @click.pass_context
 def main(context: click.Context, file: Path, state: Path) -> None:
-    """Run the services of docker-compose.yml as processes, each in a network namespace or on loopback."""
+    """Run the services of docker-compose.yml as processes, each in a network namespace or at a loopback address."""
     context.obj = Options(file, state)
 
 
 @main.command()
 @click.argument("services", nargs=-1)
-@click.option("-d", "--detach", is_flag=True, help="Return when all are ready, and leave them running.")
-@click.option("--profile", "profiles", multiple=True, help="Also the services of this profile.")
-@click.option("--on", type=click.Choice(choice.KINDS), default="auto", show_default=True, help="Where they run.")
+@click.option("-d", "--detach", is_flag=True, help="Return when all services are ready, and leave them running.")
+@click.option(
+    "--profile", "profiles", multiple=True, metavar="NAME", help="Also start the services of this profile; repeatable."
+)
+@click.option(
+    "--on",
+    type=click.Choice(choice.KINDS),
+    default="auto",
+    show_default=True,
+    help="The network: namespaces (root only), user-namespaces, loopback, or auto: the first of them that works.",
+)
 @click.option("--report", type=int, hidden=True)
 @click.pass_obj
 def up(
     options: Options, services: tuple[str, ...], detach: bool, profiles: tuple[str, ...], on: str, report: int | None
 ) -> None:
-    """Start everything, or SERVICES and what they depend on. Ctrl-C stops them in reverse order."""
+    """Start SERVICES and their dependencies; without SERVICES, all services without a profile.
+
+    Prints their logs until Ctrl-C, which stops them in reverse order. A second Ctrl-C kills them.
+    """
     project = options.project()
     for name in services:
         if name not in project.services:
-            raise click.ClickException(f"there is no service {name!r}; there are {', '.join(project.services)}")
+            raise click.ClickException(
+                f"there is no service {name!r} in {options.file}; its services are {', '.join(project.services)}"
+            )
     if detach:
         sys.exit(_detach(options, [*services, "--on", on, *(f"--profile={each}" for each in profiles)]))
-    wish = supervisor.Wish(
+    request = supervisor.UpRequest(
         project=project,
         state=options.state.path,
         on=on,
@@ -86,12 +111,12 @@ def up(
         report=None if report is None else os.fdopen(report, "w"),
     )
     if report is not None:
-        os.set_inheritable(report, True)  # over the step into a user namespace
-    sys.exit(supervisor.run(wish, Console()))
+        os.set_inheritable(report, True)  # this process may replace itself to enter a user namespace
+    sys.exit(supervisor.run(request, Console()))
 
 
 def _detach(options: Options, arguments: list[str]) -> int:
-    """Start everything in a process of its own, and print its reports until it is ready or has failed."""
+    """Start the services in a background process, and print its reports until they are ready or have failed."""
     options.state.prepare()
     ours, theirs = os.pipe()
     line = [sys.executable, "-m", "cluster", "--file", str(options.file), "--state", str(options.state.path)]
@@ -112,23 +137,23 @@ def _detach(options: Options, arguments: list[str]) -> int:
             last = each.rstrip("\n")
             click.echo(last)
     if last != supervisor.READY:
-        click.echo(f"not up; see {options.state.supervisor_log}", err=True)
+        click.echo(f"The services were not started. The reason is in {options.state.supervisor_log}", err=True)
     return 0 if last == supervisor.READY else 1
 
 
 @main.command()
 @click.pass_obj
 def ps(options: Options) -> None:
-    """The services: state, health, addresses, processes."""
+    """Show the started services: state, health, address, published ports, process id and number of starts."""
     screen.show(Console(), options.request("ps"))
 
 
 @main.command()
 @click.argument("services", nargs=-1)
-@click.option("-f", "--follow", is_flag=True, help="Go on as they write.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines as they are written, until Ctrl-C.")
 @click.pass_obj
 def logs(options: Options, services: tuple[str, ...], follow: bool) -> None:
-    """Print the logs of services. Logs stay after `down`."""
+    """Print the logs of SERVICES, or of all services. `down` keeps the logs."""
     names = services or tuple(options.project().services)
     tail = screen.Tail([options.state.log(name) for name in names], Console(), from_start=True)
     tail.read()
@@ -147,23 +172,23 @@ def _of_services(do: str, words: str) -> None:
         options.request(do, *services)
 
 
-_of_services("start", "Start services that are down; returns when they are healthy.")
-_of_services("stop", "Stop services: their stop signal, SIGKILL after the grace period.")
-_of_services("restart", "Stop and start services.")
-_of_services("kill", "SIGKILL to services; they stay down until `start`.")
-_of_services("pause", "SIGSTOP to services: connections stay, answers stay out.")
-_of_services("unpause", "SIGCONT to services.")
+_of_services("start", "Start SERVICES that are stopped, and wait until they are healthy.")
+_of_services("stop", "Stop SERVICES: send the stop signal of each, and SIGKILL after its grace period.")
+_of_services("restart", "Stop SERVICES, and start them again.")
+_of_services("kill", "Send SIGKILL to SERVICES. They stay stopped until `start`.")
+_of_services("pause", "Send SIGSTOP to SERVICES: their connections stay open, and they do not answer.")
+_of_services("unpause", "Send SIGCONT to paused SERVICES: they continue.")
 
 
 @main.command()
 @click.argument("one")
 @click.argument("other", required=False)
-@click.option("--one-way", is_flag=True, help="Only what ONE sends to OTHER is lost.")
+@click.option("--one-way", is_flag=True, help="Drop only the packets from ONE to OTHER.")
 @click.pass_obj
 def partition(options: Options, one: str, other: str | None, one_way: bool) -> None:
-    """Drop every packet between two services (or `host`), or between ONE and all others."""
+    """Drop all packets between ONE and OTHER, or between ONE and all others. OTHER may be `host`: this machine."""
     if one_way and other is None:
-        raise click.UsageError("--one-way needs the service that ONE no longer reaches")
+        raise click.UsageError("--one-way needs OTHER: the service that ONE can no longer reach")
     options.request("partition", one, *([other] if other else []), flag=one_way)
 
 
@@ -171,9 +196,9 @@ def partition(options: Options, one: str, other: str | None, one_way: bool) -> N
 @click.argument("services", nargs=-1)
 @click.pass_obj
 def heal(options: Options, services: tuple[str, ...]) -> None:
-    """End all partitions, those of one service, or the one between two."""
+    """End network partitions: all, those of one service, or the one between two services."""
     if len(services) > 2:
-        raise click.UsageError("one service, two, or none for all")
+        raise click.UsageError("too many services: name two, one, or none for all partitions")
     options.request("heal", *services)
 
 
@@ -182,8 +207,9 @@ def heal(options: Options, services: tuple[str, ...]) -> None:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def run(options: Options, service: str, command: tuple[str, ...]) -> None:
-    """Run a one-shot SERVICE (with another COMMAND) to its end, and print its output. The exit status is the
-    service's.
+    """Run a one-shot SERVICE until it ends, and print its output. COMMAND replaces the command in the file.
+
+    The exit status is the service's.
     """
     sys.exit(asyncio.run(_run(options, [service, *command])))
 
@@ -200,14 +226,14 @@ async def _run(options: Options, words: list[str]) -> int:
 
 
 @main.command()
-@click.option("-v", "--volumes", is_flag=True, help="Remove the data as well.")
+@click.option("-v", "--volumes", is_flag=True, help="Also remove the data of the named volumes.")
 @click.pass_obj
 def down(options: Options, volumes: bool) -> None:
-    """Stop everything, in reverse order."""
+    """Stop all services, in reverse order. Logs and volumes stay."""
     if options.state.is_taken():
         options.request("down")
         options.state.wait_until_free()
-    asyncio.run(namespaces.sweep())  # what a killed runner left
+    asyncio.run(namespaces.sweep())  # networks that killed runners have left
     if volumes:
         options.state.remove_volumes()
 
@@ -215,7 +241,7 @@ def down(options: Options, volumes: bool) -> None:
 @main.command()
 @click.pass_obj
 def config(options: Options) -> None:
-    """Check the file, and print the commands that would run."""
+    """Check the compose file, and print the command of each service."""
     project = options.project()
     for name in compose.order(project, list(project.services)):
         click.echo(f"{name}: {' '.join(_command(project, name))}")

@@ -1,4 +1,4 @@
-"""EDGE: the choice of a place for services: the best one that this machine and this user allow."""
+"""EDGE: chooses the network for services: the kind nearest to containers that this machine and user allow."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ KINDS = ("auto", "namespaces", "user-namespaces", "loopback")
 
 
 def best() -> str:
-    """The kind nearest to containers."""
+    """The kind of network nearest to containers that works here."""
     if namespaces.works():
         return "namespaces"
     return "user-namespaces" if user_namespaces.works() else "loopback"
 
 
 def place(project: Project, folder: Path) -> Place:
-    """The best place for a cluster inside this process, which no user namespace can take in; `folder`: its state."""
+    """The best network for a cluster that this process runs. `folder`: the state folder.
+
+    User namespaces are no choice here: to enter one, the process would have to start again.
+    """
     return Namespaces(project, folder) if namespaces.works() else Loopback(project)

@@ -1,4 +1,4 @@
-"""EDGE: a running project: starts its services in order, stops them in reverse, cuts and heals their network.
+"""EDGE: a running project: starts its services in order, stops them in reverse order, cuts and heals their network.
 
 async with Cluster(project, Path("state"), places.Loopback(project)) as cluster:
     await cluster.kill("broker-2")
@@ -17,8 +17,8 @@ from typing import Self
 
 from cluster import programs
 from cluster.compose import Condition, Project, order
-from cluster.doors import Doors, listening
 from cluster.places import HOST, Place
+from cluster.published_ports import PublishedPorts, open_ports
 from cluster.service import Health, Running, ServiceError
 from cluster.specs import spec
 from cluster.state import StateFolder
@@ -28,13 +28,13 @@ LOG_TAIL_BYTES = 2_000
 
 
 def silent(_: str) -> None:
-    """Tells nobody."""
+    """Ignore the message."""
 
 
 class Cluster:
-    """A project that runs. `services` by name; only those that were started once are in it.
+    """A running project. `services`: by name; only services that were started at least once.
 
-    `doors`: listening sockets of published ports, where the caller opened them already (see `doors.listening`).
+    `published`: the published ports, if the caller has opened them already (`open_ports`). `say`: gets each message.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Cluster:
         state: Path,
         place: Place,
         *,
-        doors: Doors | None = None,
+        published: PublishedPorts | None = None,
         say: Callable[[str], None] = silent,
     ) -> None:
         self.project = project
@@ -51,8 +51,8 @@ class Cluster:
         self.place = place
         self.services: dict[str, Running] = {}
         self.cuts: dict[tuple[str, str], None] = {}
-        """Pairs (sender, receiver) that are cut, in the order of the cuts."""
-        self._doors = doors
+        """The cut pairs (sender, receiver), in the order of the cuts."""
+        self._published = published
         self._say = say
         self._healing = asyncio.Lock()
 
@@ -70,37 +70,37 @@ class Cluster:
     ) -> None:
         await self.close()
 
-    # The whole
+    # --- all services ---
 
     async def open(self) -> None:
-        """Takes the state folder, sets up the network and opens the published ports; nothing runs yet.
+        """Lock the state folder, set up the network and open the published ports. No service is started.
 
         Raises RunningError, NotAvailableError, ComposeError.
         """
         self.state.take()
         try:
             await self.place.open()
-            if self._doors is None:
-                self._doors = Doors(listening(self.project, list(self.project.services)))
-            await self._doors.open(self.place.addresses)
+            if self._published is None:
+                self._published = PublishedPorts(open_ports(self.project, list(self.project.services)))
+            await self._published.open(self.place.addresses)
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
-        """Stops what runs, those first on which nothing depends, and takes everything down."""
+        """Stop all services (see `down`), close the ports, remove the network, and unlock the state folder."""
         try:
             await self.down()
         finally:
-            if self._doors is not None:
-                await self._doors.close()
+            if self._published is not None:
+                await self._published.close()
             await self.place.close()
             self.state.release()
 
     async def up(self, names: Iterable[str] | None = None, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Starts services (None: those without a profile) and what they depend on, each when its time has come.
+        """Start services (None: those without a profile) with their dependencies, each once its conditions are met.
 
-        Returns when each is healthy, or runs, or has ended well. Raises ServiceError, TimeoutError.
+        Returns when each is ready (see `ready`). Raises ServiceError, TimeoutError.
         """
         wanted = order(self.project, list(self.project.enabled() if names is None else names))
         for name in wanted:
@@ -108,14 +108,14 @@ class Cluster:
                 self.add(name)
         try:
             async with asyncio.timeout(timeout_s):
-                await together(self._begin(name) for name in wanted)
-                await together(self.ready(name) for name in wanted)
+                await gather_all(self._begin(name) for name in wanted)
+                await gather_all(self.ready(name) for name in wanted)
         except TimeoutError:
             late = [f"{name} is {self.describe(name)}" for name in wanted if not self._is_ready(name)]
-            raise TimeoutError(f"not ready after {timeout_s:g} s: {'; '.join(late)}") from None
+            raise TimeoutError(f"not ready after {timeout_s:g} s: {'; '.join(late)}. See {self.state.logs}") from None
 
     async def down(self) -> None:
-        """Stop every service, each one before those that it depends on."""
+        """Stop all services, each one before its dependencies."""
         stops: dict[str, asyncio.Task[None]] = {}
 
         async def stop(name: str) -> None:
@@ -130,10 +130,10 @@ class Cluster:
             stops[name] = asyncio.create_task(stop(name))
         await asyncio.gather(*stops.values())
 
-    # One service
+    # --- one service ---
 
     async def start(self, name: str) -> None:
-        """Starts one service, without what it depends on; returns when its process runs. See `ready`."""
+        """Start one service without its dependencies. Returns when its process runs; `ready` waits for more."""
         self._known(name)
         if name not in self.services:
             self.add(name)
@@ -141,7 +141,7 @@ class Cluster:
         self._say(f"{name} started, process {self.services[name].pid}")
 
     async def stop(self, name: str) -> None:
-        """Send its stop signal, SIGKILL after its grace period, and wait for its end."""
+        """Send the service its stop signal, and SIGKILL after its grace period; wait for its end."""
         await self.running(name).stop()
         self._say(f"{name} {self.describe(name)}")
 
@@ -150,60 +150,65 @@ class Cluster:
         await self.start(name)
 
     async def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send SIGKILL (or another signal) and wait for its end. The service stays down until `start`."""
+        """Send a signal. After SIGKILL wait for the end of the service, which stays stopped until `start`."""
         await self.running(name).kill(number)
-        self._say(f"{name} got {number.name}")
+        self._say(f"{name} was sent {number.name}")
 
     async def pause(self, name: str) -> None:
-        """Send SIGSTOP and wait until all its processes are stopped."""
+        """Send SIGSTOP to the processes of the service, and wait until the kernel has stopped the first one."""
         await self.running(name).pause()
-        self._say(f"{name} stands still")
+        self._say(f"{name} is paused")
 
     async def unpause(self, name: str) -> None:
         await self.running(name).unpause()
-        self._say(f"{name} goes on")
+        self._say(f"{name} continues")
 
     def add(self, name: str, command: list[str] | None = None) -> Running:
-        """The service made ready for its first start, with another command than its own if one is given."""
+        """Prepare a service for its first start. `command`: replaces its own command."""
         found = programs.program(name, self.project, command)
-        for each in found.told:
+        for each in found.notes:
             self._say(each)
         self.services[name] = Running(name, spec(name, found, self.project, self.place, self.state))
         return self.services[name]
 
     def running(self, name: str) -> Running:
-        """The service, which was started once. Raises ServiceError."""
+        """The service. Raises ServiceError if it does not exist or was never started."""
         self._known(name)
         if name not in self.services:
             raise ServiceError(f"{name} was not started yet: start it first")
         return self.services[name]
 
     def address(self, name: str) -> str:
-        """The IP address of a service; from this machine it is reached there too, unless the place is another's."""
+        """The IP address of a service, for other services and for this machine. In a user namespace only the published
+        ports are reachable from this machine.
+        """
         self._known(name)
         return self.place.addresses[name]
 
     async def healthy(self, name: str, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Waits until a service is healthy, or runs if it has no check. Raises ServiceError, TimeoutError."""
+        """`ready` with a timeout. Raises ServiceError, TimeoutError."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.ready(name)
         except TimeoutError:
-            raise TimeoutError(f"{name} is {self.describe(name)} after {timeout_s:g} s") from None
+            raise TimeoutError(
+                f"{name} is {self.describe(name)} after {timeout_s:g} s. See its log, {self.state.log(name)}"
+            ) from None
 
     async def ended(self, name: str) -> int:
-        """Waits until a service has ended for good; its exit status."""
+        """Wait until a service has ended and is not restarted. Returns its exit status."""
         service = self.running(name)
         await service.until(lambda: service.over)
         assert service.exit_status is not None
         return service.exit_status
 
-    # The network
+    # --- the network ---
 
     async def partition(self, one: str, other: str, *, one_way: bool = False) -> None:
-        """Drop everything between two services; one way: everything from the first to the second.
+        """Drop all packets between two services; with `one_way` only the packets from `one` to `other`.
 
-        One of them may be "host": the published ports and whoever connects from this machine. Raises NotAvailableError.
+        One of them may be "host": this machine, with its clients and the published ports. Raises NotAvailableError,
+        ServiceError.
         """
         for source, target in [(one, other)] if one_way else [(one, other), (other, one)]:
             for name in (source, target):
@@ -213,36 +218,36 @@ class Cluster:
         self._say(f"{one} {'->' if one_way else '<->'} {other} cut")
 
     async def isolate(self, name: str) -> None:
-        """Cuts a service off from all others, and from the host."""
+        """Drop all packets between a service and all others, and the host."""
         for other in [*self.project.services, HOST]:
             if other == HOST or (other != name and self.project.services[other].network_mode != HOST):
                 await self.partition(name, other)
 
     async def heal(self, one: str | None = None, other: str | None = None) -> None:
-        """Ends all partitions, or those of one service, or the one between two."""
+        """End all partitions, or those of one service, or the one between two services."""
         wanted = {each for each in (one, other) if each is not None}
-        async with self._healing:  # two at a time would heal the same cut
+        async with self._healing:  # two calls at the same time would heal the same cut
             for source, target in list(self.cuts):
                 if wanted <= {source, target}:
                     await self.place.heal(source, target)
                     del self.cuts[source, target]
                     self._say(f"{source} -> {target} healed")
 
-    # Inside
+    # --- inside ---
 
     def _known(self, name: str, *, or_host: bool = False) -> None:
         if name not in self.project.services and not (or_host and name == HOST):
-            raise ServiceError(f"there is no service {name!r}; there are {', '.join(self.project.services)}")
+            raise ServiceError(f"there is no service {name!r}; the services are {', '.join(self.project.services)}")
         if or_host and name != HOST and self.project.services[name].network_mode == HOST:
-            raise ServiceError(f"{name} is in the network of the host; name host instead")
+            raise ServiceError(f"{name} has no network of its own, it is in the host's: name `host` instead")
 
     async def _begin(self, name: str) -> None:
         for other, dependency in self.project.services[name].dependencies.items():
-            await self._meets(other, dependency.condition, name)
+            await self._wait_for(other, dependency.condition, name)
         if self.services[name].down:
             await self.start(name)
 
-    async def _meets(self, name: str, condition: Condition, for_whom: str) -> None:
+    async def _wait_for(self, name: str, condition: Condition, dependent: str) -> None:
         service = self.services[name]
         if condition == "service_started":
             await service.until(lambda: service.starts > 0)
@@ -250,7 +255,7 @@ class Cluster:
             await service.until(lambda: service.over)
             if service.exit_status:
                 raise ServiceError(
-                    f"{for_whom} waits for {name}, which is {self.describe(name)}{self._last_words(name)}"
+                    f"{dependent} waits for {name}, which has {self.describe(name)}{self._log_tail(name)}"
                 )
         else:
             await self.ready(name)
@@ -262,15 +267,17 @@ class Cluster:
         return service.health is Health.HEALTHY if service.spec.check and not service.over else service.starts > 0
 
     async def ready(self, name: str) -> None:
-        """Waits, for as long as it takes, until a service is healthy, or runs if it has no check, or has ended well."""
+        """Wait, without a timeout, until a service is healthy, or has ended with status 0; without a health check,
+        until it runs. Raises ServiceError if it is unhealthy or has ended with another status.
+        """
         service = self.running(name)
         done = (Health.HEALTHY, Health.UNHEALTHY)
         await service.until(lambda: service.over or service.health in done or (service.up and not service.spec.check))
         if service.health is Health.UNHEALTHY or (service.over and service.exit_status):
-            raise ServiceError(f"{name} is {self.describe(name)}{self._last_words(name)}")
+            raise ServiceError(f"{name} is {self.describe(name)}{self._log_tail(name)}")
 
     def describe(self, name: str) -> str:
-        """State, health and exit status of a service in a few words."""
+        """The state, health and exit status of a service as text."""
         service = self.services.get(name)
         if service is None:
             return "not started"
@@ -279,23 +286,23 @@ class Cluster:
         check = f": {service.last_check}" if service.last_check else ""
         return f"{service.state}{f', {service.health}' if service.health else ''}{check}"
 
-    def _last_words(self, name: str) -> str:
+    def _log_tail(self, name: str) -> str:
         try:
             text = self.state.log(name).read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
         except FileNotFoundError:
             return ""
-        return f". Its last words ({self.state.log(name)}):\n{text}" if text else ", and it said nothing"
+        return f". The end of its log, {self.state.log(name)}:\n{text}" if text else ", and its log is empty"
 
 
 def status_words(status: int | None) -> str:
-    """0, 1, ... or the name of the signal."""
+    """An exit status as text: 0, 1, ... or the name of the signal."""
     if status is not None and status < 0:
         return signal.Signals(-status).name
     return str(status)
 
 
-async def together(waits: Iterable[object]) -> None:
-    """Awaits all; the first error ends the others and is raised as it is."""
+async def gather_all(waits: Iterable[object]) -> None:
+    """Await all. The first error cancels the others and is raised."""
     tasks = [asyncio.ensure_future(each) for each in waits]  # type: ignore[call-overload]
     try:
         await asyncio.gather(*tasks)

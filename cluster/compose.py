@@ -1,4 +1,4 @@
-"""EDGE: reads a compose file, as far as processes can do what it says; refuses a key that is not supported."""
+"""EDGE: reads and checks a compose file. A key that processes cannot honour is an error, except CONTAINER_ONLY."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Words = str | list[str]
 ServiceName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_-]{0,40}$")]
 
 CONTAINER_ONLY = ("build", "cap_drop", "init", "pull_policy", "read_only", "security_opt", "tmpfs", "user")
-"""Keys that say something about a container and nothing about its process."""
+"""Keys that concern a container and not its process. They are ignored, and `up` says so."""
 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h)")
 UNIT_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -29,15 +29,15 @@ VOLUME = re.compile(r"(?P<source>[^:]+):(?P<target>/[^:]+)(?::(?P<mode>rw|ro))?"
 
 
 class ComposeError(ValueError):
-    """The file cannot be used; the message says where and why."""
+    """The compose file cannot be used. The message names the place, the reason and the remedy."""
 
 
 class _Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A mapping of the file. Nobody changes one once it is read."""
+    """A mapping of the file."""
 
 
 class Build(_Part):
-    """How Docker makes the image. Here only its Dockerfile is read, for ENTRYPOINT and CMD."""
+    """`build`: how Docker builds the image. Only the Dockerfile is read here, for ENTRYPOINT and CMD."""
 
     context: str = "."
     dockerfile: str = "Dockerfile"
@@ -46,13 +46,13 @@ class Build(_Part):
 
 
 class Dependency(_Part):
-    """`depends_on`: what has to be true of another service before this one starts."""
+    """`depends_on`: the condition that another service must meet before this one starts."""
 
     condition: Condition = "service_started"
 
 
 class HealthCheck(_Part):
-    """`healthcheck` with Docker's defaults; durations as Compose writes them (1m30s)."""
+    """`healthcheck`, with Docker's defaults. Durations are in Compose's notation (1m30s)."""
 
     test: Words = []
     interval: str = "30s"
@@ -64,7 +64,7 @@ class HealthCheck(_Part):
 
     @property
     def command(self) -> list[str]:
-        """The words to run; empty: no check."""
+        """The command with its arguments; empty: there is no check."""
         if self.disable or not self.test or self.test == ["NONE"]:
             return []
         if isinstance(self.test, str):
@@ -74,18 +74,20 @@ class HealthCheck(_Part):
             return words
         if kind == "CMD-SHELL" and len(words) == 1:
             return ["/bin/sh", "-c", words[0]]
-        raise ComposeError(f"healthcheck.test {self.test}: begins with CMD, CMD-SHELL or NONE")
+        raise ComposeError(
+            f"healthcheck.test {self.test}: must be a list that begins with CMD, CMD-SHELL or NONE, or a string"
+        )
 
 
 class Attachment(_Part):
-    """How a service takes part in a network."""
+    """A network of a service: its fixed address and its further names there."""
 
     ipv4_address: str | None = None
     aliases: list[str] = []
 
 
 class Service(_Part):
-    """One service as written."""
+    """One service of the file."""
 
     image: str = ""
     build: str | Build | None = None
@@ -104,7 +106,7 @@ class Service(_Part):
     stop_signal: str = "SIGTERM"
     stop_grace_period: str = "10s"
     working_dir: str | None = None
-    # What only a container has; noted, so that nobody believes it holds here.
+    # CONTAINER_ONLY: read, so that `up` can say that they have no effect.
     cap_drop: list[str] = []
     init: bool = False
     pull_policy: Literal["always", "never", "missing", "build"] | None = None
@@ -121,7 +123,7 @@ class Service(_Part):
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment; a name without a value is left out, for a container's environment is not the caller's."""
+        """The environment. A name without a value is left out: a container does not inherit the caller's variables."""
         if isinstance(self.environment, list):
             pairs = [each.partition("=") for each in self.environment]
             return {name: value for name, equals, value in pairs if equals}
@@ -135,7 +137,7 @@ class Service(_Part):
 
     @property
     def names(self) -> list[str]:
-        """Further names under which the others reach it."""
+        """Further host names of the service for other services."""
         return [*([self.hostname] if self.hostname else []), *(a for each in self.attachments for a in each.aliases)]
 
     @property
@@ -144,7 +146,7 @@ class Service(_Part):
 
     @property
     def container_only(self) -> list[str]:
-        """The keys given that mean nothing for a process."""
+        """The CONTAINER_ONLY keys that the file sets."""
         return [key for key in CONTAINER_ONLY if getattr(self, key)]
 
 
@@ -168,7 +170,7 @@ class Volume(_Part):
 
 
 class Project(_Part):
-    """The whole file. `folder` is where relative paths begin."""
+    """The whole file. `folder`: relative paths begin there."""
 
     services: dict[ServiceName, Service]
     name: str = ""
@@ -177,7 +179,7 @@ class Project(_Part):
     folder: str = "."
 
     def enabled(self, profiles: list[str] | None = None) -> list[str]:
-        """Names of the services that `up` starts: those without a profile, or with one of these."""
+        """The names of the services that `up` starts: those without a profile, or with one of `profiles`."""
         asked = profiles or []
         return [
             name for name, each in self.services.items() if not each.profiles or any(p in asked for p in each.profiles)
@@ -185,7 +187,7 @@ class Project(_Part):
 
 
 class Port(msgspec.Struct, frozen=True):
-    """A published port: who connects to `host:published` reaches `target` of the service."""
+    """A published port: a connection to `host:published` of this machine reaches port `target` of the service."""
 
     host: str
     published: int
@@ -199,15 +201,15 @@ class Mount(msgspec.Struct, frozen=True):
 
 
 def seconds(text: str) -> float:
-    """A duration as Compose writes it: 90s, 1m30s, 500ms. Raises ComposeError."""
+    """A duration in Compose's notation: 90s, 1m30s, 500ms. Raises ComposeError."""
     parts = DURATION.findall(text)
     if "".join(number + unit for number, unit in parts) != text or not parts:
-        raise ComposeError(f"{text!r} is no duration; write 30s, 1m30s or 500ms")
+        raise ComposeError(f"{text!r} is not a duration; write 30s, 1m30s or 500ms")
     return sum(float(number) * UNIT_S[unit] for number, unit in parts)
 
 
 def words(given: Words | None) -> list[str]:
-    """A command: a list as it stands, a string split as a shell would."""
+    """A command as a list of arguments. A string is split as a shell splits it."""
     return shlex.split(given) if isinstance(given, str) else list(given or [])
 
 
@@ -216,7 +218,9 @@ def ports(service: Service) -> list[Port]:
     for text in service.ports:
         match = PORT.fullmatch(text)
         if match is None:
-            raise ComposeError(f"port {text!r}: understood is [ADDRESS:]PUBLISHED:TARGET, one port each")
+            raise ComposeError(
+                f"port {text!r} has an unsupported form; write [ADDRESS:]PUBLISHED:TARGET, one port in each entry"
+            )
         found.append(Port(match["host"] or "0.0.0.0", int(match["published"]), int(match["target"])))
     return found
 
@@ -226,13 +230,13 @@ def mounts(service: Service) -> list[Mount]:
     for text in service.volumes:
         match = VOLUME.fullmatch(text)
         if match is None:
-            raise ComposeError(f"volume {text!r}: understood is SOURCE:/path[:ro]")
+            raise ComposeError(f"volume {text!r} has an unsupported form; write SOURCE:/path[:ro]")
         found.append(Mount(match["source"], match["target"].rstrip("/"), match["source"][0] not in "./~"))
     return found
 
 
 def load(path: Path, environment: Mapping[str, str]) -> Project:
-    """Reads and checks a compose file; `.env` beside it counts below `environment`. Raises ComposeError, OSError."""
+    """Read and check a compose file. `environment` overrides the `.env` beside it. Raises ComposeError, OSError."""
     env_file = path.parent / ".env"
     try:
         beside = dotenv(env_file.read_text()) if env_file.is_file() else {}
@@ -242,13 +246,13 @@ def load(path: Path, environment: Mapping[str, str]) -> Project:
 
 
 def parse(text: str, environment: Mapping[str, str], folder: str = ".") -> Project:
-    """The text of a compose file as a project. Raises ComposeError."""
+    """The project of a compose file's text. Raises ComposeError."""
     try:
         raw = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ComposeError(f"no YAML: {error}") from None
+        raise ComposeError(f"the file is not valid YAML: {error}") from None
     if not isinstance(raw, dict):
-        raise ComposeError("no mapping with `services` in it")
+        raise ComposeError("the file must hold a mapping with the key `services`")
     known: dict[str, Any] = {key: value for key, value in raw.items() if not str(key).startswith("x-")}
     try:
         filled = interpolate(known, environment)
@@ -257,45 +261,45 @@ def parse(text: str, environment: Mapping[str, str], folder: str = ".") -> Proje
         raise ComposeError(f"{error}") from None
     except InterpolationError as error:
         raise ComposeError(str(error)) from None
-    for complaint in _complaints(project):
-        raise ComposeError(complaint)
+    for problem in _problems(project):
+        raise ComposeError(problem)
     return project
 
 
-def _complaints(project: Project) -> Iterator[str]:
+def _problems(project: Project) -> Iterator[str]:
     for name, service in project.services.items():
-        for each in _complaints_of(service, project):
+        for each in _problems_of(service, project):
             yield f"services.{name}: {each}"
         _read_values(service)
     order(project, list(project.services))
 
 
-def _complaints_of(service: Service, project: Project) -> Iterator[str]:
+def _problems_of(service: Service, project: Project) -> Iterator[str]:
     if not service.image:
-        yield "no image; also what is built needs a name, by which its program is found here"
+        yield "it has no image; add one, also with build: its name says which program runs here"
     if len(service.attachments) > 1:
-        yield "more than one network; here all services share one"
+        yield "it has more than one network; name one, because all services share one network here"
     if service.network_mode == "host" and (service.networks or service.ports):
-        yield "network_mode: host goes with neither networks nor ports"
+        yield "with network_mode: host it can have neither networks nor ports; remove them"
     for network in service.networks:
         if network not in project.networks and network != "default":
-            yield f"network {network!r} is not declared under networks"
+            yield f"network {network!r} is not declared; add it to the top-level networks"
     for mount in mounts(service):
         if mount.is_named and mount.source not in project.volumes:
-            yield f"volume {mount.source!r} is not declared under volumes"
+            yield f"volume {mount.source!r} is not declared; add it to the top-level volumes"
     for each in service.dependencies:
         if each not in project.services:
-            yield f"depends on {each!r}, which is no service"
+            yield f"it depends on {each!r}, which is not a service of the file"
         elif service.dependencies[each].condition == "service_healthy" and not _has_check(project.services[each]):
-            yield f"waits until {each!r} is healthy, which has no healthcheck"
+            yield f"it waits until {each!r} is healthy, but {each!r} has no healthcheck; add one"
     if service.fixed_address is not None and not _is_ipv4(service.fixed_address):
-        yield f"{service.fixed_address!r} is no IPv4 address"
+        yield f"ipv4_address {service.fixed_address!r} is not an IPv4 address"
     if service.stop_signal not in signal.Signals.__members__:
-        yield f"stop_signal {service.stop_signal!r} is no signal; write SIGTERM"
+        yield f"stop_signal {service.stop_signal!r} is not a signal; write a name such as SIGTERM"
 
 
 def _read_values(service: Service) -> None:
-    """Reads once what is written in little languages of its own. Raises ComposeError."""
+    """Parse ports, durations and the health check, to find errors in them. Raises ComposeError."""
     ports(service)
     seconds(service.stop_grace_period)
     if service.healthcheck is not None:
@@ -318,12 +322,17 @@ def _is_ipv4(text: str) -> bool:
 
 
 def order(project: Project, names: list[str]) -> list[str]:
-    """These services and all they depend on, each after its dependencies; else as in the file. Raises ComposeError."""
+    """These services and all their dependencies, each after its dependencies, otherwise in the order of the file.
+
+    Raises ComposeError for a cycle.
+    """
     found: list[str] = []
 
     def visit(name: str, path: list[str]) -> None:
         if name in path:
-            raise ComposeError(f"services depend on each other in a circle: {' -> '.join([*path, name])}")
+            raise ComposeError(
+                f"services depend on each other in a cycle: {' -> '.join([*path, name])}; remove one depends_on"
+            )
         for each in project.services[name].dependencies:
             visit(each, [*path, name])
         if name not in found:

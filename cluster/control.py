@@ -1,4 +1,4 @@
-"""EDGE: the control socket of a running project: requests of `python -m cluster` as lines of JSON."""
+"""EDGE: the control socket of a running project: serves the requests of `python -m cluster`, lines of JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done, a key of ACTIONS, with which service or services."""
+    """A request. `do`: a key of ACTIONS. `words`: the services, or a service with its command. `flag`: one way."""
 
     do: str
     words: list[str] = []
@@ -39,7 +39,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """How it went: `error` empty when it went well, `status` an exit status where a service was run."""
+    """The answer. `error`: empty on success. `status`: the exit status of a service that was run."""
 
     error: str = ""
     status: int = 0
@@ -48,12 +48,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     place: str = ""
 
 
-class Desk:
-    """Answers requests about one cluster. `leave` is called when somebody asked for its end."""
+class ControlServer:
+    """Answers requests about one cluster. `stop`: called for the request `down`."""
 
-    def __init__(self, cluster: Cluster, leave: Callable[[], None]) -> None:
+    def __init__(self, cluster: Cluster, stop: Callable[[], None]) -> None:
         self.cluster = cluster
-        self.leave = leave
+        self.stop = stop
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
@@ -71,40 +71,42 @@ class Desk:
         try:
             line = await reader.readline()
             if line:
-                answer = await self._answer_while_there(msgspec.json.decode(line, type=Request), reader)
+                answer = await self._answer_until_disconnect(msgspec.json.decode(line, type=Request), reader)
                 writer.write(msgspec.json.encode(answer) + b"\n")
                 await writer.drain()
         except ConnectionError:
-            pass  # who asked does not want to know any more
+            pass  # the client has disconnected: it needs no answer
         finally:
             writer.close()
 
-    async def _answer_while_there(self, request: Request, reader: asyncio.StreamReader) -> Answer:
-        """What is asked is done, whether who asked stays or not; a service that was to be run ends with who ran it."""
+    async def _answer_until_disconnect(self, request: Request, reader: asyncio.StreamReader) -> Answer:
+        """Answer a request, and finish it also if the client disconnects. Only a `run` is stopped then, with its
+        service.
+        """
         answering = asyncio.create_task(self.answer(request))
         gone = asyncio.create_task(reader.read())
         try:
             await asyncio.wait([answering, gone], return_when=asyncio.FIRST_COMPLETED)
             if not answering.done() and request.do == "run":
                 await cancelled(answering)
-                raise ConnectionResetError("who ran a service went away")
+                raise ConnectionResetError("the client that ran the service has disconnected")
             return await answering
         finally:
             gone.cancel()
 
     async def answer(self, request: Request) -> Answer:
-        """Does what is asked. What cannot be done is an answer with an error."""
+        """Execute a request. A failure is an answer with an error."""
         action = ACTIONS.get(request.do)
         if action is None:
-            return Answer(error=f"{request.do!r} is none of {', '.join(ACTIONS)}")
+            return Answer(error=f"there is no request {request.do!r}; the requests are {', '.join(ACTIONS)}")
         try:
             return await action(self, request) or Answer()
         except (ServiceError, NotAvailableError, ComposeError, TimeoutError, OSError) as error:
             return Answer(error=str(error))
 
 
-async def _ps(desk: Desk, request: Request) -> Answer:
-    cluster = desk.cluster
+async def _ps(server: ControlServer, request: Request) -> Answer:
+    cluster = server.cluster
     rows = []
     for name, service in cluster.project.services.items():
         running = cluster.services.get(name)
@@ -126,25 +128,25 @@ async def _ps(desk: Desk, request: Request) -> Answer:
 
 
 def published(port: Port) -> str:
-    """Where it is reached, and what it leads to if that is another number."""
+    """A published port as text: its address on this machine, with the service's port if the numbers differ."""
     leads_to = "" if port.published == port.target else f"->{port.target}"
     return f"{port.host}:{port.published}{leads_to}"
 
 
-async def _start(desk: Desk, request: Request) -> None:
+async def _start(server: ControlServer, request: Request) -> None:
     for name in request.words:
-        await desk.cluster.start(name)
-        await desk.cluster.healthy(name)
+        await server.cluster.start(name)
+        await server.cluster.healthy(name)
 
 
-async def _run(desk: Desk, request: Request) -> Answer:
-    """A service of its own kind: with what it depends on, to its end; further words replace its command."""
-    cluster = desk.cluster
+async def _run(server: ControlServer, request: Request) -> Answer:
+    """Run a one-shot service until it ends, after its dependencies are ready. Further words replace its command."""
+    cluster = server.cluster
     name, *command = request.words
     if name in cluster.services and not cluster.services[name].down:
-        raise ServiceError(f"{name} runs already")
+        raise ServiceError(f"{name} runs already: wait for its end, or stop it with `python -m cluster stop {name}`")
     if name not in cluster.project.services:
-        raise ServiceError(f"there is no service {name!r}; there are {', '.join(cluster.project.services)}")
+        raise ServiceError(f"there is no service {name!r}; the services are {', '.join(cluster.project.services)}")
     needed = list(cluster.project.services[name].dependencies)
     if needed:
         await cluster.up(needed)
@@ -157,30 +159,30 @@ async def _run(desk: Desk, request: Request) -> Answer:
         raise
 
 
-async def _partition(desk: Desk, request: Request) -> None:
+async def _partition(server: ControlServer, request: Request) -> None:
     if len(request.words) == 1:
-        await desk.cluster.isolate(request.words[0])
+        await server.cluster.isolate(request.words[0])
     else:
-        await desk.cluster.partition(*request.words[:2], one_way=request.flag)
+        await server.cluster.partition(*request.words[:2], one_way=request.flag)
 
 
-async def _heal(desk: Desk, request: Request) -> None:
-    await desk.cluster.heal(*request.words[:2])
+async def _heal(server: ControlServer, request: Request) -> None:
+    await server.cluster.heal(*request.words[:2])
 
 
-async def _down(desk: Desk, request: Request) -> None:
-    desk.leave()
+async def _down(server: ControlServer, request: Request) -> None:
+    server.stop()
 
 
-def _each(method: Callable[[Cluster, str], Awaitable[None]]) -> Callable[[Desk, Request], Awaitable[None]]:
-    async def act(desk: Desk, request: Request) -> None:
+def _each(method: Callable[[Cluster, str], Awaitable[None]]) -> Callable[[ControlServer, Request], Awaitable[None]]:
+    async def act(server: ControlServer, request: Request) -> None:
         for name in request.words:
-            await method(desk.cluster, name)
+            await method(server.cluster, name)
 
     return act
 
 
-ACTIONS: dict[str, Callable[[Desk, Request], Awaitable[Answer | None]]] = {
+ACTIONS: dict[str, Callable[[ControlServer, Request], Awaitable[Answer | None]]] = {
     "ps": _ps,
     "start": _start,
     "stop": _each(Cluster.stop),
@@ -196,7 +198,7 @@ ACTIONS: dict[str, Callable[[Desk, Request], Awaitable[Answer | None]]] = {
 
 
 async def ask(path: Path, request: Request) -> Answer:
-    """Sends one request to whoever runs the project. Raises OSError when nobody does, or it went away meanwhile."""
+    """Send one request to the process that runs the project. Raises OSError if none runs, or if it ends meanwhile."""
     with short(path) as reachable:
         reader, writer = await asyncio.open_unix_connection(reachable, limit=LINE_BYTES_MAX)
     try:
@@ -205,13 +207,15 @@ async def ask(path: Path, request: Request) -> Answer:
     finally:
         writer.close()
     if not line:
-        raise ConnectionResetError("the process that runs the project went away")
+        raise ConnectionResetError(
+            "the process that runs the project has ended before it answered: start it again with `python -m cluster up`"
+        )
     return msgspec.json.decode(line, type=Answer)
 
 
 @contextmanager
 def short(path: Path) -> Iterator[str]:
-    """A name of a socket that is not too long for the kernel (108 bytes), however deep the folder lies."""
+    """A path of the socket that is short enough for the kernel (108 bytes), also for a long path of the folder."""
     if len(os.fsencode(path)) < 100:
         yield str(path)
         return

@@ -11,11 +11,11 @@ OPERATOR = re.compile(r":?[-?+]")
 
 
 class InterpolationError(ValueError):
-    """A variable that must be set is not, or what follows a `$` is no variable."""
+    """A required variable is not set, or the text after a `$` is not a variable."""
 
 
 def interpolate(value: Any, variables: Mapping[str, str]) -> Any:
-    """Every string inside `value`, which YAML gave; keys of mappings stay as they are. Raises InterpolationError."""
+    """Fill in the variables of all strings in a YAML value, except keys. Raises InterpolationError."""
     if isinstance(value, str):
         return filled(value, variables)
     if isinstance(value, list):
@@ -26,7 +26,7 @@ def interpolate(value: Any, variables: Mapping[str, str]) -> Any:
 
 
 def filled(text: str, variables: Mapping[str, str]) -> str:
-    """One string. `$$` is a dollar; an unset variable without a default is empty, as in Compose."""
+    """One string with its variables filled in. `$$` is a dollar. An unset variable without a default is empty."""
     parts: list[str] = []
     at = 0
     while (dollar := text.find("$", at)) >= 0:
@@ -37,14 +37,16 @@ def filled(text: str, variables: Mapping[str, str]) -> str:
 
 
 def _variable(text: str, dollar: int, variables: Mapping[str, str]) -> tuple[str, int]:
-    """The value of what begins at this `$`, and where the text goes on."""
+    """The value of the variable that begins at this `$`, and the position after it."""
     after = dollar + 1
     if text.startswith("$", after):
         return "$", after + 1
     braced = text.startswith("{", after)
     name = NAME.match(text, after + braced)
     if name is None:
-        raise InterpolationError(f"{text!r}: no variable after the $ at {dollar}; a plain dollar is written $$")
+        raise InterpolationError(
+            f"{text!r}: there is no variable after the $ at position {dollar}; for a plain dollar write $$"
+        )
     if not braced:
         return variables.get(name.group(), ""), name.end()
     end = _closing(text, after)
@@ -52,13 +54,13 @@ def _variable(text: str, dollar: int, variables: Mapping[str, str]) -> tuple[str
 
 
 def _closing(text: str, brace: int) -> int:
-    """Where the brace that opens at `brace` closes; defaults may hold variables of their own."""
+    """The position of the brace that closes the one at `brace`. Defaults may hold variables, so braces may nest."""
     depth = 0
     for i in range(brace, len(text)):
         depth += {"{": 1, "}": -1}.get(text[i], 0)
         if depth == 0:
             return i
-    raise InterpolationError(f"{text!r}: the brace at {brace} is not closed")
+    raise InterpolationError(f"{text!r}: the brace at position {brace} is not closed; add a }}")
 
 
 def _expression(name: str, rest: str, text: str, variables: Mapping[str, str]) -> str:
@@ -66,7 +68,9 @@ def _expression(name: str, rest: str, text: str, variables: Mapping[str, str]) -
         return variables.get(name, "")
     operator = OPERATOR.match(rest)
     if operator is None:
-        raise InterpolationError(f"{text!r}: {rest!r} after {name} is none of :- - :? ? :+ +")
+        raise InterpolationError(
+            f"{text!r}: {rest!r} after {name} is not an operator with a word; the operators are :- - :? ? :+ +"
+        )
     word = rest[operator.end() :]
     given = variables.get(name)
     is_set = bool(given) if operator.group().startswith(":") else given is not None
@@ -82,7 +86,7 @@ def _expression(name: str, rest: str, text: str, variables: Mapping[str, str]) -
 
 
 def dotenv(text: str) -> dict[str, str]:
-    """The `.env` beside a compose file: NAME=value lines, comments, and values in quotes."""
+    """Parse the `.env` beside a compose file: NAME=value lines, comments, values in quotes."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip().removeprefix("export ")
@@ -90,7 +94,7 @@ def dotenv(text: str) -> dict[str, str]:
             continue
         name, equals, value = stripped.partition("=")
         if not equals or not NAME.fullmatch(name.strip()):
-            raise InterpolationError(f".env, line {number}: {line!r} is not NAME=value")
+            raise InterpolationError(f".env, line {number}: {line!r} is not NAME=value, nor a comment with #")
         value = value.strip()
         if value[:1] in ("'", '"') and value[-1:] == value[0] and len(value) > 1:
             value = value[1:-1]

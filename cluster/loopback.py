@@ -17,7 +17,7 @@ NETWORKS = range(1, 255)
 
 
 def claim(avoid: frozenset[int] = frozenset()) -> tuple[int, socket.socket]:
-    """A number that no other project of this machine has, as long as the socket is open. Raises NotAvailableError."""
+    """Reserve a network number on this machine, as long as the returned socket is open. Raises NotAvailableError."""
     for number in NETWORKS:
         if number in avoid:
             continue
@@ -25,11 +25,12 @@ def claim(avoid: frozenset[int] = frozenset()) -> tuple[int, socket.socket]:
         try:
             held.bind((f"127.77.{number}.1", CLAIM_PORT))
         except OSError:
-            held.close()  # somebody else's
+            held.close()  # another project has this number
             continue
         return number, held
     raise NotAvailableError(
-        f"no 127.77.N.1 of 254 lets port {CLAIM_PORT} be bound: all taken, or (not on Linux) loopback is one address"
+        f"port {CLAIM_PORT} can be opened at none of 127.77.1.1 to 127.77.254.1: they are all taken by running "
+        "projects (end one with `python -m cluster down`), or loopback has only one address, as outside Linux"
     )
 
 

@@ -1,4 +1,4 @@
-"""EDGE: services in network namespaces: each has its own loopback and a link to a bridge, as containers have.
+"""EDGE: services in network namespaces: each has a loopback and a link to a bridge, as a container has.
 
 A cut is an entry in the neighbour table of the sender. It maps the receiver's address to a hardware address that does
 not exist, so packets are sent and lost. This needs no packet filter, the sender gets no error, and one direction can be
@@ -22,7 +22,7 @@ from cluster.compose import Project
 from cluster.loopback import claim
 from cluster.places import HOST, NotAvailableError, Place, put_in
 
-NOBODY = "02:00:00:00:00:01"
+UNUSED_MAC = "02:00:00:00:00:01"
 ENTER = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
 
 
@@ -31,7 +31,7 @@ class Namespaces(Place):
     partitions = True
 
     def __init__(self, project: Project, folder: Path) -> None:
-        """`folder`: where the hosts file goes that all services see."""
+        """`folder`: gets the hosts file of all services."""
         super().__init__(project)
         self._hosts = folder / "hosts"
         self._claim: socket.socket | None = None
@@ -51,14 +51,14 @@ class Namespaces(Place):
         routed = frozenset(await self._routed())
         self._number, self._claim = claim(routed)
         self.assign(f"10.77.{self._number}")
-        await clear(self._number)  # left behind by somebody who was killed: the number is ours
+        await clear(self._number)  # a killed runner may have left a network with this number
         lines = [f"link add {self.bridge} type bridge", f"addr add {self._gateway()}/24 dev {self.bridge}"]
         lines += [f"link set {self.bridge} up"]
         for i, name in enumerate(self._inside()):
-            cable = f"{self.bridge}x{i}"
+            veth = f"{self.bridge}x{i}"
             lines += [f"netns add {self.namespace(name)}"]
-            lines += [f"link add {cable} type veth peer name eth0 netns {self.namespace(name)}"]
-            lines += [f"link set {cable} master {self.bridge} up"]
+            lines += [f"link add {veth} type veth peer name eth0 netns {self.namespace(name)}"]
+            lines += [f"link set {veth} master {self.bridge} up"]
         await ip(lines)
         for name in self._inside():
             address = f"addr add {self.addresses[name]}/24 dev eth0"
@@ -66,7 +66,7 @@ class Namespaces(Place):
         self._hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{a} {n}\n" for n, a in self.names().items()))
 
     async def _routed(self) -> list[int]:
-        """Numbers of ours that the routes of this machine lead to already."""
+        """The network numbers whose addresses this machine has routes to already."""
         routes = json.loads(await run(["ip", "-j", "-4", "route", "show"]))
         found = []
         for number in range(1, 255):
@@ -101,13 +101,13 @@ class Namespaces(Place):
 
     async def cut(self, source: str, target: str) -> None:
         device = self.bridge if source == HOST else "eth0"
-        entry = f"neigh replace {self._address(target)} lladdr {NOBODY} nud permanent dev {device}"
+        entry = f"neigh replace {self._address(target)} lladdr {UNUSED_MAC} nud permanent dev {device}"
         await ip([entry], None if source == HOST else self.namespace(source))
 
     async def heal(self, source: str, target: str) -> None:
         device = self.bridge if source == HOST else "eth0"
         namespace = None if source == HOST else self.namespace(source)
-        if NOBODY in await run(ip_command(namespace, ["neigh", "show", self._address(target), "dev", device])):
+        if UNUSED_MAC in await run(ip_command(namespace, ["neigh", "show", self._address(target), "dev", device])):
             await ip([f"neigh del {self._address(target)} dev {device}"], namespace)
 
 
@@ -116,9 +116,9 @@ def bridge(number: int) -> str:
 
 
 async def clear(number: int) -> None:
-    """Removes the network of this number, whatever there is of it.
+    """Remove the devices and namespaces of this network number, as far as they exist.
 
-    Cables go first: a namespace goes when the last of it has gone, which is some time after it was deleted.
+    Devices are removed first: the kernel may remove a namespace, with its devices, some time after it was deleted.
     """
     devices = [each for each in await links() if re.fullmatch(rf"{bridge(number)}(x\d+)?", each)]
     names = [line.split()[0] for line in (await run(["ip", "netns", "list"])).splitlines() if line]
@@ -129,7 +129,7 @@ async def clear(number: int) -> None:
 
 
 async def sweep() -> None:
-    """Removes the networks whose owners were killed, those whose number nobody holds, if this user may."""
+    """Remove the networks of killed runners: those whose number is not reserved. Does nothing unless this is root."""
     if shutil.which("ip") is None or os.geteuid() != 0:
         return
     devices = await links()
@@ -138,7 +138,7 @@ async def sweep() -> None:
             try:
                 found, held = claim(frozenset(range(1, 255)) - {number})
             except NotAvailableError:
-                continue  # its owner lives
+                continue  # its runner is alive
             with closing(held):
                 await clear(found)
 
@@ -153,7 +153,7 @@ def ip_command(namespace: str | None, words: list[str]) -> list[str]:
 
 
 async def ip(lines: list[str], namespace: str | None = None) -> None:
-    """Commands of `ip`, all in one process. Raises NotAvailableError with what it said."""
+    """Run commands of `ip`, all in one process. Raises NotAvailableError with its error."""
     await run(ip_command(namespace, ["-batch", "-"]), "\n".join(lines) + "\n")
 
 
@@ -161,14 +161,17 @@ async def run(words: list[str], given: str = "") -> str:
     process = await asyncio.create_subprocess_exec(
         *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    answer, complaint = await process.communicate(given.encode())
+    answer, problem = await process.communicate(given.encode())
     if process.returncode:
-        raise NotAvailableError(f"{' '.join(words)}: {complaint.decode().strip()}{f' amid {given!r}' if given else ''}")
+        raise NotAvailableError(
+            f"`{' '.join(words)}` failed: {problem.decode().strip()}{f' (commands: {given!r})' if given else ''}. "
+            "`python -m cluster up --on loopback` needs no network namespaces"
+        )
     return answer.decode()
 
 
 def works() -> bool:
-    """Whether this process may make namespaces, bridges and cables; tried, for capabilities alone do not tell."""
+    """Whether this process may create namespaces and links. Tried out, because capabilities alone do not show it."""
     if shutil.which("ip") is None or not hasattr(os, "geteuid") or os.geteuid() != 0:
         return False
     name = f"semelt{os.getpid()}"

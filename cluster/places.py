@@ -1,4 +1,4 @@
-"""The places where services run: their addresses, their command lines, and the cuts of their network."""
+"""The interface of the networks in which services run: addresses, command lines, and cuts between services."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from cluster.compose import Project
 
 HOST = "host"
-"""The name of the machine itself, as the far end of a cut."""
+"""The name of this machine as one end of a cut."""
 
 
 class NotAvailableError(RuntimeError):
-    """This machine, or this user, cannot do it; the message says what would."""
+    """This machine or this user cannot do it. The message names the reason."""
 
 
 class Place(abc.ABC):
-    """A network for the services of one project. Opened once, closed once."""
+    """A network for the services of one project. It is opened once and closed once."""
 
     kind: str
     partitions = False
@@ -26,37 +26,39 @@ class Place(abc.ABC):
     def __init__(self, project: Project) -> None:
         self.project = project
         self.addresses: dict[str, str] = {}
-        """Service -> its address. Those in the network of the host have that of loopback."""
+        """Service -> its address. A service in the network of the host has 127.0.0.1."""
 
     @abc.abstractmethod
     async def open(self) -> None:
-        """Sets the network up. Raises NotAvailableError, OSError."""
+        """Set up the network. Raises NotAvailableError, OSError."""
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Takes down all that `open` set up; also after a failed one."""
+        """Remove all that `open` has set up, also after a failed `open`."""
 
     @abc.abstractmethod
     def command(self, service: str, words: list[str]) -> list[str]:
-        """The command that runs `words` where the service is."""
+        """The command that runs `words` in the network of the service."""
 
     @abc.abstractmethod
     def text(self, service: str, word: str) -> str:
-        """A word of a command or a value of the environment, with addresses in it that hold here."""
+        """A word of a command, or a value of the environment, with the names and addresses replaced by those here."""
 
     async def cut(self, source: str, target: str) -> None:
-        """From now on nothing that `source` sends reaches `target`; no error tells either. One direction."""
+        """Drop all packets from `source` to `target` from now on. Neither end gets an error."""
         raise NotAvailableError(
-            f"no partitions on {self.kind}: they need network namespaces, which root has, "
-            f"and other users where `unshare -Urn true` works"
+            f"there are no partitions on {self.kind}: they need network namespaces. Start the services as root, or as "
+            "a user for whom `unshare -Urn true` works"
         )
 
     async def heal(self, source: str, target: str) -> None:
-        """Ends a cut; one that is not there is ended already."""
+        """End a cut. Does nothing if there is none."""
         await self.cut(source, target)
 
     def assign(self, prefix: str) -> None:
-        """Addresses below `prefix` (three numbers): fixed ones keep their last number, the others follow .1."""
+        """Give each service an address with `prefix` (three numbers). A fixed address keeps its last number; the others
+        get the free numbers from 2 on.
+        """
         taken: dict[str, str] = {}
         for name, service in self.project.services.items():
             if service.network_mode == HOST:
@@ -70,12 +72,12 @@ class Place(abc.ABC):
                 self.addresses[name] = f"{prefix}.{number}"
 
     def fixed(self) -> dict[str, str]:
-        """Addresses that the file fixes -> those that stand for them here."""
+        """Fixed address in the file -> address here."""
         services = self.project.services.items()
         return {each.fixed_address: self.addresses[name] for name, each in services if each.fixed_address}
 
     def names(self) -> dict[str, str]:
-        """Every name of a service -> its address."""
+        """Each name of each service -> its address."""
         found: dict[str, str] = {}
         for name, service in self.project.services.items():
             if service.network_mode != HOST:
@@ -84,7 +86,7 @@ class Place(abc.ABC):
 
 
 def put_in(word: str, meant: Mapping[str, str]) -> str:
-    """`word` with every host of `meant` in it replaced: alone, or where a host stands in addresses and lists."""
+    """`word` with the hosts of `meant` replaced, where the word is a host, an address, or a list of them."""
     if not meant:
         return word
     either = "|".join(re.escape(each) for each in sorted(meant, key=len, reverse=True))

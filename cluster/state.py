@@ -14,7 +14,7 @@ DEFAULT = ".cluster"
 
 
 class RunningError(RuntimeError):
-    """Somebody runs a project in this folder already."""
+    """Another process runs a project with this state folder."""
 
 
 class StateFolder:
@@ -40,19 +40,19 @@ class StateFolder:
         return self.path / "supervisor.log"
 
     def volume(self, mount: Mount, project_folder: Path) -> Path:
-        """The directory that stands for a volume: below this folder, or where a bind mount says."""
+        """The directory of a volume: below this folder, or the source of a bind mount."""
         if mount.is_named:
             return self.path / "volumes" / mount.source
         return (project_folder / Path(mount.source).expanduser()).resolve()
 
     def prepare(self) -> None:
-        """Makes the folder, and keeps it out of version control."""
+        """Create the folder, with a .gitignore that excludes it."""
         self.logs.mkdir(parents=True, exist_ok=True)
         (self.path / "volumes").mkdir(exist_ok=True)
         (self.path / ".gitignore").write_text("*\n")
 
     def take(self) -> None:
-        """Makes the folder ours until `release` or the end of this process. Raises RunningError."""
+        """Lock the folder until `release` or the end of this process. Raises RunningError."""
         self.prepare()
         lock = (self.path / "lock").open("a+")
         try:
@@ -60,8 +60,8 @@ class StateFolder:
         except BlockingIOError:
             lock.close()
             raise RunningError(
-                f"{self.path} is in use by process {self.owner()}: "
-                f"`python -m cluster ps` shows what runs, `python -m cluster down` ends it"
+                f"{self.path} is in use by process {self.owner()}, which runs a project there: "
+                "end it with `python -m cluster down`, or use another folder with --state"
             ) from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
@@ -74,14 +74,14 @@ class StateFolder:
             self._lock = None
 
     def owner(self) -> str:
-        """The process that has the folder, "" if nobody said."""
+        """The id of the process that has locked the folder; "" if it is unknown."""
         try:
             return (self.path / "lock").read_text()
         except OSError:
             return ""
 
     def is_taken(self) -> bool:
-        """Whether somebody runs a project here now."""
+        """Whether a process runs a project with this folder now."""
         if self._lock is not None:
             return True
         try:
@@ -94,7 +94,7 @@ class StateFolder:
         return False
 
     def wait_until_free(self) -> None:
-        """Returns when nobody runs a project here any more."""
+        """Return when no process runs a project with this folder."""
         with (self.path / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
 

@@ -1,6 +1,6 @@
-"""EDGE: network namespaces without root: the whole runner moves into a user namespace, in which it is root.
+"""EDGE: network namespaces without root: the runner enters a user namespace, in which it is root.
 
-No port of the machine can be opened from there. So the published ports are opened before and passed on.
+It cannot open ports of the machine there. So it opens the published ports before, and inherits their sockets.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import sys
 import msgspec
 
 from cluster.compose import Port
-from cluster.doors import Door
+from cluster.published_ports import PublishedPort
 
-HANDED_OVER = "SEMEL_CLUSTER_DOORS"
+INHERITED = "SEMEL_CLUSTER_PORTS"
 ENTER = 'mount -t tmpfs tmpfs /var/run && ip link set lo up && exec "$@"'
-"""`ip netns` keeps its namespaces in /var/run, which is the real root's outside."""
+"""`ip netns` keeps its namespaces in /var/run, which belongs to the real root outside."""
 UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount", "--", "/bin/sh", "-c", ENTER, "enter"]
 
 TRY = """ip netns add try && ip link add c type veth peer name d netns try &&
 ip netns exec try mount --bind /etc/hosts /etc/hosts"""
 
 
-class Handed(msgspec.Struct, frozen=True):
-    """An open socket on its way into the namespace."""
+class InheritedSocket(msgspec.Struct, frozen=True):
+    """A listening socket that the process inside the namespace inherits."""
 
     service: str
     port: Port
@@ -34,7 +34,7 @@ class Handed(msgspec.Struct, frozen=True):
 
 
 def works() -> bool:
-    """Whether this user may have namespaces of its own; tried."""
+    """Whether this user may create user and network namespaces. Tried out."""
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         return False
     try:
@@ -44,21 +44,21 @@ def works() -> bool:
     return done.returncode == 0
 
 
-def enter(arguments: list[str], doors: list[Door]) -> None:
-    """Becomes `python -m cluster <arguments>` inside; does not return. Raises OSError."""
+def enter(arguments: list[str], published: list[PublishedPort]) -> None:
+    """Replace this process by `python -m cluster <arguments>` inside a user namespace. Raises OSError."""
     handed = []
-    for each in doors:
+    for each in published:
         each.socket.set_inheritable(True)
-        handed.append(Handed(each.service, each.port, each.socket.fileno()))
-    os.environ[HANDED_OVER] = msgspec.json.encode(handed).decode()
+        handed.append(InheritedSocket(each.service, each.port, each.socket.fileno()))
+    os.environ[INHERITED] = msgspec.json.encode(handed).decode()
     words = [*UNSHARE, sys.executable, "-m", "cluster", *arguments]
     os.execvp(words[0], words)
 
 
-def taken_over() -> list[Door] | None:
-    """The sockets that were handed over, None when this process is not inside."""
-    text = os.environ.pop(HANDED_OVER, None)
+def inherited_ports() -> list[PublishedPort] | None:
+    """The published ports that this process has inherited; None if it is not inside a user namespace."""
+    text = os.environ.pop(INHERITED, None)
     if text is None:
         return None
-    handed = msgspec.json.decode(text, type=list[Handed])
-    return [Door(each.service, each.port, socket.socket(fileno=each.descriptor)) for each in handed]
+    handed = msgspec.json.decode(text, type=list[InheritedSocket])
+    return [PublishedPort(each.service, each.port, socket.socket(fileno=each.descriptor)) for each in handed]

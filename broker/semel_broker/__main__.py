@@ -39,37 +39,82 @@ def _list_settings(ctx: click.Context, _: click.Parameter, form: str | None) -> 
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--data-dir", help="Data directory (log.dir).")
-@click.option("--host", help="Address to listen on (host.name). Default: 127.0.0.1.")
-@click.option("--port", type=int, help="Port to listen on (port); 0 takes a free one. Default: 9092.")
-@click.option("--advertised-host", help="Address that clients connect to (advertised.host.name).")
-@click.option("--advertised-port", type=int, help="Port that clients connect to (advertised.port).")
-@click.option("--broker-id", type=int, help="Id of this broker (node.id).")
-@click.option("--etcd", metavar="URL[,URL...]", help="Join a cluster of brokers that share an etcd (etcd.endpoints).")
-@click.option("--cluster", help="Name of the cluster, if several share an etcd (cluster.name).")
-@click.option("--rack", help="Rack of this broker; replicas are spread over racks (broker.rack).")
-@click.option("--peer-host", help="Address to listen on for other brokers (peer.host.name).")
-@click.option("--peer-port", type=int, help="Port to listen on for other brokers (peer.port); 0 takes a free one.")
-@click.option("--advertised-peer-host", help="Address that other brokers connect to (advertised.peer.host.name).")
-@click.option("--advertised-peer-port", type=int, help="Port that other brokers connect to (advertised.peer.port).")
+@click.option(
+    "--data-dir", metavar="PATH", help="Directory for all data of this broker (log.dir). Default: semel-data."
+)
+@click.option("--host", help="Address to listen on for clients (host.name). Default: 127.0.0.1.")
+@click.option("--port", type=int, help="Port to listen on for clients (port); 0 takes a free one. Default: 9092.")
+@click.option(
+    "--advertised-host",
+    help="Address that clients connect to (advertised.host.name). Default: the address listened on.",
+)
+@click.option(
+    "--advertised-port",
+    type=int,
+    help="Port that clients connect to (advertised.port). Default: the port listened on.",
+)
+@click.option("--broker-id", type=int, help="Id of this broker, unique in the cluster (node.id). Default: 0.")
+@click.option(
+    "--etcd",
+    metavar="URL[,URL...]",
+    help="Join the cluster of brokers that share this etcd (etcd.endpoints). Default: no etcd, a single broker.",
+)
+@click.option(
+    "--cluster",
+    help="Name of the cluster (cluster.name). Clusters that share an etcd need different names. Default: semel.",
+)
+@click.option(
+    "--rack", help="Rack of this broker; replicas are spread over racks (broker.rack). Default: without a rack."
+)
+@click.option(
+    "--peer-host", help="Address to listen on for other brokers (peer.host.name). Default: the address of --host."
+)
+@click.option(
+    "--peer-port", type=int, help="Port to listen on for other brokers (peer.port). Default: 0, which takes a free one."
+)
+@click.option(
+    "--advertised-peer-host",
+    help="Address that other brokers connect to (advertised.peer.host.name). Default: the address listened on.",
+)
+@click.option(
+    "--advertised-peer-port",
+    type=int,
+    help="Port that other brokers connect to (advertised.peer.port). Default: the port listened on.",
+)
 @click.option(
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Configuration file in TOML.",
+    help="File with settings in TOML; `--settings toml` prints one. Default: no file.",
 )
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting, under Kafka's name.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set any setting by its Kafka name, such as log.retention.ms=3600000; repeatable.",
+)
 @click.option(
     "--settings", type=click.Choice(["toml", "markdown"]), callback=_list_settings, expose_value=False, is_eager=True,
-    help="Print all settings with defaults and allowed values, and exit; toml is a file for --config.",
+    help="Print all settings with their defaults and allowed values, and exit. toml: as a file for --config.",
 )  # fmt: skip
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
-@click.option("--log-format", type=click.Choice(["auto", "console", "json"]), default="auto")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    help="Log events of this level and above.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["auto", "console", "json"]),
+    default="auto",
+    help="console: lines for people; json: one object in each line; auto: console on a terminal, else json.",
+)
 def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, log_format: Any, **flags: Any) -> None:
     """Run a broker until SIGTERM, SIGINT or SIGHUP.
 
-    Sources of settings, from lowest to highest priority: defaults, the --config file, SEMEL_... variables, --set, and
-    the other options.
+    The name of each option's setting is in parentheses. Sources of settings, from lowest to highest priority: defaults,
+    the --config file, environment variables (SEMEL_LOG_DIR for log.dir), --set, the other options.
     """
     _check_extra("`semel serve`", "broker", "structlog", *(() if sys.platform == "win32" else ("uvloop",)))
     from semel_storage.disk.os_disk import OsDisk

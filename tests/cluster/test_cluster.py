@@ -168,7 +168,7 @@ async def test_an_isolated_service_is_cut_off_from_all(opened: Open) -> None:
 
 async def test_on_loopback_a_partition_is_refused(opened: Open) -> None:
     async with opened(PAIR, "loopback") as cluster:
-        with pytest.raises(NotAvailableError, match="no partitions on loopback"):
+        with pytest.raises(NotAvailableError, match="there are no partitions on loopback"):
             await cluster.partition("app", "store")
         assert cluster.cuts == {}
 
@@ -257,7 +257,7 @@ services:
 async def test_a_service_waits_until_another_has_completed(opened: Open) -> None:
     async with opened(ONE_SHOT % 0) as cluster:
         assert (cluster.services["prepare"].exit_status, cluster.services["app"].state) == (0, State.RUNNING)
-    with pytest.raises(ServiceError, match=r"app waits for prepare, which is ended \(4\)"):
+    with pytest.raises(ServiceError, match=r"app waits for prepare, which has ended \(4\)"):
         async with opened(ONE_SHOT % 4):
             pass
 
@@ -276,7 +276,7 @@ async def test_a_service_that_is_not_ready_in_time_is_named(opened: Open) -> Non
 
 async def test_unknown_services_are_named_with_those_that_there_are(opened: Open) -> None:
     cluster = opened(PAIR)
-    with pytest.raises(ServiceError, match="no service 'sore'; there are app, store"):
+    with pytest.raises(ServiceError, match="no service 'sore'; the services are app, store"):
         await cluster.start("sore")
     with pytest.raises(ServiceError, match="store was not started yet"):
         await cluster.kill("store")

@@ -73,30 +73,30 @@ def service(lines: str, rest: str = "") -> str:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("services: [", "no YAML"),
-        ("just text", "no mapping"),
+        ("services: [", "not valid YAML"),
+        ("just text", "must hold a mapping"),
         ("services: {one: {comand: x, image: python}}", r"unknown field `comand` - at `\$\.services"),
         ("serviced: {}", "missing required field `services`|unknown field `serviced`"),
-        ("services: {one: {command: x}}", r"services\.one: no image"),
+        ("services: {one: {command: x}}", r"services\.one: it has no image"),
         (service("ports: [80]"), "Expected `str`"),
-        (service('ports: ["80"]'), "one port each"),
-        (service('ports: ["8000-8010:9000-9010"]'), "one port each"),
-        (service('volumes: ["data:/x"]'), "'data' is not declared"),
+        (service('ports: ["80"]'), "one port in each entry"),
+        (service('ports: ["8000-8010:9000-9010"]'), "one port in each entry"),
+        (service('volumes: ["data:/x"]'), "'data' is not declared; add it"),
         (service('volumes: ["/only"]'), "SOURCE:/path"),
-        (service("networks: [back]"), "'back' is not declared"),
+        (service("networks: [back]"), "'back' is not declared; add it"),
         (service("networks: [a, b]", "networks: {a: , b: }"), "more than one network"),
         (service("network_mode: host, ports: ['80:80']"), "neither networks nor ports"),
         (service("network_mode: bridge2"), "Invalid enum value"),
         (service("restart: sometimes"), "restart"),
-        (service("depends_on: [three]"), "'three', which is no service"),
+        (service("depends_on: [three]"), "'three', which is not a service"),
         (service("depends_on: {two: {condition: service_healthy}}"), "has no healthcheck"),
         (service("depends_on: {two: {condition: service_ready}}"), "condition"),
         (service("healthcheck: {test: [CMD, x], interval: 5}"), "Expected `str`"),
-        (service("healthcheck: {test: [CMD, x], interval: 5 s}"), "no duration"),
-        (service("healthcheck: {test: [RUN, x]}"), "begins with CMD"),
-        (service("stop_signal: SIGFOO"), "no signal"),
-        (service("stop_grace_period: soon"), "no duration"),
-        (service("networks: {n: {ipv4_address: 10.0.0.256}}", "networks: {n: }"), "no IPv4 address"),
+        (service("healthcheck: {test: [CMD, x], interval: 5 s}"), "is not a duration"),
+        (service("healthcheck: {test: [RUN, x]}"), "must be a list that begins with CMD"),
+        (service("stop_signal: SIGFOO"), "is not a signal"),
+        (service("stop_grace_period: soon"), "is not a duration"),
+        (service("networks: {n: {ipv4_address: 10.0.0.256}}", "networks: {n: }"), "is not an IPv4 address"),
         (service("command: [x, '${GONE:?say}']"), "GONE must be set: say"),
         ("services: {../x: {image: python}}", "services"),
     ],
@@ -136,7 +136,7 @@ def test_durations_are_compose_s(text: str, expected: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "s", "1m 30s", "-1s", "5d"])
 def test_text_that_is_not_a_duration_is_refused(text: str) -> None:
-    with pytest.raises(ComposeError, match="no duration"):
+    with pytest.raises(ComposeError, match="is not a duration"):
         seconds(text)
 
 

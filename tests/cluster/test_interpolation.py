@@ -47,10 +47,10 @@ def test_a_variable_is_filled_in_as_compose_does(text: str, expected: str) -> No
         ("${GONE:?say who}", "GONE must be set: say who"),
         ("${EMPTY:?say who}", "EMPTY must be set"),
         ("${GONE?}", "GONE must be set"),
-        ("costs 5 $", "written \\$\\$"),
-        ("${}", "no variable"),
+        ("costs 5 $", "write \\$\\$"),
+        ("${}", "there is no variable"),
         ("${NAME", "not closed"),
-        ("${NAME!x}", "none of"),
+        ("${NAME!x}", "is not an operator"),
     ],
 )
 def test_a_variable_without_a_value_is_refused_with_its_message(text: str, words: str) -> None:

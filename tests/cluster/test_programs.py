@@ -53,7 +53,7 @@ def test_entrypoint_and_command_are_the_image_s_unless_the_file_says_others(
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ("image: postgres", "nothing here stands for the image 'postgres'"),
+        ("image: postgres", "there is no program here for the image 'postgres'"),
         ("image: python, command: [no-such-program]", "no program 'no-such-program'"),
         ("image: semel, build: {target: gone}", "no stage 'gone'"),
     ],

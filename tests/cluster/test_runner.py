@@ -127,13 +127,13 @@ def test_up_ps_kill_run_and_down_work_from_the_command_line(on: str, commands: C
     assert commands.row("app")[1] == "paused"
     assert "app is paused: only a running service" in commands.refused("pause", "app")
     commands.done("unpause", "app")
-    assert "no service 'apt'; there are store, app, once" in commands.refused("stop", "apt")
+    assert "no service 'apt'; the services are store, app, once" in commands.refused("stop", "apt")
 
     commands.done("run", "once")
     assert "AssertionError: other words" in commands.refused("run", "once", "python3", "-c", "assert 0, 'other words'")
     assert commands.row("once")[1:3] == ["exited", "(1)"]
     if on == "loopback":
-        assert "no partitions on loopback" in commands.refused("partition", "store", "app")
+        assert "there are no partitions on loopback" in commands.refused("partition", "store", "app")
     else:
         commands.done("partition", "store", "host")
         assert "cut store -> host" in commands.done("ps")
@@ -144,7 +144,7 @@ def test_up_ps_kill_run_and_down_work_from_the_command_line(on: str, commands: C
 
     commands.done("down")
     assert not any(process.is_running() for process in processes)
-    assert "nothing runs in" in commands.refused("ps")
+    assert "nothing runs with the state folder" in commands.refused("ps")
     assert "listens" in commands.done("logs", "store"), "logs stay"
 
 
@@ -204,12 +204,12 @@ def test_up_names_the_reason_of_its_failure(commands: Commands) -> None:
             "up", "-d", "--on", "loopback"
         )
     file.write_text(TEXT.replace('[python3, -u, /srv/echo.py, 0.0.0.0, "7000"]', "[python3, -c, raise SystemExit(7)]"))
-    assert "not up: store is ended (7), and it said nothing" in commands.refused("up", "-d", "--on", "loopback")
+    assert "not up: store is ended (7), and its log is empty" in commands.refused("up", "-d", "--on", "loopback")
     file.write_text(TEXT.replace("image: python", "image: postgres"))
-    assert "nothing here stands for the image 'postgres'" in commands.refused("up", "-d", "--on", "loopback")
+    assert "there is no program here for the image 'postgres'" in commands.refused("up", "-d", "--on", "loopback")
     file.write_text(TEXT.replace("init: true", "inti: true"))
     assert "unknown field `inti`" in commands.refused("up", "-d")
-    assert "nothing runs" in commands.refused("ps")
+    assert "nothing runs with the state folder" in commands.refused("ps")
 
 
 def test_config_prints_what_would_run(commands: Commands) -> None:

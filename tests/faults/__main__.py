@@ -28,8 +28,8 @@ console = Console(highlight=False, soft_wrap=True)
 async def main() -> int:
     myself = asyncio.current_task()
     assert myself is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, myself.cancel)  # and so ends what it has started
-    logging.getLogger("semel").addHandler(logging.NullHandler())  # who looks on has a client, too, and it complains
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, myself.cancel)  # ends the started processes, too
+    logging.getLogger("semel").addHandler(logging.NullHandler())  # this process has clients, whose warnings are normal
     arguments = parse_arguments()
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     directory = Path(tempfile.mkdtemp(prefix="semel-faults-"))
@@ -56,29 +56,35 @@ async def main() -> int:
 
 
 def single(why_no_disk: str | None) -> Callable[[int], RoundPlan]:
-    """Rounds on one broker, told what this machine cannot do."""
+    """Draws rounds on one broker. Prints which faults this machine does not allow."""
     if why_no_disk is not None:
         console.print(f"[yellow]without full disks[/]: {why_no_disk}")
     return partial(draw, small_disk=why_no_disk is None)
 
 
 def cluster() -> Callable[[int], RoundPlan]:
-    """Rounds on three brokers, told what this machine cannot do."""
+    """Draws rounds on three brokers. Prints which faults this machine does not allow."""
     from cluster import namespaces
     from faults.cluster_plan import draw_cluster
 
     has_namespaces = namespaces.works()
     if not has_namespaces:
-        console.print("[yellow]without cuts of the network[/]: they need network namespaces, which root has, with ip")
+        console.print(
+            "[yellow]without network partitions[/]: they need network namespaces. Run this as root, with iproute2"
+        )
     return partial(draw_cluster, namespaces=has_namespaces)
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
-    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="1, or 3 with an etcd")
-    parser.add_argument("--minutes", type=float, default=2.0, help="begin no further round after so long")
-    parser.add_argument("--seed", type=int, help="of the first round; each further one has the next")
-    parser.add_argument("--verbose", action="store_true", help="every fault as it happens")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="1 broker (default), or 3 with an etcd")
+    parser.add_argument(
+        "--minutes", type=float, default=2.0, help="begin no further round after this time, in minutes (default: 2)"
+    )
+    parser.add_argument(
+        "--seed", type=int, help="seed of the first round; each later round has the next one (default: a random seed)"
+    )
+    parser.add_argument("--verbose", action="store_true", help="print each fault when it happens")
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
-"""A client of a scenario: what each of its verbs means, and in which words its outcome is told.
+"""A client of a scenario: executes its verbs, and names the outcome in the words of the scenario language.
 
-`python -m faults.actor` is one of them in a process of its own, which can be stopped and killed: commands come in on
-standard input and outcomes go out, a JSON object a line.
+`python -m faults.actor` runs one client in a process that can be stopped and killed. It reads commands from standard
+input and writes outcomes to standard output, one JSON object in each line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SESSION_MS = 2_000
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """`outcome` is a word of the language; `words` are the client's own."""
+    """The outcome of a step. `outcome`: a word of the scenario language. `words`: the client's error message."""
 
     outcome: str
     words: str = ""
@@ -31,7 +31,7 @@ OK = Outcome("ok")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a `client` line says. `patience_s`: how long it tries before it gives up a step."""
+    """The options of a `client` line. `patience_s`: the time after which the client gives up a step."""
 
     name: str
     bootstrap: str
@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Actor(ABC):
-    """One producer, one consumer, or both of them. `do` never raises what the client raises: it becomes an Outcome."""
+    """A producer, and a consumer if the client has a group. `do` returns the client's error as an Outcome."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -77,23 +77,23 @@ class Actor(ABC):
 
     @abstractmethod
     async def send(self, topic: str, partition: str, *values: str) -> None:
-        """Until all of them are stored."""
+        """Send records and wait until all are stored."""
 
     @abstractmethod
     async def put(self, topic: str, partition: str, *values: str) -> None:
-        """Sends without waiting; what becomes of it is for the end of the transaction to tell."""
+        """Send records without waiting. The end of the transaction reports their errors."""
 
     @abstractmethod
     async def read(self, *values: str) -> None:
-        """The next records, which must be these."""
+        """Read the next records, which must have these values."""
 
     @abstractmethod
     async def offsets(self, group: str, topic: str, partition: str, offset: str) -> None:
-        """In the transaction, of a group whoever its members are."""
+        """Send an offset of any group as part of the transaction, without being a member."""
 
     @abstractmethod
     async def positions(self) -> None:
-        """In the transaction, of what was read, as a member of the group."""
+        """Send the positions of the consumer as part of the transaction, as a member of the group."""
 
     @abstractmethod
     async def commit(self) -> None: ...
@@ -109,8 +109,8 @@ class Actor(ABC):
             raise _Unexpected(f"read {' '.join(found) or 'nothing'} instead of {' '.join(wanted)}")
 
 
-class _Unexpected(Exception):  # noqa: N818 (named for what it tells)
-    """What was read is not what the scenario says."""
+class _Unexpected(Exception):  # noqa: N818 (it is an outcome of a scenario, not a bug)
+    """The records read are not those of the scenario."""
 
 
 def make(settings: Settings) -> Actor:
@@ -124,7 +124,7 @@ def make(settings: Settings) -> Actor:
 
 
 async def serve(settings: Settings) -> None:
-    """Commands of standard input, one after the other, until it ends."""
+    """Execute the commands from standard input one after the other, until its end."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -148,6 +148,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from faults import actor  # by its name, so that its classes are those that others import
+    from faults import actor  # under its name, so that its classes are those that other modules import
 
     actor.main()

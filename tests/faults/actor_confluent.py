@@ -1,4 +1,4 @@
-"""A client of a scenario that is confluent-kafka's: librdkafka, which speaks the old protocol of transactions."""
+"""A client of a scenario with confluent-kafka: librdkafka, which uses transaction version 1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIMEOUT = ("_TIMED_OUT", "_MSG_TIMED_OUT", "_TIMED_OUT_QUEUE")
 
 
 class ConfluentActor(Actor):
-    """Calls that wait are made in a thread, as they would hold up the loop."""
+    """An actor with confluent-kafka. Blocking calls run in a thread, because they would block the event loop."""
 
     errors = (KafkaException,)
 
@@ -44,8 +44,8 @@ class ConfluentActor(Actor):
             "client.id": settings.name,
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 500,
-            # Without it librdkafka 2.16 drops its only broker when the connection breaks, and a TxnOffsetCommit waits
-            # for the dropped handle until the call's time is over.
+            # Otherwise librdkafka 2.16 drops its only broker when the connection breaks, and a TxnOffsetCommit waits
+            # for the dropped broker handle until the call times out.
             "metadata.recovery.strategy": "none",
         }
         transactional: dict[str, Any] = {"enable.idempotence": True, "message.timeout.ms": patience_ms * 2}

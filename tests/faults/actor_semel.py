@@ -1,4 +1,4 @@
-"""A client of a scenario that is semel's own."""
+"""A client of a scenario with semel's client library."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class SemelActor(Actor):
     async def put(self, topic: str, partition: str, *values: str) -> None:
         for value in values:
             future = await self.producer.send(topic, value.encode(), partition=int(partition))
-            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # told at the end
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # the commit reports the error
 
     async def read(self, *values: str) -> None:
         found: list[str] = []
@@ -105,7 +105,7 @@ class SemelActor(Actor):
                 while len(found) < len(values):
                     found.append(((await self.consumer.getone()).value or b"").decode())
         except TimeoutError:
-            pass  # what is missing is told below
+            pass  # `check_read` reports the missing records
         self.check_read(found, values)
 
     async def offsets(self, group: str, topic: str, partition: str, offset: str) -> None:

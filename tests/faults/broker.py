@@ -1,4 +1,4 @@
-"""The broker process that faults happen to: it can also be paused, end by itself, and live on a small disk."""
+"""A broker process for faults: it can also be paused, end by itself, and have its data on a small disk."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from faults.small_disk import SmallDisk
 DEATH_POLL_S = 0.02
 
 
-class StillAlive(Exception):  # noqa: N818 (named for what it tells)
-    """The process was to end by itself, and has not."""
+class StillAlive(Exception):  # noqa: N818 (it is an outcome of a scenario, not a bug)
+    """The process should have ended by itself and still runs."""
 
 
 class Broker(BrokerProcess):
-    """`advertised_port`: of the proxy in front of it. Methods that wait for the process do so in a thread."""
+    """A broker behind a proxy. `advertised_port`: the proxy's. Methods that wait for the process do so in a thread."""
 
     def __init__(self, data_dir: Path, settings: dict[str, str], advertised_port: int, disk: SmallDisk | None) -> None:
         super().__init__(data_dir, **settings, **{"advertised.port": str(advertised_port)})
@@ -32,7 +32,7 @@ class Broker(BrokerProcess):
 
     @property
     def files(self) -> Path:
-        """The data directory as seen from here."""
+        """The data directory as this process sees it; the broker's mount namespace may show another path."""
         return self.data_dir if self.disk is None else self.disk.outside
 
     @property
@@ -40,18 +40,18 @@ class Broker(BrokerProcess):
         return self._process is not None and self._process.poll() is None
 
     async def up(self) -> None:
-        """Start, or start again; returns when it is ready."""
+        """Start the broker, for the first time or again. Returns when it is ready."""
         await asyncio.to_thread(self.start, 30)
 
     async def down(self, number: signal.Signals) -> int:
-        """SIGKILL or SIGTERM; returns the exit status."""
+        """Send SIGKILL or SIGTERM, and wait for the end. Returns the exit status."""
         if self.is_paused and number is not signal.SIGKILL:
             self.resume()
         self.is_paused = False
         return await asyncio.to_thread(self._end, number)
 
     async def died(self, timeout_s: float = 20) -> int:
-        """Waits until the process ends by itself. Its exit status; raises StillAlive."""
+        """Wait until the process ends by itself. Returns its exit status. Raises StillAlive."""
         process = self._process
         assert process is not None, "the broker is not running"
         deadline = time.monotonic() + timeout_s
@@ -62,7 +62,7 @@ class Broker(BrokerProcess):
         return await asyncio.to_thread(self._end, signal.SIGKILL)
 
     def pause(self) -> None:
-        """SIGSTOP: the kernel still answers for its sockets, it does not."""
+        """Send SIGSTOP. The kernel still accepts connections and acknowledges packets; the broker does not answer."""
         self.is_paused = True
         os.kill(self.pid, signal.SIGSTOP)
 
@@ -71,7 +71,7 @@ class Broker(BrokerProcess):
         os.kill(self.pid, signal.SIGCONT)
 
     def keep(self, target: Path) -> None:
-        """Leaves data and log where somebody can look at them."""
+        """Copy data and log to `target`, to examine them later."""
         target.mkdir(parents=True, exist_ok=True)
         (target / "broker.log").write_text("\n".join(self.log) + "\n")
         if self.disk is not None:

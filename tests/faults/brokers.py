@@ -1,7 +1,7 @@
-"""An etcd and three brokers as processes, as docker-compose.yml says, with the settings of a round: what faults strike.
+"""Three brokers and their etcd as processes: the services of docker-compose.yml with the settings of a round.
 
-In network namespaces where this user may have them, so that the network between two of them can be cut; else on
-addresses of loopback.
+They run in network namespaces if this user may create them; then the network between two of them can be cut. Otherwise
+they run at loopback addresses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ START_S = 60.0
 
 
 class Brokers:
-    """`async with` is not needed: `start`, then `close`. Names of services: "etcd", "broker-1", "broker-2", ..."""
+    """The processes, from `start` to `close`. Names of services: "etcd", "broker-1", "broker-2", ..."""
 
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
         self.folder = folder
@@ -28,7 +28,7 @@ class Brokers:
         self.names = [name for name in project.services if name.startswith("broker-")]
         self.cluster = Cluster(project, folder, choice.place(project, folder))
         self.starts: dict[str, int] = dict.fromkeys([*self.names, ETCD], 1)
-        """How often each was started on purpose."""
+        """The number of starts of each service, without the restarts by its restart policy."""
 
     @property
     def can_be_cut(self) -> bool:
@@ -36,7 +36,7 @@ class Brokers:
 
     @property
     def addresses(self) -> dict[int, tuple[str, int]]:
-        """Where each broker listens for clients, by node id."""
+        """Node id -> host and port at which the broker listens for clients."""
         return {node_id(name): (self.cluster.address(name), self._port(name)) for name in self.names}
 
     def _port(self, name: str) -> int:
@@ -45,7 +45,7 @@ class Brokers:
 
     async def start(self) -> None:
         await self.cluster.open()
-        for name in self.names:  # an address that holds for clients of this machine, too
+        for name in self.names:  # advertise an address that is valid for clients on this machine, too
             service = self.cluster.project.services[name]
             service.command = [*compose.words(service.command), f"--advertised-host={self.cluster.address(name)}"]
         await self.cluster.up()
@@ -60,29 +60,29 @@ class Brokers:
         return self.folder / "volumes" / name
 
     async def up(self, name: str) -> None:
-        """Starts it, if it is down."""
+        """Start a service, if it is stopped."""
         if self.cluster.services[name].down:
             self.starts[name] += 1
             await self.cluster.start(name)
 
     async def down(self, name: str, number: signal.Signals) -> int:
-        """SIGKILL, or its stop signal; returns its exit status."""
+        """Send a service SIGKILL, or else its stop signal. Returns its exit status."""
         service = self.cluster.services[name]
         if not service.down:
             await (service.kill() if number is signal.SIGKILL else service.stop())
         return service.exit_status or 0
 
     async def pause(self, name: str, for_s: float) -> None:
-        """SIGSTOP, and after a while SIGCONT if it still is there."""
+        """Send SIGSTOP, and SIGCONT after `for_s` if the process still runs."""
         service = self.cluster.services[name]
         if service.up:
             await service.pause()
-            await asyncio.sleep(for_s)  # how long it stands still
+            await asyncio.sleep(for_s)  # the length of the pause
             if service.up:
                 await service.unpause()
 
-    def died(self) -> list[str]:
-        """Who has been started by the restart policy, and so had ended by itself; each is told once."""
+    def restarted(self) -> list[str]:
+        """The services that have ended by themselves and were restarted by their policy, each returned once."""
         found = []
         for name, service in self.cluster.services.items():
             if service.starts > self.starts[name]:
@@ -91,14 +91,14 @@ class Brokers:
         return found
 
     async def close(self) -> None:
-        """SIGKILL for all."""
+        """Send SIGKILL to all services, and close the cluster."""
         for service in self.cluster.services.values():
             if service.up:
                 await service.kill()
         await self.cluster.close()
 
     def keep(self, target: Path) -> None:
-        """Data and logs, beside what else a round leaves."""
+        """Move data and logs to `target`."""
         if target != self.folder:
             shutil.move(self.folder, target)
 
@@ -108,8 +108,8 @@ def node_id(name: str) -> int:
 
 
 def project_of(file: Path, settings: dict[str, str]) -> compose.Project:
-    """The compose file with these settings. Clients of this machine use the brokers' own addresses, so no port is
-    taken, and nobody asks for their health but the round itself."""
+    """The compose file with these settings for the brokers. No port is published: clients use the brokers' addresses.
+    The brokers have no health checks: the round checks them itself."""
     project = compose.load(file, {})
     for name, service in project.services.items():
         service.ports = []

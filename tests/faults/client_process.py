@@ -1,4 +1,4 @@
-"""A client of a scenario as a process of its own, which can be stopped, woken up and killed."""
+"""A client of a scenario in a process that can be paused, continued and killed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from faults.actor import Outcome, Settings
 TESTS = Path(__file__).parents[1]
 
 
-class ClientEnded(Exception):  # noqa: N818 (named for what it tells)
-    """The process has ended, which no client does by itself."""
+class ClientEnded(Exception):  # noqa: N818 (it is an outcome of a scenario, not a bug)
+    """The process has ended. A client does not end by itself."""
 
 
 class ClientProcess:
-    """`python -m faults.actor`: commands to it, outcomes from it, one at a time."""
+    """A process of `python -m faults.actor`: sends it one command at a time, and receives the outcome."""
 
     def __init__(self, settings: Settings, log: Path) -> None:
         self._settings, self._log = settings, log

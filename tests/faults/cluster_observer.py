@@ -1,4 +1,4 @@
-"""Looks at a cluster over raw connections: partitions at their leaders, groups at their coordinators."""
+"""Reads the state of a cluster over raw connections: partitions from their leaders, groups from their coordinators."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LOST = (ConnectionError, OSError, asyncio.IncompleteReadError, TimeoutError)
 
 
 class ClusterObserver(Observer):
-    """`async with ClusterObserver(addresses) as see`: node id -> host and port of all brokers, who may be away.
+    """`async with ClusterObserver(addresses) as see`. `addresses`: node id -> host and port; brokers may be down.
 
-    Raises NotReadable, ConnectionError, TimeoutError when asked for something that is on nobody's hands just now.
+    Its methods raise NotReadable, ConnectionError or TimeoutError if no broker can answer now.
     """
 
     def __init__(self, addresses: dict[int, tuple[str, int]]) -> None:
@@ -40,7 +40,7 @@ class ClusterObserver(Observer):
             await wire.close()
 
     async def look(self) -> None:
-        """Metadata afresh, of anybody who answers."""
+        """Request the metadata again, from the first broker that answers."""
         for node_id in self._addresses:
             try:
                 self.metadata = await (await self._wire_to(node_id)).call(MetadataRequest(topics=None))
@@ -58,7 +58,7 @@ class ClusterObserver(Observer):
         return self._wires[node_id]
 
     def leaders(self) -> dict[Place, int]:
-        """By partition, internal topics too; -1 where nobody leads."""
+        """The leader of each partition, also of internal topics; -1: the partition has no leader."""
         return {
             (topic.name or "", partition.partition_index): partition.leader_id
             for topic in self.metadata.topics
@@ -66,9 +66,9 @@ class ClusterObserver(Observer):
         }
 
     def behind(self) -> str:
-        """What is missing for all brokers to be there and all replicas in sync; "" for nothing."""
+        """Text that names the missing brokers, or the partitions with a replica out of sync; "" if there are none."""
         if away := sorted(set(self._addresses) - {broker.node_id for broker in self.metadata.brokers}):
-            return f"broker {away} is away"
+            return f"brokers {away} are down"
         late = [
             f"{topic.name}-{partition.partition_index}: leader {partition.leader_id}, in sync {partition.isr_nodes}"
             for topic in self.metadata.topics
@@ -84,7 +84,7 @@ class ClusterObserver(Observer):
         return await self._wire_to(await self.coordinator(group, GROUP))
 
     async def coordinator(self, key: str, key_type: int) -> int:
-        """Node id of the coordinator of a group or transactional id. Raises NotReadable."""
+        """The node id of the coordinator of a group or transactional id. Raises NotReadable."""
         wire = next(iter(self._wires.values()))
         request = FindCoordinatorRequest(key=key, key_type=key_type)
         answer: FindCoordinatorResponse = await wire.call(request, SINGLE_KEY_VERSION)
@@ -94,7 +94,7 @@ class ClusterObserver(Observer):
 
 
 async def in_sync(addresses: dict[int, tuple[str, int]], timeout_s: float) -> str:
-    """Waits until every broker is there and every replica in sync; what is missing after so long, "" for nothing."""
+    """Wait until all brokers are live and all replicas in sync. Returns `behind` after `timeout_s`; "" on success."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:

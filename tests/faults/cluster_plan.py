@@ -1,4 +1,4 @@
-"""A round on three brokers, as data drawn from a seed: settings, workers, and what goes wrong. PURE."""
+"""A round on three brokers, as data drawn from a seed: settings, workers and faults. PURE."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SERIAL = (
 )
 """Faults that the next one waits for; the others overlap."""
 NEEDS_NAMESPACES = ("cut", "isolate", "cut-clients")
-OFFICES = ("leader", "leader", "transactions", "group", "controller", "anybody")
+ROLES = ("leader", "leader", "transactions", "group", "controller", "anybody")
 
 
 def draw_cluster(seed: int, *, namespaces: bool, duration_s: float | None = None) -> RoundPlan:
@@ -66,41 +66,41 @@ def _faults(rng: Random, kinds: list[str], workers: list[WorkerPlan], duration_s
 
 
 TAKES_S = {"rolling-restart": 15.0, "kill-all": 3.0, "kill-broker": 1.0, "terminate-broker": 2.0}
-"""What a fault takes, about, besides the time that was drawn for it."""
+"""The approximate time of a fault, besides the time that is drawn for it."""
 
 
 def _away_s(rng: Random) -> float:
-    """Back before anybody knows, within the lease, or long after it."""
+    """The time before a restart: none, shorter than the lease, or longer."""
     return rng.choice((0.0, rng.uniform(0.2, LEASE_S), rng.uniform(LEASE_S, 2 * LEASE_S)))
 
 
 def _pause_s(rng: Random) -> float:
-    """Mostly short; now and then up to three leases."""
+    """The length of a pause: short, about one lease, or two to three leases."""
     return rng.choice((rng.uniform(0.1, 1), rng.uniform(0.8, 1.3) * LEASE_S, rng.uniform(2, 3) * LEASE_S))
 
 
-def _somebody(rng: Random) -> dict[str, Any]:
-    """The holder of an office at that moment; `number` chooses where several have it."""
-    return {"office": rng.choice(OFFICES), "number": rng.randrange(1 << 16)}
+def _target(rng: Random) -> dict[str, Any]:
+    """A broker, chosen by its role when the fault happens. `number` chooses if several brokers have the role."""
+    return {"office": rng.choice(ROLES), "number": rng.randrange(1 << 16)}
 
 
 def _ends(rng: Random) -> list[str]:
-    """Two between whom the network is cut."""
+    """The two services between which the network is cut."""
     return rng.sample(["etcd", *(f"broker-{number}" for number in range(1, BROKERS + 1))], 2)
 
 
 KINDS: dict[str, Any] = {
-    "kill-broker": lambda rng, workers: {**_somebody(rng), "for_s": _away_s(rng)},
+    "kill-broker": lambda rng, workers: {**_target(rng), "for_s": _away_s(rng)},
     "kill-all": lambda rng, workers: {"for_s": rng.uniform(0, 1)},
-    "terminate-broker": lambda rng, workers: {**_somebody(rng), "for_s": _away_s(rng)},
-    "pause-broker": lambda rng, workers: {**_somebody(rng), "for_s": _pause_s(rng)},
+    "terminate-broker": lambda rng, workers: {**_target(rng), "for_s": _away_s(rng)},
+    "pause-broker": lambda rng, workers: {**_target(rng), "for_s": _pause_s(rng)},
     "restart-etcd": lambda rng, workers: {"clean": rng.random() < 0.5, "for_s": _away_s(rng)},
     "pause-etcd": lambda rng, workers: {"for_s": _pause_s(rng)},
     "rolling-restart": lambda rng, workers: {},
     "cut": lambda rng, workers: {"ends": _ends(rng), "one_way": rng.random() < 0.4, "for_s": _pause_s(rng)},
-    "isolate": lambda rng, workers: {**_somebody(rng), "for_s": _pause_s(rng)},
+    "isolate": lambda rng, workers: {**_target(rng), "for_s": _pause_s(rng)},
     "cut-clients": lambda rng, workers: {
-        **_somebody(rng), "way": rng.choice(("requests", "answers", "both")), "for_s": _pause_s(rng)
+        **_target(rng), "way": rng.choice(("requests", "answers", "both")), "for_s": _pause_s(rng)
     },
     "kill-worker": lambda rng, workers: {"whom": rng.choice(workers).name},
     "pause-worker": lambda rng, workers: {

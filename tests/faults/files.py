@@ -1,4 +1,4 @@
-"""What can happen to the files of a broker while it is down: damage, and a transactional id set to another epoch."""
+"""Changes the files of a stopped broker: damages them, or sets a transactional id to another epoch."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def file_of(data_dir: Path, topic: str, partition: int, kind: str) -> Path:
 
 
 def damage(path: Path, how: str, number: int = 0) -> None:
-    """`delete` or `empty` a file, `truncate` `number` bytes off its end, `append` as many, or `flip` the byte there.
-
-    `cut` takes the last `number` batches off a log, as a power loss does with what was not synced yet.
+    """Damage a file. `how`: `delete` or `empty` it; `truncate` removes `number` bytes at its end, `append` adds them,
+    `flip` inverts the byte at that position; `cut` removes the last `number` batches of a log, as a power loss removes
+    unsynced batches.
     """
     data = bytearray(path.read_bytes())
     match how:
@@ -60,12 +60,12 @@ def damage(path: Path, how: str, number: int = 0) -> None:
                 raise ValueError(f"{path} is empty: there is nothing to flip")
             data[number % len(data)] ^= FLIPPED
         case _:
-            raise ValueError(f"{how!r} is no damage")
+            raise ValueError(f"{how!r} is not a kind of damage; write delete, empty, truncate, cut, append or flip")
     path.write_bytes(data)
 
 
 def forge_epoch(data_dir: Path, transactional_id: str, epoch: int) -> None:
-    """As if the id had come to `epoch` by itself: one more record at the end of its journal."""
+    """Append a record to the log of a transactional id that sets its producer epoch to `epoch`."""
     key, journal = encode_versioned(TransactionLogKey(transactional_id=transactional_id), TRANSACTION_LOG_KEY), None
     newest, end_offset = b"", 0
     for path in sorted(data_dir.glob(f"{TRANSACTION_STATE}-*/*.log")):

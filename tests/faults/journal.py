@@ -1,4 +1,4 @@
-"""A history that survives SIGKILL: each event is a line of a file before the call it is about is made, or goes on."""
+"""A history that survives SIGKILL: each event is written to a file before the process makes the next call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sim.history import History
 
 
 class _Lines(list[Any]):
-    """A list whose elements are also lines of a file, written with one system call each."""
+    """In place of a list of events: `append` writes each event as a line of a file, with one system call."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -23,19 +23,19 @@ class _Lines(list[Any]):
 
 
 def now_ms() -> float:
-    """The monotonic clock of this machine: the same for all of its processes."""
+    """The monotonic clock of this machine in ms. It is the same for all processes."""
     return time.monotonic_ns() / 1e6
 
 
 def journal(path: Path) -> History:
-    """A history of one process, to be read with `read`. Its events are not kept in memory."""
+    """The history of one process, for `read`. Its events are not kept in memory."""
     history = History(now_ms)
     history.events = _Lines(path)
     return history
 
 
 def read(paths: Iterable[Path]) -> History:
-    """One history of the journals of all processes."""
+    """One history from the journals of all processes."""
     return History.decode(*map(_part, paths))
 
 

@@ -1,4 +1,4 @@
-"""Looks at a broker over a raw connection, past the proxy: logs, groups and transactional ids as they are."""
+"""Reads logs, groups and transactional ids from a broker over a raw connection that does not use the proxy."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ READ_COMMITTED = 1
 STABLE_OFFSETS_VERSION = 7
 
 
-class NotReadable(Exception):  # noqa: N818 (named for what it tells)
-    """The broker answers with an error, or with bytes that do not check out."""
+class NotReadable(Exception):  # noqa: N818 (it is often temporary: the caller tries again)
+    """The broker answers with an error, or with a batch whose CRC is wrong."""
 
 
 class Observer:
-    """One connection; `async with Observer(port) as see`. Raises ConnectionError while the broker is down."""
+    """`async with Observer(port) as see`: one connection. Raises ConnectionError while the broker is down."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -40,15 +40,15 @@ class Observer:
         await self._wire.close()
 
     async def leader_of(self, place: Place) -> Wire:
-        """Who is asked for the records of a partition."""
+        """The connection to the leader of a partition."""
         return self._wire
 
     async def coordinator_of(self, group: str) -> Wire:
-        """Who is asked for the offsets of a group."""
+        """The connection to the coordinator of a group."""
         return self._wire
 
     async def partition(self, place: Place) -> PartitionEnd:
-        """All of one partition, read from its start to its end in both isolation levels."""
+        """One partition, read from its start to its end with both isolation levels."""
         end = PartitionEnd(batches=[])
         assert end.batches is not None
         async for row, header, batch in self._scan(place, isolation=0):
@@ -80,7 +80,7 @@ class Observer:
     async def _scan(
         self, place: Place, *, isolation: int
     ) -> AsyncIterator[tuple[FetchResponsePartition, BatchHeader | None, memoryview | None]]:
-        """Every batch with the answer it came in; at the end once more the last answer without a batch."""
+        """Each batch with the row of its response. The last item is a row without a batch."""
         topic, partition = place
         offset = 0
         while True:
@@ -97,7 +97,7 @@ class Observer:
             found = list(iterate(row.records or b""))
             for header, batch in found:
                 if not crc_ok(batch, header):
-                    raise NotReadable(f"{topic}-{partition} at {header.base_offset}: the CRC does not hold")
+                    raise NotReadable(f"{topic}-{partition} at {header.base_offset}: the CRC of the batch is wrong")
                 if header.last_offset >= offset:
                     yield row, header, batch
                     offset = header.next_offset
@@ -106,7 +106,7 @@ class Observer:
                 return
 
     async def offsets(self, group: str, places: Iterable[Place]) -> dict[Place, int | None]:
-        """What the group has committed; None where nothing. Raises NotReadable for what a transaction still holds."""
+        """The committed offsets of a group; None: no offset. Raises NotReadable while an offset is pending."""
         topics: dict[str, list[int]] = {}
         for topic, partition in places:
             topics.setdefault(topic, []).append(partition)
@@ -127,7 +127,7 @@ class Observer:
         return found
 
     async def transaction(self, transactional_id: str) -> DescribeTransactionsResponseTransaction:
-        """What the coordinator says of an id; `transaction_state` is empty for one that it does not know."""
+        """The coordinator's description of a transactional id; `transaction_state` is empty for an unknown id."""
         response = await self._wire.call(DescribeTransactionsRequest(transactional_ids=[transactional_id]))
         row: DescribeTransactionsResponseTransaction = response.transaction_states[0]
         return row

@@ -1,6 +1,6 @@
-"""What a round is going to be, as data drawn from a seed: the broker's settings, who works, what goes wrong. PURE.
+"""A round on one broker, as data drawn from a seed: the broker's settings, workers and faults. PURE.
 
-Each seed draws its own set of kinds of faults, so that some rounds know few of them and much of those.
+Each seed draws the kinds of faults first. So some rounds have many faults of few kinds.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ LISTS = ("list-a", "list-b")
 PARTITIONS = 3
 TOPICS = [Topic(name, PARTITIONS) for name in (SOURCE, *LISTS, "out-semel", "out-confluent")]
 GAP_S = (0.1, 1.5)
-"""Between the end of one fault and the begin of the next."""
+"""Seconds between the end of a fault and the next fault: least and most."""
 ROUND_S = (20.0, 45.0)
 DISK_BYTES = 48 << 20
 SERIAL = ("kill-broker", "terminate-broker", "pause-broker", "full-disk", "break-files")
-"""Faults that the next one waits for; the others overlap."""
+"""Kinds of faults that end before the next fault begins; the others overlap."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that goes wrong `after_s` the one before is over. `kind` is one of `KINDS`."""
+    """A fault. `kind`: one of `KINDS`. `after_s`: seconds after the previous fault (after its end, if it is serial)."""
 
     kind: str
     after_s: float
@@ -39,7 +39,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One round. `duration_s`: of the faults; healing and reading take what they take."""
+    """One round. `duration_s`: of the faults, without the time for healing and reading."""
 
     seed: int
     duration_s: float
@@ -60,7 +60,7 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw(seed: int, *, small_disk: bool, duration_s: float | None = None) -> RoundPlan:
-    """The round of a seed. `small_disk`: whether this machine can have one."""
+    """The round of a seed. `small_disk`: whether this machine allows a `SmallDisk`."""
     rng = Random(seed)
     duration_s = rng.uniform(*ROUND_S) if duration_s is None else duration_s
     workers = draw_workers(rng)
@@ -90,14 +90,14 @@ def draw(seed: int, *, small_disk: bool, duration_s: float | None = None) -> Rou
 
 
 def draw_pipelines(workers: list[WorkerPlan]) -> list[Pipeline]:
-    """One for each group that transforms."""
+    """One pipeline for each group of transforming workers."""
     found = {worker.group: Pipeline(worker.group, worker.source, worker.target)
              for worker in workers if worker.kind == "transform"}  # fmt: skip
     return list(found.values())
 
 
 def draw_workers(rng: Random) -> list[WorkerPlan]:
-    """At least one writer and one pipeline; the others by chance, so that the machine is not crowded."""
+    """At least one writer and one pipeline. The other workers are drawn, so that a machine has not too many."""
     libraries: list[Any] = ["semel", "confluent"]
     workers = []
     writers = rng.sample(libraries, rng.randint(1, 2))
@@ -141,50 +141,50 @@ def _faults(rng: Random, kinds: list[str], workers: list[WorkerPlan], duration_s
 
 
 def _pause_s(rng: Random) -> float:
-    """Mostly short; now and then up to three times the session timeout."""
+    """The length of a pause: short, up to the session timeout, or two to three times the session timeout."""
     return rng.choice(
         (rng.uniform(0.05, 0.5), rng.uniform(0.5, SESSION_MS / 1000), rng.uniform(2, 3) * SESSION_MS / 1000)
     )
 
 
-def _someone(rng: Random, workers: list[WorkerPlan]) -> str:
+def _random_worker(rng: Random, workers: list[WorkerPlan]) -> str:
     return rng.choice(workers).name
 
 
-def _anyone(rng: Random, workers: list[WorkerPlan]) -> str:
+def _worker_or_all(rng: Random, workers: list[WorkerPlan]) -> str:
     """A worker, or "" for all of them."""
-    return rng.choice(("", _someone(rng, workers)))
+    return rng.choice(("", _random_worker(rng, workers)))
 
 
 def _frame(rng: Random, workers: list[WorkerPlan]) -> dict[str, Any]:
     worker = rng.choice(workers)
-    return {"whom": worker.name, "api": rng.choice(ASKED[worker.kind])}
+    return {"whom": worker.name, "api": rng.choice(APIS_OF[worker.kind])}
 
 
 _AS_PRODUCER = ("EndTxn", "AddPartitionsToTxn", "Produce", "InitProducerId", "FindCoordinator")
 _AS_MEMBER = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "Fetch", "OffsetFetch", "ListOffsets")
-ASKED: dict[str, tuple[str, ...]] = {
+APIS_OF: dict[str, tuple[str, ...]] = {
     "write": ("Produce", "InitProducerId", "Metadata"),
     "append": _AS_PRODUCER,
     "transform": (*_AS_PRODUCER, "AddOffsetsToTxn", "TxnOffsetCommit", *_AS_MEMBER),
     "count": ("OffsetCommit", *_AS_MEMBER),
 }
-"""What each kind of worker asks for, and what can be held or lost of it."""
+"""The APIs that each kind of worker uses: their frames can be held or lost."""
 BREAKABLE = ("index", "timeindex", "txnindex", "snapshot", "leader-epoch-checkpoint", "recovery-point", "log-start")
-"""What can be made anew from the logs."""
+"""Files that the broker can rebuild from the logs."""
 KINDS: dict[str, Any] = {
     "kill-broker": lambda rng, workers: {"for_s": rng.choice((0.0, rng.uniform(0, 2), rng.uniform(2, 5)))},
     "terminate-broker": lambda rng, workers: {"for_s": rng.uniform(0, 1)},
     "pause-broker": lambda rng, workers: {"for_s": _pause_s(rng)},
-    "kill-worker": lambda rng, workers: {"whom": _someone(rng, workers)},
+    "kill-worker": lambda rng, workers: {"whom": _random_worker(rng, workers)},
     "pause-worker": lambda rng, workers: {
-        "whom": _someone(rng, workers),
+        "whom": _random_worker(rng, workers),
         "for_s": rng.choice((_pause_s(rng), rng.uniform(1, 2) * TRANSACTION_TIMEOUT_MS / 1000)),
         "replaced": rng.random() < 0.5,
     },
-    "reset": lambda rng, workers: {"whom": _anyone(rng, workers)},
+    "reset": lambda rng, workers: {"whom": _worker_or_all(rng, workers)},
     "part": lambda rng, workers: {
-        "whom": _anyone(rng, workers),
+        "whom": _worker_or_all(rng, workers),
         "ways": rng.choice((["request"], ["answer"], ["request", "answer"])),
         "for_s": _pause_s(rng),
         "then": rng.choice(("join", "reset")),

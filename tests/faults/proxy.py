@@ -1,7 +1,7 @@
-"""A TCP proxy between clients and the broker that knows Kafka's frames: it delays, holds, loses, resets and parts.
+"""A TCP proxy between clients and the broker: delays, holds, loses and cuts Kafka frames, and resets connections.
 
-Bytes of one direction of one connection keep their order, as TCP's do: whatever is behind a held frame waits with it.
-What a client sent before it gave up a connection still reaches the broker, as packets on their way would.
+Bytes of one direction of a connection keep their order, as with TCP: frames after a held frame wait, too. Bytes that a
+client sent before it closed its connection still reach the broker, as packets in the network would.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ class Direction(Enum):
 
 
 class Rule:
-    """The next frame of one API of one client, in one direction: held until `release`, or (`lose`) never delivered.
-
-    A frame that is lost takes its connection along, which is how a client finds out.
+    """Applies to the next frame of one API of one client in one direction. The frame is held until `release`; with
+    `lose` it is never delivered, and its connection is reset, so that the client notices.
     """
 
     def __init__(self, client_id: str, api: str, direction: Direction, *, lose: bool = False) -> None:
-        assert api in API_NAMES.values(), f"{api} is no API: {', '.join(sorted(API_NAMES.values()))}"
+        assert api in API_NAMES.values(), f"{api} is not an API; the APIs are {', '.join(sorted(API_NAMES.values()))}"
         self.client_id, self.api, self.direction, self.lose = client_id, api, direction, lose
         self.met = asyncio.Event()
         self.released = asyncio.Event()
@@ -48,14 +47,14 @@ class Rule:
 
 
 class Proxy:
-    """Listens on a free port of 127.0.0.1. `target_port`: the broker's; may change while nobody is connected.
+    """Listens on a free port of 127.0.0.1. `target_port`: the broker's; it may change while no client is connected.
 
-    `delay_s`: bounds between which the delay of each frame is drawn. `cut_chance`: of each frame, to be cut in the
-    middle and its connection reset. `counts`: what has been done to whom.
+    `delay_s`: least and most delay of a frame. `cut_chance`: the probability that a frame is cut in the middle and its
+    connection reset. `counts`: the number of affected frames and connections by fault.
     """
 
     host = target_host = "127.0.0.1"
-    """Where it listens, and where the broker does; elsewhere in a world that is no machine's."""
+    """The addresses of the proxy and of the broker. They are others in the simulator."""
 
     def __init__(self, rng: random.Random, target_port: int = 0) -> None:
         self.target_port = target_port
@@ -81,14 +80,14 @@ class Proxy:
         self.reset()
         await asyncio.gather(*[link.task for link in list(self._links)], return_exceptions=True)
 
-    # Faults
+    # --- faults ---
 
     def hold(self, client_id: str, api: str, direction: Direction) -> Rule:
-        """Hold the next such frame, and all that is behind it on its connection."""
+        """Hold the next frame of this API, and all later frames of its connection."""
         return self._add(Rule(client_id, api, direction))
 
     def lose(self, client_id: str, api: str, direction: Direction) -> Rule:
-        """Reset the connection instead of delivering the next such frame."""
+        """Reset the connection in place of delivering the next frame of this API."""
         return self._add(Rule(client_id, api, direction, lose=True))
 
     def _add(self, rule: Rule) -> Rule:
@@ -96,33 +95,33 @@ class Proxy:
         return rule
 
     async def met(self, client_id: str) -> None:
-        """Returns once every rule of this client has met its frame."""
+        """Return once each rule of this client has matched a frame."""
         await asyncio.gather(*[rule.met.wait() for rule in self._rules if rule.client_id == client_id])
 
     def release(self, client_id: str = "") -> None:
-        """Deliver what is held (of one client) and forget its rules."""
+        """Deliver the held frames (of one client), and remove the rules."""
         for rule in list(self._rules):
             if client_id in ("", rule.client_id):
                 self.release_rule(rule)
 
     def release_rule(self, rule: Rule) -> None:
-        """Deliver what this rule holds, if anything, and forget it."""
+        """Deliver the frames that this rule holds, if any, and remove the rule."""
         rule.released.set()
         if rule in self._rules:
             self._rules.remove(rule)
 
     def part(self, client_id: str = "", *directions: Direction) -> None:
-        """From now on nothing arrives, in these directions (default: both); nobody is told. "": every client."""
+        """Deliver no frames in these directions (default: both) until `join`. No end gets an error. "": all clients."""
         for direction in directions or Direction:
             self._parted.setdefault((client_id, direction), asyncio.Event())
 
     def join(self, client_id: str = "") -> None:
-        """What was kept back arrives, late."""
+        """Deliver the frames that `part` has kept back."""
         for key in [key for key in self._parted if key[0] == client_id]:
             self._parted.pop(key).set()
 
     def reset(self, client_id: str = "") -> int:
-        """RST to both ends of every connection (of one client); how many there were."""
+        """Send RST to both ends of all connections (of one client). Returns their number."""
         links = [link for link in self._links if client_id in ("", link.client_id)]
         for link in links:
             link.abort()
@@ -130,16 +129,16 @@ class Proxy:
         return len(links)
 
     def heal(self) -> None:
-        """No fault is left; what was kept back is delivered."""
+        """End all faults, and deliver all frames that were held or kept back."""
         self.delay_s, self.cut_chance = (0.0, 0.0), 0.0
         self.release()
         for client_id in {key[0]: None for key in self._parted}:
             self.join(client_id)
 
-    # What links ask
+    # --- called by connections ---
 
     async def gate(self, link: _Link, api: str, direction: Direction) -> bool:
-        """Returns when the frame may be delivered; False: it is lost, with its connection."""
+        """Wait until the frame may be delivered. Returns False if it is lost, and its connection must be reset."""
         for rule in list(self._rules):
             if rule.fits(link.client_id, api, direction):
                 rule.met.set()
@@ -175,7 +174,7 @@ class Proxy:
 
 
 class _Link:
-    """One client's connection, and ours to the broker for it."""
+    """The connection of one client, and the proxy's connection to the broker for it."""
 
     def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -196,13 +195,13 @@ class _Link:
         requests = asyncio.create_task(self._carry(self._client[0], self._broker[1], Direction.REQUEST))
         try:
             await self._carry(self._broker[0], self._client[1], Direction.ANSWER)
-        finally:  # the broker has closed: nothing can be delivered to it any more
+        finally:  # the broker has closed the connection: no request can be delivered
             requests.cancel()
             await asyncio.gather(requests, return_exceptions=True)
             self.abort()
 
     def abort(self) -> None:
-        """RST to both ends."""
+        """Send RST to both ends."""
         for end in (self._client, self._broker):
             if end is not None:
                 writer = end[1]
@@ -213,7 +212,7 @@ class _Link:
                 writer.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:
-        """Frame after frame from one end to the other, until the end that sends is gone and all is delivered."""
+        """Forward frames from one end to the other, until the sender has closed and all frames are delivered."""
         queue: asyncio.Queue[tuple[float, bytes] | None] = asyncio.Queue(QUEUE_FRAMES)
         reading = asyncio.create_task(self._read(reader, queue))
         now = asyncio.get_running_loop().time
@@ -233,12 +232,12 @@ class _Link:
             if writer.can_write_eof():
                 writer.write_eof()
         except LOST:
-            return  # the end that receives is gone too
+            return  # the receiver has closed, too
         finally:
             reading.cancel()
 
     async def _deliver(self, data: bytes, writer: asyncio.StreamWriter) -> None:
-        """An end that is gone gets nothing; that the broker is gone is noticed where its answers are read."""
+        """Write to an end, unless it is closed. The reader of the responses notices that the broker has closed."""
         if writer.is_closing():
             return
         writer.write(data)

@@ -1,4 +1,4 @@
-"""One round: processes are started, faults happen to them, all is healed and drained, and the checkers judge."""
+"""One round: starts processes, injects faults, heals, waits until all is read, and runs the checkers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from sim.events import Place
 from sim.final import Final
 
 from faults import journal
-from faults.crew import Worker
 from faults.observer import NotReadable, Observer
 from faults.plan import RoundPlan
-from faults.served import Alone, Served
+from faults.system import SingleBroker, System
+from faults.worker_processes import Worker
 
 DRAIN_S = 60.0
 STOP_S = 45.0
 SETTLE_S = 15.0
-"""Longer than a transaction's timeout and two sweeps."""
+"""Longer than the transaction timeout and two of the broker's checks for expired transactions."""
 POLL_S = 0.2
 LOST = (ConnectionError, OSError, asyncio.IncompleteReadError, TimeoutError, NotReadable)
 COUNTED = {"Stored": "stored", "Committed": "committed", "Aborted": "aborted", "Polled": "polls",
@@ -32,8 +32,8 @@ COUNTED = {"Stored": "stored", "Committed": "committed", "Aborted": "aborted", "
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """What a round came to. `problems`: processes that ended, or did not; errors that the broker logged. `notes`: what
-    was measured."""
+    """The result of a round. `problems`: processes that ended unexpectedly or did not end; errors in broker logs.
+    `notes`: measurements."""
 
     seed: int
     anomalies: list[Anomaly] = []
@@ -49,20 +49,20 @@ class Verdict(msgspec.Struct, kw_only=True):
 
 
 class Round:
-    """`await Round(plan, directory).run()`. What the processes left behind stays in `directory` if it is not clean."""
+    """`await Round(plan, directory).run()`. If the round is not clean, data, logs and journals stay in `directory`."""
 
     def __init__(self, plan: RoundPlan, directory: Path, say: Callable[[str], None] = lambda line: None) -> None:
         self._plan, self._directory, self._say = plan, directory, say
         self._problems: list[str] = []
         self._undrained: list[str] = []
-        self._served = self._serve(random.Random(f"{plan.seed} run"))
+        self._system = self._serve(random.Random(f"{plan.seed} run"))
 
-    def _serve(self, rng: random.Random) -> Served:
+    def _serve(self, rng: random.Random) -> System:
         if self._plan.brokers > 1:
-            from faults.three import Three
+            from faults.three_brokers import ThreeBrokers
 
-            return Three(self._plan, self._directory, rng)
-        return Alone(self._plan, self._directory, rng)
+            return ThreeBrokers(self._plan, self._directory, rng)
+        return SingleBroker(self._plan, self._directory, rng)
 
     async def run(self) -> Verdict:
         began = time.monotonic()
@@ -70,13 +70,13 @@ class Round:
         (self._directory / "plan.json").write_bytes(msgspec.json.format(msgspec.json.encode(self._plan)))
         verdict = Verdict(seed=self._plan.seed)
         try:
-            await self._served.start()
+            await self._system.start()
             final = await self._play(verdict)
             self._judge(final, verdict)
         except LOST as error:
-            self._problems.append(f"it does not come to an end: {type(error).__name__}: {error}")
+            self._problems.append(f"the round could not be finished: {type(error).__name__}: {error}")
         finally:
-            await self._served.end(self._directory / "broker")
+            await self._system.end(self._directory / "broker")
         verdict.problems = self._problems
         verdict.took_s = time.monotonic() - began
         if verdict.is_clean:
@@ -84,26 +84,26 @@ class Round:
         return verdict
 
     async def _play(self, verdict: Verdict) -> Final:
-        crew = {
-            plan.name: Worker(plan, self._served.bootstrap, self._directory, self._plan.seed, self._problems)
+        workers = {
+            plan.name: Worker(plan, self._system.bootstrap, self._directory, self._plan.seed, self._problems)
             for plan in self._plan.workers
         }
-        mishaps = self._served.mishaps(crew, self._problems, self._tell)
+        injector = self._system.injector(workers, self._problems, self._tell)
         try:
-            for worker in crew.values():
+            for worker in workers.values():
                 await worker.start()
             for fault in self._plan.faults:
-                await mishaps.do(fault)
-            await mishaps.over()
-            await self._served.heal()
-            await mishaps.check()
+                await injector.inject(fault)
+            await injector.finish()
+            await self._system.heal()
+            await injector.check()
             self._tell("healed")
-            await self._drain(crew)
+            await self._drain(workers)
         finally:
-            verdict.faults, verdict.notes = mishaps.counts + self._served.counts, mishaps.notes
-            for worker in crew.values():
+            verdict.faults, verdict.notes = injector.counts + self._system.counts, injector.notes
+            for worker in workers.values():
                 await worker.stop(0)
-        verdict.faults["librdkafka stuck"] = sum(worker.stuck for worker in crew.values())
+        verdict.faults["librdkafka stuck"] = sum(worker.stuck for worker in workers.values())
         final = await self._read()
         self._tell("read")
         await self._read_again(final)
@@ -112,15 +112,17 @@ class Round:
     def _tell(self, line: str) -> None:
         self._say(f"{time.monotonic():.1f} {line}")
 
-    # To the end
+    # --- draining ---
 
-    async def _drain(self, crew: dict[str, Worker]) -> None:
-        """Writers first; then readers get to the end, and stop; then nothing is undecided."""
-        for worker in crew.values():
-            worker.wake()
-        await self._stop([worker for worker in crew.values() if worker.plan.kind in ("write", "append")])
+    async def _drain(self, workers: dict[str, Worker]) -> None:
+        """Stop the writers, wait until the readers have read all records, stop them, and wait until no transaction is
+        open.
+        """
+        for worker in workers.values():
+            worker.resume_all()
+        await self._stop([worker for worker in workers.values() if worker.plan.kind in ("write", "append")])
         await self._until(DRAIN_S, self._readers_behind)
-        await self._stop([worker for worker in crew.values() if worker.plan.kind in ("transform", "count")])
+        await self._stop([worker for worker in workers.values() if worker.plan.kind in ("transform", "count")])
         await self._until(SETTLE_S, self._undecided)
 
     async def _stop(self, workers: list[Worker]) -> None:
@@ -133,7 +135,7 @@ class Round:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                async with self._served.observer() as see:
+                async with self._system.observer() as see:
                     left = await missing(see)
             except LOST as error:
                 left = f"{type(error).__name__}: {error}"
@@ -155,7 +157,7 @@ class Round:
         return ""
 
     async def _undecided(self, see: Observer) -> str:
-        for place in self._places():
+        for place in self._all_partitions():
             end = await see.partition(place)
             if end.last_stable_offset < end.high_watermark:
                 return f"{place[0]}-{place[1]}: LSO {end.last_stable_offset} below HW {end.high_watermark}"
@@ -164,26 +166,26 @@ class Round:
     def _partitions(self, topic: str) -> int:
         return next(each.partitions for each in self._plan.topics if each.name == topic)
 
-    def _places(self) -> list[Place]:
+    def _all_partitions(self) -> list[Place]:
         return [(topic.name, index) for topic in self._plan.topics for index in range(topic.partitions)]
 
-    # What is there
+    # --- reading and judging ---
 
     async def _read(self) -> Final:
         final = Final(undrained=self._undrained, topics={each.name: each.partitions for each in self._plan.topics})
-        async with self._served.observer() as see:
-            for place in self._places():
+        async with self._system.observer() as see:
+            for place in self._all_partitions():
                 final.partitions[place] = await see.partition(place)
             for group in self._plan.groups:
-                found = await see.offsets(group, self._places())
+                found = await see.offsets(group, self._all_partitions())
                 final.groups[group] = {place: offset for place, offset in found.items() if offset is not None}
         return final
 
     async def _read_again(self, before: Final) -> None:
-        """A clean stop and a start change nothing that anybody can read."""
-        self._problems += await self._served.stop()
-        before.decisions = self._served.decisions
-        await self._served.again()
+        """Check that a clean stop and a start change neither records nor offsets."""
+        self._problems += await self._system.stop()
+        before.decisions = self._system.decisions
+        await self._system.again()
         after = await self._read()
         for place, end in before.partitions.items():
             if msgspec.json.encode(end) != msgspec.json.encode(after.partitions[place]):
@@ -198,7 +200,7 @@ class Round:
             COUNTED[name] for event in history.events if (name := type(event).__name__) in COUNTED
         )
         verdict.anomalies = check_all(history, final)
-        self._problems += self._served.errors()[:5]
+        self._problems += self._system.errors()[:5]
         (self._directory / "history.json").write_bytes(history.encode())
         (self._directory / "verdict.txt").write_text(
             "\n".join([*map(str, verdict.anomalies), *self._problems, ""])

@@ -1,6 +1,6 @@
-"""A disk of a few MiB that only those see who are let in: a tmpfs in a user and mount namespace, without any privilege.
+"""A disk of a few MiB, seen only by processes in its namespace: a tmpfs in a user and mount namespace, without root.
 
-Linux only, where unprivileged user namespaces are allowed. `why_not()` says what is in the way.
+It needs Linux with unprivileged user namespaces. `why_not()` returns what is missing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BALLAST = "ballast"
 
 @cache
 def why_not() -> str | None:
-    """None if this machine can do it, or the reason for a skip."""
+    """None if this machine allows a small disk, otherwise the reason for a skip."""
     for tool in ("unshare", "nsenter", "mount"):
         if shutil.which(tool) is None:
             return f"{tool} (util-linux) is not installed"
@@ -41,9 +41,10 @@ def why_not() -> str | None:
 
 
 class SmallDisk:
-    """`prefix` before a command runs it with the disk at `path`; `outside` is the same directory seen from here.
+    """`prefix`: put before a command, it runs the command with the disk at `path`. `outside`: the same directory for
+    this process.
 
-    A child keeps the namespace, so that the disk outlives the processes that use it. It ends when this one does, or
+    A child process keeps the namespace, so the disk outlives the processes that use it. It ends with this process, or
     with `close`.
     """
 
@@ -65,7 +66,7 @@ class SmallDisk:
         self.outside = Path(f"/proc/{target}/root{path}")
 
     def fill(self, leave_bytes: int = 0) -> int:
-        """Leaves `leave_bytes` free (in whole pages); how many bytes that took."""
+        """Fill the disk, except `leave_bytes` (in whole pages). Returns the number of written bytes."""
         written = 0
         with (self.outside / BALLAST).open("ab", buffering=0) as file:
             for block in (1 << 16, 1 << 12):
@@ -78,11 +79,11 @@ class SmallDisk:
         return written
 
     def free(self) -> None:
-        """Gives back what `fill` took."""
+        """Free the space that `fill` has used."""
         (self.outside / BALLAST).unlink(missing_ok=True)
 
     def keep(self, target: Path) -> None:
-        """Copies what is on it, which is gone after `close`."""
+        """Copy all files to `target`. `close` removes the disk."""
         shutil.copytree(self.outside, target, dirs_exist_ok=True)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Plays a scenario with real processes: `semel serve`, a proxy in front of it, and a process for each client."""
+"""Plays a scenario with real processes: `semel serve` behind a proxy, and one process for each client."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from faults.small_disk import SmallDisk
 EXPECT_S = 12.0
 POLL_S = 0.05
 STEP_S = 60.0
-"""Longer than any step may take; patience of the clients is shorter."""
+"""The timeout of a step. The timeouts of clients are shorter."""
 FAST = {
     "group.min.session.timeout.ms": "100",
     "group.initial.rebalance.delay.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
 }
-"""Sweeps that a scenario would otherwise wait for. What a scenario says itself wins."""
+"""Short intervals of the broker's periodic checks, so that scenarios do not wait. A scenario's settings override it."""
 LOST = (ConnectionError, OSError, asyncio.IncompleteReadError, TimeoutError)
 
 
-class Unsupported(Exception):  # noqa: N818 (named for what it tells)
-    """This machine cannot play the scenario; says why."""
+class Unsupported(Exception):  # noqa: N818 (it leads to a skip, not to a failure)
+    """This machine cannot play the scenario. The message names the reason."""
 
 
-class Unmet(AssertionError):  # noqa: N818 (named for what it tells)
-    """A step that went otherwise than the scenario says."""
+class Unmet(AssertionError):  # noqa: N818 (an expectation of a scenario is unmet)
+    """The outcome of a step is not the one in the scenario."""
 
 
 class Stage:
-    """`await Stage(directory).play(scenario)`; raises Unmet, with the line, for what is not as it says.
+    """`await Stage(directory).play(scenario)`. Raises Unmet, with the line, for a step with another outcome.
 
-    What is left in `directory` afterwards: the broker's data and log, and what each client logged.
+    Afterwards `directory` holds the broker's data and log, and the log of each client.
     """
 
     def __init__(self, directory: Path, say: Callable[[str], None] = lambda line: None) -> None:
@@ -111,7 +111,7 @@ class Stage:
         if outcome.outcome not in step.outcomes:
             raise Unmet(f"{outcome.outcome} ({outcome.words})" if outcome.words else outcome.outcome)
 
-    # The broker
+    # --- the broker ---
 
     @property
     def _broker(self) -> Broker:
@@ -154,7 +154,7 @@ class Stage:
             raise Unmet(f"exit status {status}")
 
     async def on_refuses(self, step: Step) -> None:
-        """It does not start, and says why in words that contain `says`."""
+        """The broker must not start, and its error must contain `says`."""
         try:
             await self._broker.up()
         except RuntimeError as error:
@@ -163,7 +163,7 @@ class Stage:
             return
         raise Unmet("it has started")
 
-    # The disk
+    # --- the disk ---
 
     async def on_disk(self, step: Step) -> None:
         why = small_disk.why_not()
@@ -187,7 +187,7 @@ class Stage:
     async def on_forge(self, step: Step) -> None:
         files.forge_epoch(self._broker.files, step.words[0], int(step.options["epoch"]))
 
-    # The network
+    # --- the network ---
 
     async def on_hold(self, step: Step) -> None:
         client, api, what = step.words
@@ -212,7 +212,7 @@ class Stage:
     async def on_join(self, step: Step) -> None:
         self._proxy.join(step.words[0])
 
-    # What there is
+    # --- topics and clients ---
 
     async def on_topic(self, step: Step) -> None:
         wire = await Wire.connect(self._broker.port)
@@ -235,9 +235,9 @@ class Stage:
         self._check_outcome(step, await client.start())
 
     async def on_sleep(self, step: Step) -> None:
-        await asyncio.sleep(seconds(step.words[0]))  # the scenario wants time to pass
+        await asyncio.sleep(seconds(step.words[0]))  # the scenario lets time pass
 
-    # What must be seen
+    # --- expectations ---
 
     async def on_expect(self, step: Step) -> None:
         if "after" in step.options:
@@ -289,5 +289,5 @@ class Stage:
 
 
 def _values(rows: Iterable[Row]) -> str:
-    """Without the blanks that made a value large."""
+    """The values without the blanks that `size` has added."""
     return " ".join((row.value or "").rstrip() for row in rows)

@@ -1,4 +1,4 @@
-"""Rounds on three brokers as data: the same seed draws the same round, and every fault is one that can be done."""
+"""Plans of rounds on three brokers: a seed draws the same round each time, and each fault can be injected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from faults.cluster_mishaps import ClusterMishaps
+from faults.cluster_fault_injector import ClusterFaultInjector
 from faults.cluster_plan import KINDS, NEEDS_NAMESPACES, SERIAL, draw_cluster
 
 SEEDS = range(200)
@@ -29,7 +29,7 @@ def test_every_kind_of_fault_is_drawn_and_is_a_method_that_takes_what_is_drawn()
     assert {fault.kind for fault in faults} == set(KINDS)
     assert set(SERIAL) | set(NEEDS_NAMESPACES) <= set(KINDS)
     for fault in faults:
-        inspect.signature(getattr(ClusterMishaps, fault.kind.replace("-", "_"))).bind(None, **fault.args)
+        inspect.signature(getattr(ClusterFaultInjector, fault.kind.replace("-", "_"))).bind(None, **fault.args)
 
 
 def test_no_round_cuts_the_network_where_that_cannot_be_done() -> None:

@@ -1,4 +1,4 @@
-"""Damage to files is what it says, and a forged epoch is one that the broker itself could have written."""
+"""Tests of damage to files, and of forged epochs: the broker itself could have written such a record."""
 
 from __future__ import annotations
 

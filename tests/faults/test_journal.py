@@ -1,4 +1,4 @@
-"""A journal is what a killed process leaves behind: whole events, put together with those of the others."""
+"""Tests of journals: whole events of a killed process are kept, and the journals of all processes are merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds as data: the same seed draws the same round, and every fault of every round is one that can be done."""
+"""Plans of rounds on one broker: a seed draws the same round each time, and each fault can be injected."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import inspect
 
 import msgspec
 
-from faults.broker_mishaps import BrokerMishaps
-from faults.plan import ASKED, KINDS, draw
+from faults.broker_fault_injector import BrokerFaultInjector
+from faults.plan import APIS_OF, KINDS, draw
 from faults.proxy import API_NAMES
 
 SEEDS = range(300)
@@ -23,7 +23,7 @@ def test_every_kind_of_fault_is_drawn_and_is_a_method_that_takes_what_is_drawn()
     faults = [fault for seed in SEEDS for fault in draw(seed, small_disk=True).faults]
     assert {fault.kind for fault in faults} == set(KINDS)
     for fault in faults:
-        inspect.signature(getattr(BrokerMishaps, fault.kind.replace("-", "_"))).bind(None, **fault.args)
+        inspect.signature(getattr(BrokerFaultInjector, fault.kind.replace("-", "_"))).bind(None, **fault.args)
 
 
 def test_every_round_has_a_writer_and_a_pipeline_and_no_two_workers_of_one_name() -> None:
@@ -44,4 +44,4 @@ def test_no_round_fills_a_disk_where_there_is_no_small_one() -> None:
 
 
 def test_what_can_be_held_are_names_of_apis() -> None:
-    assert {api for apis in ASKED.values() for api in apis} <= set(API_NAMES.values())
+    assert {api for apis in APIS_OF.values() for api in apis} <= set(API_NAMES.values())

@@ -1,4 +1,4 @@
-"""The proxy: transparent without faults, exact about the frame that a fault is meant for."""
+"""Tests of the proxy: without faults it forwards all frames, and a fault affects only the chosen frame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 from faults.proxy import Direction, Proxy
 
 QUIET_S = 0.15
-"""Long enough for an answer that is not held back."""
+"""Longer than an answer takes that is not held back."""
 LOST = (ConnectionError, asyncio.IncompleteReadError)
 
 
@@ -31,7 +31,7 @@ async def wire(proxy: Proxy) -> Wire:
 
 
 async def is_silent(wire: Wire) -> bool:
-    """Whether nothing comes; an answer that comes later is still read whole."""
+    """Whether no answer arrives within QUIET_S. A later answer can still be read."""
     try:
         async with asyncio.timeout(QUIET_S):
             await wire.receive_frame()
@@ -132,7 +132,7 @@ async def test_delayed_frames_keep_their_order_and_overlap(proxy: Proxy) -> None
     await client.close()
 
 
-async def test_a_broker_that_is_down_resets_who_connects(proxy: Proxy, semel_broker: EphemeralBroker) -> None:
+async def test_while_the_broker_is_down_connections_are_reset(proxy: Proxy, semel_broker: EphemeralBroker) -> None:
     semel_broker.kill()
     with pytest.raises(LOST):
         await (await wire(proxy)).call(ApiVersionsRequest(), 0)

@@ -1,4 +1,4 @@
-"""The scenarios of `tests/scenarios`, each with real processes."""
+"""Plays each scenario of `tests/scenarios` with real processes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ QUICK = {
     "torn_tail_while_down",
     "zombie_after_pause",
 }
-"""One of each kind, for `make test`."""
+"""One scenario of each kind, for `make test`."""
 LANES = 3
-"""Scenarios played side by side: most of their time they wait for a timeout or for a process to start."""
+"""The number of scenarios played at the same time. They mostly wait for timeouts and for processes to start."""
 
 
 class Play:
-    """A scenario on its own event loop. `lines`: what happened, for the report of a test that fails."""
+    """A scenario in a thread with its own event loop. `lines`: its messages, for the report of a failed test."""
 
     def __init__(self, path: Path, directory: Path, pool: ThreadPoolExecutor) -> None:
         self.lines: list[str] = []
@@ -44,7 +44,7 @@ class Play:
 
 @pytest.fixture(scope="module")
 def plays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Play]]:
-    """Those that were selected, begun all at once."""
+    """The selected scenarios; all are submitted to the pool at the start."""
     mine = [
         item for item in request.session.items if isinstance(item, pytest.Function) and item.module is request.module
     ]

@@ -1,4 +1,4 @@
-"""The small disk is full when it says so, outlives its users, and is gone with its keeper."""
+"""Tests of the small disk: it gets full, outlives the processes that use it, and is removed with `close`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A client under faults: one process, one kind of work, until SIGTERM; what it does and sees goes into a journal.
+"""A worker process under faults: does one kind of work until SIGTERM, and writes each operation to a journal.
 
-`python -m faults.worker JSON`. Ends with status 0 when told to, with FENCED when a newer process has its transactional
-id, with STUCK when its library does not come back, and with anything else only by mistake.
+`python -m faults.worker JSON`. Exit status: 0 after SIGTERM; FENCED if a newer process has its transactional id; STUCK
+if a call of its library does not return. Any other status is a bug.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ SESSION_MS = 2_000
 TRANSACTION_TIMEOUT_MS = 4_000
 REQUEST_TIMEOUT_MS = 2_500
 PATIENCE_MS = 20_000
-"""How long a call is waited for before it is made again."""
+"""The timeout of a call. After it the call is repeated."""
 DELIVERY_TIMEOUT_MS = 90_000
 LIFE_OPS = 400
-"""After so many operations a client object is closed and a new one made."""
+"""The number of operations after which a client object is closed and a new one created."""
 
 Kind = Literal["write", "append", "transform", "count"]
 Library = Literal["semel", "confluent"]
 
 
 class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is.
+    """The work of a worker. Its `kind`:
 
-    write: idempotent records to `source`. append: transactions over all of `topics`, some of them aborted.
-    transform: each record of `source` becomes one of `target`, in transactions. count: a member of a group that reads
-    `source` and commits.
+    write: sends idempotent records to `source`. append: sends transactions to `topics`, and aborts some. transform:
+    reads each record of `source` and writes one to `target`, in transactions. count: a member of a group that reads
+    `source` and commits offsets.
     """
 
     name: str
@@ -51,13 +51,13 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     transactional_id: str = ""
     read_committed: bool = False
-    """Of `count`; `transform` always does."""
+    """For `count`; `transform` always reads committed records."""
     pause_ms: float = 10.0
-    """Mean time between two records, or two transactions."""
+    """The mean time between two records or two transactions."""
 
 
 class WorkerRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of a worker. `incarnation`: 1, 2, ... over all processes of its name."""
+    """One process of a worker. `incarnation`: its number among the processes of this worker, from 1 on."""
 
     plan: WorkerPlan
     incarnation: int
@@ -71,7 +71,7 @@ class WorkerRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job:
-    """What the workers of both libraries share: who they are, chance, values that nobody else writes."""
+    """The parts that workers of both libraries share: plan, history, random numbers, and unique values."""
 
     def __init__(self, run: WorkerRun, history: History) -> None:
         self.run, self.plan, self.history = run, run.plan, history
@@ -81,7 +81,7 @@ class Job:
         self._values = 0
 
     def value(self, made_from: str = "") -> str:
-        """Unique in the whole run."""
+        """A value that is unique in the whole round. `made_from`: the value of the record that it is derived from."""
         self._values += 1
         return f"{made_from}{'>' if made_from else ''}{self.run.name}-{self._values}"
 
@@ -92,12 +92,12 @@ class Job:
         return min(self.rng.expovariate(1 / self.plan.pause_ms), 10 * self.plan.pause_ms) / 1000
 
 
-class Fenced(Exception):  # noqa: N818 (named for what it tells)
+class Fenced(Exception):  # noqa: N818 (it is an expected end of a worker)
     """A newer process has the transactional id."""
 
 
-class Stuck(Exception):  # noqa: N818 (named for what it tells)
-    """The library waits for something that will not happen; another process goes on."""
+class Stuck(Exception):  # noqa: N818 (it is an expected end of a worker)
+    """A call of the library does not return. A new process continues the work."""
 
 
 def main() -> None:
@@ -125,10 +125,10 @@ def main() -> None:
         sys.exit(FENCED)
     except Stuck as error:
         job.log.warning("stuck: %s", error)
-        os._exit(STUCK)  # at once: the library would wait for the same thing again
+        os._exit(STUCK)  # without cleanup: closing the client would wait for the same call
 
 
 if __name__ == "__main__":
-    from faults import worker  # by its name, so that its classes are those that others import
+    from faults import worker  # under its name, so that its classes are those that other modules import
 
     worker.main()

@@ -1,4 +1,4 @@
-"""The work of `worker`, with confluent-kafka: librdkafka, and the old protocol of transactions."""
+"""The work of a worker with confluent-kafka: librdkafka, which uses transaction version 1."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from faults.worker import (
 POLL_S = 0.2
 BATCH_RECORDS = 20
 ABORTS = 0.2
-"""Share of transactions that are aborted for no reason."""
+"""The share of transactions that are aborted although they could be committed."""
 LINGERS = 0.02
 LINGER_S = 0.7
-"""Now and then a transaction stays open for so long that others get to its records."""
+"""With probability LINGERS a transaction pauses this long, so that readers reach its records while it is open."""
 PATIENCE_S = PATIENCE_MS / 1000
 STUCK_S = 15.0
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
@@ -42,13 +42,13 @@ class ConfluentWorker:
             "client.id": job.plan.name,
             "socket.timeout.ms": REQUEST_TIMEOUT_MS,
             "reconnect.backoff.max.ms": 500,
-            # Without it librdkafka 2.16 drops its only broker when the connection breaks, and a TxnOffsetCommit waits
-            # for the dropped handle until the call's time is over.
+            # Otherwise librdkafka 2.16 drops its only broker when the connection breaks, and a TxnOffsetCommit waits
+            # for the dropped broker handle until the call times out.
             "metadata.recovery.strategy": "none",
         }
 
     def work(self) -> None:
-        """One client object after the other; what ends one early is for the next to deal with."""
+        """Work with one client object after the other. After an error the next one continues."""
         lives = {"write": self.write, "append": self.append, "transform": self.transform, "count": self.count}
         while not self._job.is_stopping:
             try:
@@ -59,7 +59,7 @@ class ConfluentWorker:
                 self._job.log.warning("a new client, after %s", error)
                 time.sleep(0.2)
 
-    # Producers
+    # --- producers ---
 
     def _producer(self, **settings: Any) -> Any:
         config = {"enable.idempotence": True, "message.timeout.ms": DELIVERY_TIMEOUT_MS}
@@ -83,7 +83,7 @@ class ConfluentWorker:
 
         def told(error: Any, message: Any) -> None:
             if error is None:
-                offset = message.offset()  # None: the acknowledgement of a later batch was that of this one, too
+                offset = message.offset()  # None: acknowledged together with a later batch
                 witness.stored(op, message.partition(), -1 if offset is None else offset)
             else:
                 witness.not_stored(op, error.name())
@@ -113,7 +113,7 @@ class ConfluentWorker:
             time.sleep(self._job.pause_s())
 
     def _append_some(self, producer: Any, witness: Witness, txn: int) -> bool:
-        """A few records, here and there; whether to commit them."""
+        """Send a few records to random partitions. Returns whether to commit them."""
         rng = self._job.rng
         for _ in range(rng.randint(1, 6)):
             topic, place = rng.choice(self._plan.topics), self._job.partition()
@@ -125,14 +125,14 @@ class ConfluentWorker:
         return rng.random() >= ABORTS
 
     def _is_lost(self, error: KafkaException) -> bool:
-        """False: the transaction is to be aborted. Raises what ends the producer."""
+        """Log an error after which the transaction must be aborted, and return False. Raises a fatal error."""
         if error.args[0].fatal() or error.args[0].name() in FENCED:
             raise error
         self._job.log.warning("abort, after %s", error)
         return False
 
     def _end(self, producer: Any, witness: Witness, txn: int, commit: bool) -> bool:
-        """Commit, or abort, or first the one and then the other; whether it was committed."""
+        """Commit or abort; if the commit fails, abort. Returns whether it was committed."""
         if commit:
             witness.committing(txn)
             try:
@@ -147,7 +147,7 @@ class ConfluentWorker:
         witness.aborted(txn)
         return False
 
-    # Consumers
+    # --- consumers ---
 
     def _consumer(self, witness: Witness, *, read_committed: bool) -> Any:
         consumer = Consumer(
@@ -215,8 +215,11 @@ class ConfluentWorker:
         return self._job.rng.random() >= ABORTS
 
     def _send_offsets(self, producer: Any, consumer: Any, places: list[TopicPartition]) -> None:
-        """When a group's coordinator goes away and Metadata names it no more, librdkafka 2.16 ends its handle, which a
-        TxnOffsetCommit that was to go there waits for: the call does not return, not even when its time is over."""
+        """Send the offsets in a thread, and raise Stuck if the call does not return.
+
+        When Metadata no longer names a group's coordinator, librdkafka 2.16 ends the handle of that broker. A
+        TxnOffsetCommit that waits for this handle does not return, not even after its timeout.
+        """
         errors: list[KafkaException] = []
 
         def call() -> None:
@@ -236,7 +239,7 @@ class ConfluentWorker:
             raise errors[0]
 
     def _rewind(self, consumer: Any, witness: Witness) -> None:
-        """The transaction is gone, so its input is read again."""
+        """Seek to the committed offsets: the transaction was aborted, so its input must be read again."""
         found = consumer.committed(consumer.assignment(), PATIENCE_S)
         witness.revoked(_pairs(found))
         for place in found:
@@ -265,7 +268,7 @@ class ConfluentWorker:
         places = [TopicPartition(*place, offset) for place, offset in positions.items()]
         try:
             consumer.commit(offsets=places, asynchronous=False)
-        except KafkaException as error:  # a refusal, too, may be that of the second try
+        except KafkaException as error:  # it may be committed: the error may be that of a repeated request
             self._job.log.warning("perhaps not committed: %s", error)
         else:
             witness.offsets_committed(op)
@@ -278,7 +281,7 @@ class ConfluentWorker:
 
 
 def _insist(call: Callable[[], Any]) -> None:
-    """Until the outcome is known, whatever it is."""
+    """Repeat a call until its outcome is known."""
     while True:
         try:
             call()
@@ -289,7 +292,7 @@ def _insist(call: Callable[[], Any]) -> None:
 
 
 def _records(consumer: Any, count: int) -> dict[tuple[str, int], list[Any]]:
-    """What one poll hands out, by place. Errors of the moment (a broker that is down) are librdkafka's to deal with."""
+    """The records of one poll by partition. librdkafka itself retries after temporary errors."""
     found: dict[tuple[str, int], list[Any]] = {}
     for message in consumer.consume(count, POLL_S):
         if message.error() is None:

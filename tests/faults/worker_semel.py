@@ -1,4 +1,4 @@
-"""The work of `worker`, with semel's own client."""
+"""The work of a worker with semel's client library."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from faults.worker import (
 POLL_MS = 200
 BATCH_RECORDS = 20
 ABORTS = 0.2
-"""Share of transactions that are aborted for no reason."""
+"""The share of transactions that are aborted although they could be committed."""
 LINGERS = 0.02
 LINGER_S = 0.7
-"""Now and then a transaction stays open for so long that others get to its records."""
+"""With probability LINGERS a transaction pauses this long, so that readers reach its records while it is open."""
 
 
 class Listener(ConsumerRebalanceListener):
-    """Writes down who reads what."""
+    """Notes assigned and revoked partitions in the history."""
 
     def __init__(self, witness: Witness) -> None:
         self._witness = witness
@@ -45,7 +45,7 @@ class Listener(ConsumerRebalanceListener):
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
         assert self.consumer is not None
-        # Not that of `group_metadata`, which speaks for records still in hand: they may be of an older generation.
+        # Not the generation of `group_metadata`: that is for records returned earlier, perhaps in an older generation.
         group = self.consumer._group
         assert group is not None
         self._witness.assigned(assigned, group.member.generation)
@@ -70,7 +70,7 @@ class SemelWorker:
         }
 
     async def work(self) -> None:
-        """One client object after the other; what ends one early is for the next to deal with."""
+        """Work with one client object after the other. After an error the next one continues."""
         lives = {"write": self.write, "append": self.append, "transform": self.transform, "count": self.count}
         while not self._job.is_stopping:
             try:
@@ -81,7 +81,7 @@ class SemelWorker:
                 self._job.log.warning("a new client, after %s: %s", type(error).__name__, error)
                 await asyncio.sleep(0.2)
 
-    # Producers
+    # --- producers ---
 
     def _producer(self, **settings: Any) -> Producer:
         linger_ms = self._job.rng.choice((0, 5))
@@ -102,7 +102,7 @@ class SemelWorker:
         except KafkaError as error:
             witness.not_stored(op, type(error).__name__)
             raise
-        future.add_done_callback(lambda done: _told(witness, op, done))
+        future.add_done_callback(lambda done: _note_delivery(witness, op, done))
 
     async def write(self) -> None:
         witness = self._job.history.witness(self._job.run.name)
@@ -128,7 +128,7 @@ class SemelWorker:
                 await asyncio.sleep(self._job.pause_s())
 
     async def _append_some(self, producer: Producer, witness: Witness, txn: int) -> bool:
-        """A few records, here and there; whether to commit them."""
+        """Send a few records to random partitions. Returns whether to commit them."""
         rng = self._job.rng
         try:
             for _ in range(rng.randint(1, 6)):
@@ -143,7 +143,7 @@ class SemelWorker:
         return rng.random() >= ABORTS
 
     async def _end(self, producer: Producer, witness: Witness, txn: int, commit: bool) -> bool:
-        """Commit, or abort, or first the one and then the other; whether it was committed."""
+        """Commit or abort; if the commit fails, abort. Returns whether it was committed."""
         if commit:
             witness.committing(txn)
             try:
@@ -162,7 +162,7 @@ class SemelWorker:
         witness.aborted(txn)
         return False
 
-    # Consumers
+    # --- consumers ---
 
     def _consumer(self, witness: Witness, *, read_committed: bool) -> Consumer:
         listener = Listener(witness)
@@ -203,7 +203,7 @@ class SemelWorker:
         self, producer: Producer, consumer: Consumer, witness: Witness, txn: int, found: dict[TopicPartition, Any]
     ) -> bool:
         for place, records in found.items():
-            _polled(witness, place, records, txn=txn)
+            _note_polled(witness, place, records, txn=txn)
         try:
             positions = {}
             for place, records in found.items():
@@ -226,7 +226,7 @@ class SemelWorker:
         return self._job.rng.random() >= ABORTS
 
     async def _rewind(self, consumer: Consumer, witness: Witness) -> None:
-        """The transaction is gone, so its input is read again."""
+        """Seek to the committed offsets: the transaction was aborted, so its input must be read again."""
         found = await consumer.seek_to_committed()
         witness.revoked(found)
         witness.assigned(found, positions=[-1 if at is None else at for at in found.values()])
@@ -240,7 +240,7 @@ class SemelWorker:
                     break
                 found = await consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_RECORDS * 5)
                 for place, records in found.items():
-                    _polled(witness, place, records)
+                    _note_polled(witness, place, records)
                 if found:
                     await self._commit(consumer, witness, {p: rows[-1].offset + 1 for p, rows in found.items()})
                 if self._job.rng.random() < 0.05:
@@ -250,7 +250,7 @@ class SemelWorker:
         op = witness.committing_offsets(self._plan.group, positions)
         try:
             await consumer.commit(positions)
-        except (CommitFailedError, KafkaTimeoutError) as error:  # a refusal, too, may be that of the second try
+        except (CommitFailedError, KafkaTimeoutError) as error:  # it may be committed: perhaps the error of a retry
             self._job.log.warning("perhaps not committed: %s", error)
         else:
             witness.offsets_committed(op)
@@ -262,7 +262,7 @@ class SemelWorker:
 
 
 async def _insist(call: Any) -> None:
-    """Until the outcome is known, whatever it is."""
+    """Repeat a call until its outcome is known."""
     while True:
         try:
             await call()
@@ -271,7 +271,7 @@ async def _insist(call: Any) -> None:
             continue
 
 
-def _told(witness: Witness, op: int, done: asyncio.Future[RecordMetadata]) -> None:
+def _note_delivery(witness: Witness, op: int, done: asyncio.Future[RecordMetadata]) -> None:
     if done.cancelled():
         return
     error = done.exception()
@@ -281,5 +281,5 @@ def _told(witness: Witness, op: int, done: asyncio.Future[RecordMetadata]) -> No
         witness.not_stored(op, f"{type(error).__name__}: {error}")
 
 
-def _polled(witness: Witness, place: TopicPartition, records: Any, **more: Any) -> None:
+def _note_polled(witness: Witness, place: TopicPartition, records: Any, **more: Any) -> None:
     witness.polled(place, [r.offset for r in records], [r.value.decode() for r in records], **more)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from semel_broker.cluster import elections
 from semel_broker.cluster.controller import Controller
-from semel_broker.cluster.elections import Standing
+from semel_broker.cluster.elections import BrokerStates
 from semel_broker.cluster.etcd.session import EtcdSession
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import PartitionState
@@ -62,14 +62,14 @@ def test_one_seed_has_a_transcript_and_many_are_counted(
 
 def hasty(self: Controller) -> Sequence[Step]:
     """Admit brokers before their former state is handled."""
-    standing = Standing.of(self._feed.image)
-    return [*self._admit(standing), *self._settle(standing)]
+    brokers = BrokerStates.of(self._feed.image)
+    return [*self._admit(brokers), *self._settle(brokers)]
 
 
-def careless(view: PartitionView, standing: Standing) -> PartitionState:
+def careless(view: PartitionView, brokers: BrokerStates) -> PartitionState:
     """Elect any live replica."""
     state = view.state
-    live = [node_id for node_id in view.replicas if node_id in standing.live]
+    live = [node_id for node_id in view.replicas if node_id in brokers.live]
     if state.leader in live or not live:
         return state
     return PartitionState(live[0], state.leader_epoch + 1, live)

@@ -5,7 +5,7 @@ removed. Each write of the controller expects that key at its own revision. So t
 paused and does not know that it has a successor.
 
 The controller decides on the current state (`elections.settled`), for the partitions in `_dirty`: those that a change
-has touched. A partition leaves `_dirty` only when the current image shows that nothing has to be written for it. So a
+concerns. A partition leaves `_dirty` only when the current image shows that nothing has to be written for it. So a
 write that was refused or lost is decided again, and a new controller begins with all partitions dirty.
 
 An image that shows this broker as the controller is at least as new as its election. One decision is made in one turn
@@ -21,12 +21,12 @@ from typing import Final, Protocol
 import msgspec
 
 from semel_broker.cluster import elections, reassignments, records
-from semel_broker.cluster.elections import Standing
+from semel_broker.cluster.elections import BrokerStates
 from semel_broker.cluster.feed import Feed
-from semel_broker.cluster.image import PartitionView, Place, Touched
+from semel_broker.cluster.image import ImageDelta, PartitionView, Place
 from semel_broker.cluster.records import ADMISSIONS, CONTROLLER, Admission, ControllerRecord
 from semel_broker.cluster.registration import NOT_REGISTERED, Registration
-from semel_broker.cluster.steps import Batch, Step, pack, tell
+from semel_broker.cluster.steps import Batch, Step, log_steps, pack
 from semel_broker.cluster.store import (
     CHANGES_MAX,
     Delete,
@@ -79,20 +79,20 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker is the controller as far as its image shows. The store checks it again at each write."""
+        """Whether this broker's image shows it as the controller. The store checks this again at each write."""
         return self._term is not None and self._holds(self._term)
 
     def start(self) -> None:
-        """Try to become the controller, now and whenever another one is gone."""
-        self._feed.listeners.append(self._on_touched)
+        """Try to become the controller now, and again each time the key `controller` is removed."""
+        self._feed.listeners.append(self._on_image_changed)
         self._registration.on_registered.append(self._wake.set)
         self._registration.on_lost.append(self._wake.set)
         self._task = get_running_loop().create_task(self._run(), name="controller")
 
     async def close(self) -> None:
         """Stop deciding. The key `controller` is removed with the broker's session."""
-        if self._on_touched in self._feed.listeners:
-            self._feed.listeners.remove(self._on_touched)
+        if self._on_image_changed in self._feed.listeners:
+            self._feed.listeners.remove(self._on_image_changed)
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await wait((self._task,))
@@ -119,7 +119,7 @@ class Controller:
                 self._term = None
 
     async def _win(self) -> Expect:
-        """Wait until this broker is the controller. The expectation that holds as long as it is."""
+        """Wait until this broker is the controller. Returns the expectation that holds while it is."""
         image, registration = self._feed.image, self._registration
         while True:
             self._wake.clear()
@@ -153,26 +153,28 @@ class Controller:
         except TimeoutError:
             return
 
-    def _on_touched(self, touched: Touched) -> None:
+    def _on_image_changed(self, delta: ImageDelta) -> None:
         if self._term is not None:
-            self._dirty.update(touched.partitions)
-            self._all_dirty |= bool(touched.brokers)
-            self._may_have_orphans |= bool(touched.gone)
+            self._dirty.update(delta.partitions)
+            self._all_dirty |= bool(delta.brokers)
+            self._may_have_orphans |= bool(delta.gone)
         self._wake.set()
 
     # --- deciding: no waiting in here ------------------------------------------------------------------------
 
     def _decide(self) -> Sequence[Step]:
-        """The steps to write next, for the current image. Elections come first. A broker is admitted once nothing is
-        left of its former registration; its admission waits for nothing else.
+        """The steps to write next, for the current image.
+
+        Elections come first: they remove a broker that has registered again from leaderships and ISRs. Then the broker
+        is admitted. Its admission waits for nothing else.
         """
-        standing = Standing.of(self._feed.image)
+        brokers = BrokerStates.of(self._feed.image)
         for look in (self._settle, self._admit, self._finish, self._sweep, self._rebalance):
-            if steps := look(standing):
+            if steps := look(brokers):
                 return steps
         return ()
 
-    def _settle(self, standing: Standing) -> Sequence[Step]:
+    def _settle(self, brokers: BrokerStates) -> Sequence[Step]:
         image = self._feed.image
         views: list[PartitionView]
         if self._all_dirty:
@@ -181,17 +183,17 @@ class Controller:
             found = [image.partition(*place) for place in self._dirty]
             views = [view for view in found if view is not None]
             self._may_have_orphans |= len(views) < len(found)
-        steps = list(elections.unsettled(views, standing))
-        arrived = [view.place for view in views if reassignments.arrived(view, standing) is not None]
+        steps = list(elections.unsettled(views, brokers))
+        arrived = [view.place for view in views if reassignments.arrived(view, brokers) is not None]
         self._all_dirty = False
         self._dirty = dict.fromkeys([*(place for step in steps for place in step.places), *arrived])
         return steps
 
-    def _admit(self, _: Standing) -> Sequence[Step]:
+    def _admit(self, _: BrokerStates) -> Sequence[Step]:
         steps = []
         image = self._feed.image
-        for kept in image.registered():
-            broker, epoch = kept.value, kept.revision
+        for stored in image.registered():
+            broker, epoch = stored.value, stored.revision
             if not image.is_admitted(broker.node_id):
                 admission = Admission(epoch=epoch, is_synced=broker.is_synced)
                 step = Step(
@@ -203,26 +205,26 @@ class Controller:
                 steps.append(step)
         return steps
 
-    def _finish(self, standing: Standing) -> Sequence[Step]:
-        """End the reassignments that are complete: with all partitions settled, only those are dirty."""
-        return reassignments.finish(self._feed.image, standing, list(self._dirty))
+    def _finish(self, brokers: BrokerStates) -> Sequence[Step]:
+        """End the reassignments that are complete. All partitions are settled here, so only these are dirty."""
+        return reassignments.finish(self._feed.image, brokers, list(self._dirty))
 
-    def _sweep(self, _: Standing) -> Sequence[Step]:
-        """Remove what deleted topics have left in the store."""
+    def _sweep(self, _: BrokerStates) -> Sequence[Step]:
+        """Remove the partition states and reassignments that deleted topics have left in the store."""
         if not self._may_have_orphans:
             return ()
         orphans = self._feed.image.orphans()
         self._may_have_orphans = bool(orphans)
         return [Step(expects=(), changes=(Delete(key),), what="orphan_removed", facts={"key": key}) for key in orphans]
 
-    def _rebalance(self, standing: Standing) -> Sequence[Step]:
+    def _rebalance(self, brokers: BrokerStates) -> Sequence[Step]:
         """Elect preferred leaders, at the interval of the setting."""
         if get_running_loop().time() < self._rebalance_at:
             return ()
         self._schedule_rebalance()
         if not self._config.auto_leader_rebalance_enable:
             return ()
-        return list(elections.preferred(self._feed.image.contested(), standing))
+        return list(elections.preferred(self._feed.image.contested(), brokers))
 
     def _schedule_rebalance(self) -> None:
         self._rebalance_at = get_running_loop().time() + self._config.leader_imbalance_check_interval_seconds
@@ -230,7 +232,7 @@ class Controller:
     # --- writing ---------------------------------------------------------------------------------------------
 
     async def _write(self, term: Expect, steps: Sequence[Step]) -> bool:
-        """Write the steps, several transactions at a time. Whether all were written; the others stay dirty."""
+        """Write the steps, several transactions at a time. Returns whether all were written; others stay dirty."""
         batches = list(pack(steps, self._size_max, (term,)))
         is_done = True
         for at in range(0, len(batches), TRANSACTIONS_AT_ONCE):
@@ -238,18 +240,18 @@ class Controller:
             is_done &= all(done)
             if not self._holds(term):
                 return True  # no reason to wait: the caller finds that this broker is no longer the controller
-        # A partition that changes all the time must not block the others that share a transaction with it.
+        # A partition that keeps changing makes its transactions fail. Smaller transactions let the others succeed.
         self._size_max = CHANGES_MAX if is_done else max(4, self._size_max // 2)
         return is_done
 
     async def _write_batch(self, batch: Batch) -> bool:
         if not await self._transact(batch.expects, batch.changes):
             return False
-        tell(self._world.log, batch.steps)
+        log_steps(self._world.log, batch.steps)
         return True
 
     async def _transact(self, expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> bool:
-        """Write a transaction and wait until the image shows it. Whether it is known to be written."""
+        """Write a transaction and wait until the image shows it. Returns whether it is known to be written."""
         try:
             revision = await self._store.transact(expects, changes)
         except SessionEndedError:

@@ -1,7 +1,7 @@
 """PURE: elections: the leader and the ISR that each partition should have, given the live brokers.
 
 One rule, `settled`, computes them from the current state and not from events. So a crash, a restart and a clean
-shutdown need no rules of their own, and a controller that missed events decides the same.
+shutdown need no other rules, and a controller that missed events decides the same.
 
 | leader | live members of the ISR | result |
 |---|---|---|
@@ -11,9 +11,9 @@ shutdown need no rules of their own, and a controller that missed events decides
 | not live | none, one replica | no change: the replica leads again when its broker is back |
 | not live | none | no leader; the ISR stays, so that any of its members may come back and lead |
 
-A broker is live when it is registered *and* admitted. A new registration is not admitted at first, so its broker is
-treated as dead. It loses its leaderships and its places in the ISR, and is admitted then. `lacking` says what that
-means if no other member of an ISR is alive.
+A broker is live when it is registered *and* admitted. A new registration is not admitted at first, so its broker counts
+as not live. It loses its leaderships and leaves the ISRs; then it is admitted. If no member of an ISR is live,
+`_trusted` chooses the members that stay.
 
 Each change of leader raises the leader epoch by one; a change of the ISR alone does not. The ISR is never empty. A
 replica outside the ISR is elected only if an operator asks for it (`unclean`).
@@ -34,60 +34,60 @@ from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Expect, Put
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """The state of each broker by its registration. `live`: may lead and be in sync, with its broker epoch. `leaving`:
-    live, and about to stop. `lacking`: registered again, not admitted, and perhaps without records that it once had."""
+class BrokerStates(msgspec.Struct, frozen=True):
+    """The registered brokers by state. `live`: may lead and be in sync; with the broker epoch. `leaving`: live, and
+    about to stop. `may_lack_records`: not admitted, and a power cut may have lost records that it had acknowledged."""
 
     live: dict[int, int]
     leaving: dict[int, None]
-    lacking: dict[int, None]
+    may_lack_records: dict[int, None]
 
     @classmethod
-    def of(cls, image: Image) -> Standing:
-        """The states that the image shows."""
+    def of(cls, image: Image) -> BrokerStates:
+        """The states in the image."""
         live: dict[int, int] = {}
         leaving: dict[int, None] = {}
-        lacking: dict[int, None] = {}
-        for kept in image.registered():
-            node_id = kept.value.node_id
+        may_lack_records: dict[int, None] = {}
+        for stored in image.registered():
+            node_id = stored.value.node_id
             if image.is_admitted(node_id):
-                live[node_id] = kept.revision
+                live[node_id] = stored.revision
                 if image.is_leaving(node_id):
                     leaving[node_id] = None
             else:
                 before = image.admission(node_id)
                 if before is None or not before.is_synced:
-                    lacking[node_id] = None
-        return cls(live, leaving, lacking)
+                    may_lack_records[node_id] = None
+        return cls(live, leaving, may_lack_records)
 
 
-def settled(view: PartitionView, standing: Standing) -> PartitionState:
-    """The state that the partition should have now. If it has that state, `view.state` itself."""
+def settled(view: PartitionView, brokers: BrokerStates) -> PartitionState:
+    """The state that the partition should have now. Returns `view.state` itself if nothing changes."""
     state = view.state
-    present = [node_id for node_id in state.isr if node_id in standing.live]
-    if state.leader in standing.live and state.leader in present:
+    present = [node_id for node_id in state.isr if node_id in brokers.live]
+    if state.leader in brokers.live and state.leader in present:
         leader = state.leader
-        if leader in standing.leaving:
-            leader = _first(view, (node_id for node_id in present if node_id not in standing.leaving), or_else=leader)
+        if leader in brokers.leaving:
+            leader = _first(view, (node_id for node_id in present if node_id not in brokers.leaving), or_else=leader)
         return _changed(state, leader, present)
     if present:
         last_resort = _first(view, present, or_else=present[0])
-        staying = (node_id for node_id in present if node_id not in standing.leaving)
+        staying = (node_id for node_id in present if node_id not in brokers.leaving)
         return _changed(state, _first(view, staying, or_else=last_resort), present)
     if len(view.replicas) == 1:
         return state
-    return _changed(state, NO_LEADER, _trusted(state.isr, standing))
+    return _changed(state, NO_LEADER, _trusted(state.isr, brokers))
 
 
-def _trusted(isr: list[int], standing: Standing) -> list[int]:
-    """The ISR to keep while no member of it is live: those that have lost no records. If all may have lost some, the
-    first."""
-    trusted = [node_id for node_id in isr if node_id not in standing.lacking]
+def _trusted(isr: list[int], brokers: BrokerStates) -> list[int]:
+    """The ISR to keep while none of its members is live: the members that have lost no records. If all members may have
+    lost records, the first one."""
+    trusted = [node_id for node_id in isr if node_id not in brokers.may_lack_records]
     return trusted or isr[:1]
 
 
 def _first(view: PartitionView, candidates: Iterable[int], *, or_else: int) -> int:
-    """The first of the candidates in the order of the partition's replicas."""
+    """The first candidate in the order of the partition's replicas; `or_else` if no candidate is a replica."""
     among = dict.fromkeys(candidates)
     return next((node_id for node_id in view.replicas if node_id in among), or_else)
 
@@ -99,14 +99,14 @@ def _changed(state: PartitionState, leader: int, isr: list[int]) -> PartitionSta
     return PartitionState(leader=leader, leader_epoch=state.leader_epoch + 1, isr=isr)
 
 
-def election(view: PartitionView, state: PartitionState, standing: Standing, why: str) -> Step:
-    """The step that writes `state`, if the partition has not changed and the new leader is still registered."""
+def election(view: PartitionView, state: PartitionState, brokers: BrokerStates, why: str) -> Step:
+    """The step that writes `state` if the partition has not changed and the new leader is still registered."""
     expects = [Expect(view.key, view.revision)]
     what = "isr_shrunk"
     if state.leader != view.state.leader:
         what = "leader_lost" if state.leader == NO_LEADER else "leader_elected"
-        if state.leader in standing.live:
-            expects.append(Expect(records.broker_key(state.leader), standing.live[state.leader]))
+        if state.leader in brokers.live:
+            expects.append(Expect(records.broker_key(state.leader), brokers.live[state.leader]))
     return Step(
         expects=tuple(expects),
         changes=(Put(view.key, msgspec.json.encode(state)),),
@@ -124,18 +124,18 @@ def election(view: PartitionView, state: PartitionState, standing: Standing, why
     )
 
 
-def unsettled(views: Iterable[PartitionView], standing: Standing) -> Iterator[Step]:
-    """The steps after which all of `views` are settled."""
+def unsettled(views: Iterable[PartitionView], brokers: BrokerStates) -> Iterator[Step]:
+    """The steps that bring each of `views` to its `settled` state."""
     for view in views:
-        state = settled(view, standing)
+        state = settled(view, brokers)
         if state is not view.state:
-            yield election(view, state, standing, "live brokers changed")
+            yield election(view, state, brokers, "live brokers changed")
 
 
 def leave(image: Image, node_id: int) -> list[PartitionView]:
-    """The partitions that `node_id` leads and another broker could lead: they move before the broker stops."""
-    standing = Standing.of(image)
-    leaving = replace(standing, leaving={**standing.leaving, node_id: None})
+    """The partitions that `node_id` leads and another broker could lead. They need another leader before it stops."""
+    brokers = BrokerStates.of(image)
+    leaving = replace(brokers, leaving={**brokers.leaving, node_id: None})
     return [
         view
         for view in image.partitions()
@@ -143,58 +143,58 @@ def leave(image: Image, node_id: int) -> list[PartitionView]:
     ]
 
 
-def preferred(views: Iterable[PartitionView], standing: Standing) -> Iterator[Step]:
-    """The steps that elect the first replica of each partition, where it may lead and another live one does."""
+def preferred(views: Iterable[PartitionView], brokers: BrokerStates) -> Iterator[Step]:
+    """The steps that make the first replica of each partition its leader, if it may lead and another replica leads."""
     for view in views:
         first = view.replicas[0]
-        if view.state.leader in standing.live and view.state.leader != first and _may_lead(first, view, standing):
-            yield election(view, _changed(view.state, first, view.state.isr), standing, "preferred leader")
+        if view.state.leader in brokers.live and view.state.leader != first and _may_lead(first, view, brokers):
+            yield election(view, _changed(view.state, first, view.state.isr), brokers, "preferred leader")
 
 
-def _may_lead(node_id: int, view: PartitionView, standing: Standing) -> bool:
-    return node_id in view.state.isr and node_id in standing.live and node_id not in standing.leaving
+def _may_lead(node_id: int, view: PartitionView, brokers: BrokerStates) -> bool:
+    return node_id in view.state.isr and node_id in brokers.live and node_id not in brokers.leaving
 
 
 def elect(image: Image, place: Place, *, unclean: bool) -> Step:
-    """The election that ElectLeaders requests (KIP-183, KIP-460). Preferred: of the first replica. Unclean: of any live
-    replica; the records that it lacks are lost if it is not in the ISR.
+    """The election that ElectLeaders requests (KIP-183, KIP-460). Preferred: elects the first replica. Unclean: elects
+    any live replica; if it is not in the ISR, the records that it lacks are lost.
 
-    Raises UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED (the partition has such a leader),
+    Raises UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED (the partition has the requested leader),
     PREFERRED_LEADER_NOT_AVAILABLE (the first replica is not live or not in sync), ELIGIBLE_LEADERS_NOT_AVAILABLE (no
     replica is live).
     """
     view = image.partition(*place)
     if view is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {place[1]} of that topic")
-    standing, state = Standing.of(image), view.state
+    brokers, state = BrokerStates.of(image), view.state
     if unclean:
-        return _elect_unclean(view, standing)
+        return _elect_unclean(view, brokers)
     first = view.replicas[0]
-    if state.leader == first and first in standing.live:
+    if state.leader == first and first in brokers.live:
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {first} leads {view.topic}-{view.index} already")
-    if not _may_lead(first, view, standing):
-        why = "is not in sync" if first in standing.live else "is not live"
+    if not _may_lead(first, view, brokers):
+        why = "is not in sync" if first in brokers.live else "is not live"
         raise KafkaError(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
             f"broker {first}, the preferred leader of {view.topic}-{view.index}, {why}; in sync: {state.isr}",
         )
-    present = [node_id for node_id in state.isr if node_id in standing.live]
-    return election(view, _changed(state, first, present), standing, "asked for")
+    present = [node_id for node_id in state.isr if node_id in brokers.live]
+    return election(view, _changed(state, first, present), brokers, "asked for")
 
 
-def _elect_unclean(view: PartitionView, standing: Standing) -> Step:
+def _elect_unclean(view: PartitionView, brokers: BrokerStates) -> Step:
     state = view.state
-    if state.leader in standing.live:
+    if state.leader in brokers.live:
         raise KafkaError(
             ErrorCode.ELECTION_NOT_NEEDED, f"broker {state.leader} leads {view.topic}-{view.index} already"
         )
-    clean = settled(view, standing)
-    if clean.leader in standing.live:
-        return election(view, clean, standing, "asked for")
-    leader = _first(view, standing.live, or_else=NO_LEADER)
+    clean = settled(view, brokers)
+    if clean.leader in brokers.live:
+        return election(view, clean, brokers, "asked for")
+    leader = _first(view, brokers.live, or_else=NO_LEADER)
     if leader == NO_LEADER:
         raise KafkaError(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
             f"none of the replicas {list(view.replicas)} of {view.topic}-{view.index} is live",
         )
-    return election(view, PartitionState(leader, state.leader_epoch + 1, [leader]), standing, "asked for, unclean")
+    return election(view, PartitionState(leader, state.leader_epoch + 1, [leader]), brokers, "asked for, unclean")

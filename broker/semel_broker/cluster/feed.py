@@ -1,7 +1,7 @@
 """The feed: applies the changes of the store to the image, in order, and calls listeners.
 
-`open` returns once the image holds one whole revision; a task follows from there. A caller that has written waits with
-`reached` until the image shows it. So a broker has seen all that it has answered.
+`open` returns once the image holds one whole revision. Then a task applies all later changes. A caller that has written
+waits with `reached` until the image shows the change. So the image has every change that this broker has confirmed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from asyncio import Task, get_running_loop, sleep, wait
 from collections.abc import Callable
 
-from semel_broker.cluster.image import Image, Touched
+from semel_broker.cluster.image import Image, ImageDelta
 from semel_broker.cluster.records import BARRIER
 from semel_broker.cluster.store import CompactedError, Put, Store, StoreClosedError, StoreUnavailableError, Watch
 from semel_broker.scheduling.waiters import OffsetWaiters
@@ -18,7 +18,7 @@ from semel_broker.world import Logger
 EVERYTHING = ""
 RETRY_S = 0.2
 
-Listener = Callable[[Touched], None]
+Listener = Callable[[ImageDelta], None]
 
 
 class Feed:
@@ -69,7 +69,7 @@ class Feed:
             self._watch = watch = self._store.watch(EVERYTHING, self.image.revision)
             try:
                 async for changes in watch:
-                    self._tell(self.image.apply(changes.changes, changes.revision))
+                    self._notify(self.image.apply(changes.changes, changes.revision))
             except CompactedError:
                 await watch.close()
                 await self._list_again()
@@ -85,13 +85,13 @@ class Feed:
                 self._log.warning("store_unavailable", error=str(error))
                 await sleep(RETRY_S)
                 continue
-            self._tell(self.image.replace(listing))
+            self._notify(self.image.replace(listing))
             return
 
-    def _tell(self, touched: Touched) -> None:
+    def _notify(self, delta: ImageDelta) -> None:
         for listener in self.listeners:
             try:
-                listener(touched)
+                listener(delta)
             except Exception:  # a bug of semel: the other listeners must be called
                 self._log.exception("cluster_listener_failed", listener=repr(listener))
         self._waiters.reached(self.image.revision)

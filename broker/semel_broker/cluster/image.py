@@ -1,6 +1,6 @@
 """PURE: the image of the cluster: the brokers, topics and partition states that the store held at one revision.
 
-`Feed` applies each transaction. Each change returns a `Touched`, so that no listener has to compare whole images.
+`Feed` applies each transaction. Each change returns an `ImageDelta`, so that no listener has to compare whole images.
 """
 
 from __future__ import annotations
@@ -38,17 +38,19 @@ Place = tuple[str, int]
 """(topic id as text, partition index)."""
 
 
-class Kept(msgspec.Struct, Generic[T], frozen=True):
+class StoredValue(msgspec.Struct, Generic[T], frozen=True):
     """A value of the store, and the revision at which it was written."""
 
     value: T
     revision: int
 
 
-class Touched(msgspec.Struct, frozen=True):
-    """The subjects of some changes, each once, in order. `topics`: keys of topics. `gone`: topics that were deleted, or
-    created again under another id. `partitions`: places whose state, replicas or reassignment changed. `deletions`:
-    (topic id, broker). `configs`: keys below `configs/`."""
+class ImageDelta(msgspec.Struct, frozen=True):
+    """The topics, partitions, brokers and settings that some transactions have changed, each once, in order.
+
+    `topics`: keys of topics. `gone`: topics that were deleted, or created again with another id. `partitions`: those
+    whose state, replicas or reassignment changed. `deletions`: (topic id, broker). `configs`: keys below `configs/`.
+    """
 
     topics: dict[str, None] = {}
     gone: dict[str, TopicRecord] = {}
@@ -99,31 +101,31 @@ class Image:
 
     def __init__(self) -> None:
         self.revision = 0
-        self.topics: dict[str, Kept[TopicRecord]] = {}  # by key
-        self.by_id: dict[str, Kept[TopicRecord]] = {}
-        self.deletions: dict[Place, Kept[TopicRecord]] = {}
-        self.controller: Kept[ControllerRecord] | None = None
+        self.topics: dict[str, StoredValue[TopicRecord]] = {}  # by key
+        self.by_id: dict[str, StoredValue[TopicRecord]] = {}
+        self.deletions: dict[Place, StoredValue[TopicRecord]] = {}
+        self.controller: StoredValue[ControllerRecord] | None = None
         self.configs: dict[str, bytes] = {}  # by key
-        self._brokers: dict[int, Kept[BrokerRecord]] = {}
+        self._brokers: dict[int, StoredValue[BrokerRecord]] = {}
         self._admissions: dict[int, Admission] = {}
         self._leaving: dict[int, Leaving] = {}
-        self._states: dict[Place, Kept[PartitionState]] = {}
-        self._reassignments: dict[Place, Kept[Reassignment]] = {}
+        self._states: dict[Place, StoredValue[PartitionState]] = {}
+        self._reassignments: dict[Place, StoredValue[Reassignment]] = {}
 
     # --- brokers ---
 
-    def registered(self) -> list[Kept[BrokerRecord]]:
+    def registered(self) -> list[StoredValue[BrokerRecord]]:
         """The registered brokers, by id. The revision of each is its broker epoch."""
-        return [kept for _, kept in sorted(self._brokers.items())]
+        return [stored for _, stored in sorted(self._brokers.items())]
 
-    def registration(self, node_id: int) -> Kept[BrokerRecord] | None:
+    def registration(self, node_id: int) -> StoredValue[BrokerRecord] | None:
         """The registration of a broker, admitted or not."""
         return self._brokers.get(node_id)
 
     def is_admitted(self, node_id: int) -> bool:
         """Whether the broker is registered, and the controller has admitted this registration."""
-        kept, admission = self._brokers.get(node_id), self._admissions.get(node_id)
-        return kept is not None and admission is not None and admission.epoch == kept.revision
+        stored, admission = self._brokers.get(node_id), self._admissions.get(node_id)
+        return stored is not None and admission is not None and admission.epoch == stored.revision
 
     def admission(self, node_id: int) -> Admission | None:
         """The broker's last admission; that registration may have ended."""
@@ -131,41 +133,41 @@ class Image:
 
     def live(self) -> list[BrokerRecord]:
         """The brokers that may lead and be in sync, by id."""
-        return [kept.value for node_id, kept in sorted(self._brokers.items()) if self.is_admitted(node_id)]
+        return [stored.value for node_id, stored in sorted(self._brokers.items()) if self.is_admitted(node_id)]
 
     def is_leaving(self, node_id: int) -> bool:
         """Whether the broker's current registration has announced a shutdown."""
-        kept, leaving = self._brokers.get(node_id), self._leaving.get(node_id)
-        return kept is not None and leaving is not None and leaving.epoch == kept.revision
+        stored, leaving = self._brokers.get(node_id), self._leaving.get(node_id)
+        return stored is not None and leaving is not None and leaving.epoch == stored.revision
 
     # --- topics and partitions ---
 
     def names(self) -> list[str]:
         """All topics' names, sorted."""
-        return sorted(kept.value.name for kept in self.topics.values())
+        return sorted(stored.value.name for stored in self.topics.values())
 
-    def topic(self, name: str) -> Kept[TopicRecord] | None:
+    def topic(self, name: str) -> StoredValue[TopicRecord] | None:
         """The topic of that name."""
-        kept = self.topics.get(records.topic_key(name))
-        return kept if kept is not None and kept.value.name == name else None
+        stored = self.topics.get(records.topic_key(name))
+        return stored if stored is not None and stored.value.name == name else None
 
     def partition(self, topic_id: str, index: int) -> PartitionView | None:
         """A partition; None: there is no such topic or partition."""
-        kept = self.by_id.get(topic_id)
-        if kept is None or not 0 <= index < len(kept.value.replicas):
+        stored = self.by_id.get(topic_id)
+        if stored is None or not 0 <= index < len(stored.value.replicas):
             return None
-        return self._view(kept.value, index)
+        return self._view(stored.value, index)
 
     def partitions(self) -> Iterator[PartitionView]:
         """All partitions, by topic and index."""
-        for _, kept in sorted(self.topics.items()):
-            for index in range(len(kept.value.replicas)):
-                yield self._view(kept.value, index)
+        for _, stored in sorted(self.topics.items()):
+            for index in range(len(stored.value.replicas)):
+                yield self._view(stored.value, index)
 
     def contested(self) -> Iterator[PartitionView]:
-        """The partitions that an election can change: those with several replicas, or with a state in the store."""
-        for _, kept in sorted(self.topics.items()):
-            topic = kept.value
+        """The partitions that an election can change: partitions with several replicas, or with a stored state."""
+        for _, stored in sorted(self.topics.items()):
+            topic = stored.value
             for index, replicas in enumerate(topic.replicas):
                 if len(replicas) > 1 or (topic.topic_id, index) in self._states:
                     yield self._view(topic, index)
@@ -188,12 +190,12 @@ class Image:
 
     def reassignment_revision(self, place: Place) -> int:
         """The revision of the reassignment's key; ABSENT if there is none."""
-        kept = self._reassignments.get(place)
-        return ABSENT if kept is None else kept.revision
+        stored = self._reassignments.get(place)
+        return ABSENT if stored is None else stored.revision
 
     def _view(self, topic: TopicRecord, index: int) -> PartitionView:
         place = topic.topic_id, index
-        kept, moving = self._states.get(place), self._reassignments.get(place)
+        stored, moving = self._states.get(place), self._reassignments.get(place)
         replicas = topic.replicas[index]
         return PartitionView(
             topic=topic.name,
@@ -201,24 +203,24 @@ class Image:
             index=index,
             replicas=replicas,
             state=records.initial_state(replicas if moving is None else moving.value.original)
-            if kept is None
-            else kept.value,
-            revision=ABSENT if kept is None else kept.revision,
+            if stored is None
+            else stored.value,
+            revision=ABSENT if stored is None else stored.revision,
             reassignment=None if moving is None else moving.value,
         )
 
     # --- changes ---
 
-    def apply(self, changes: Sequence[Entry | Gone], revision: int) -> Touched:
+    def apply(self, changes: Sequence[Entry | Gone], revision: int) -> ImageDelta:
         """Apply whole transactions, oldest first, up to `revision`."""
-        touched = Touched()
+        delta = ImageDelta()
         for change in changes:
-            self._apply(change, touched)
+            self._apply(change, delta)
         self.revision = max(self.revision, revision)
-        return touched
+        return delta
 
-    def replace(self, listing: Listing) -> Touched:
-        """Replace the whole content. Keys that did not change may be among those touched."""
+    def replace(self, listing: Listing) -> ImageDelta:
+        """Replace the whole content. The delta may name keys that did not change."""
         there = {entry.key: entry for entry in listing.entries}
         gone = [Gone(key, listing.revision) for key in self._keys() if key not in there]
         return self.apply([*gone, *listing.entries], listing.revision)
@@ -234,49 +236,49 @@ class Image:
         plain = [*controller, *self.topics, *self.configs]
         return sorted([*brokers, *admissions, *leaving, *states, *moving, *doomed, *plain])
 
-    def _apply(self, change: Entry | Gone, touched: Touched) -> None:
+    def _apply(self, change: Entry | Gone, delta: ImageDelta) -> None:
         key = change.key
         kind, _, rest = key.partition("/")
         if kind == TOPICS[:-1]:
-            self._apply_topic(change, touched)
+            self._apply_topic(change, delta)
         elif kind == PARTITIONS[:-1]:
             place = records.place_of(key)
-            _keep(self._states, place, change, PartitionState)
-            touched.partitions[place] = None
+            _set(self._states, place, change, PartitionState)
+            delta.partitions[place] = None
         elif kind == REASSIGNMENTS[:-1]:
             place = records.place_of(key)
-            _keep(self._reassignments, place, change, Reassignment)
-            touched.partitions[place] = None
+            _set(self._reassignments, place, change, Reassignment)
+            delta.partitions[place] = None
         elif kind == DELETIONS[:-1]:
             place = records.place_of(key)
-            _keep(self.deletions, place, change, TopicRecord)
-            touched.deletions[place] = None
+            _set(self.deletions, place, change, TopicRecord)
+            delta.deletions[place] = None
         elif kind == BROKERS[:-1]:
-            _keep(self._brokers, int(rest), change, BrokerRecord)
-            touched.brokers[int(rest)] = None
+            _set(self._brokers, int(rest), change, BrokerRecord)
+            delta.brokers[int(rest)] = None
         elif kind == ADMISSIONS[:-1]:
-            _keep_plain(self._admissions, int(rest), change, Admission)
-            touched.brokers[int(rest)] = None
+            _set_value(self._admissions, int(rest), change, Admission)
+            delta.brokers[int(rest)] = None
         elif kind == LEAVING[:-1]:
-            _keep_plain(self._leaving, int(rest), change, Leaving)
-            touched.brokers[int(rest)] = None
+            _set_value(self._leaving, int(rest), change, Leaving)
+            delta.brokers[int(rest)] = None
         elif kind == CONTROLLER:
             self.controller = _read(change, ControllerRecord)
-            touched.controller[key] = None
+            delta.controller[key] = None
         elif kind == CONFIGS[:-1]:
             if isinstance(change, Gone):
                 self.configs.pop(key, None)
             else:
                 self.configs[key] = change.value
-            touched.configs[key] = None
+            delta.configs[key] = None
 
-    def _apply_topic(self, change: Entry | Gone, touched: Touched) -> None:
+    def _apply_topic(self, change: Entry | Gone, delta: ImageDelta) -> None:
         key = change.key
         before = self.topics.get(key)
         after = _read(change, TopicRecord)
-        touched.topics[key] = None
+        delta.topics[key] = None
         if before is not None and (after is None or after.value.topic_id != before.value.topic_id):
-            touched.gone[before.value.topic_id] = before.value
+            delta.gone[before.value.topic_id] = before.value
             del self.topics[key], self.by_id[before.value.topic_id]
             before = None
         if after is None:
@@ -285,27 +287,27 @@ class Image:
         known = [] if before is None else before.value.replicas
         for index, replicas in enumerate(after.value.replicas):
             if index >= len(known) or known[index] != replicas:
-                touched.partitions[after.value.topic_id, index] = None
+                delta.partitions[after.value.topic_id, index] = None
 
 
-def _read(change: Entry | Gone, kind: type[T]) -> Kept[T] | None:
+def _read(change: Entry | Gone, kind: type[T]) -> StoredValue[T] | None:
     if isinstance(change, Gone):
         return None
     value: T = _DECODERS[kind](change.value)
-    return Kept(value, change.revision)
+    return StoredValue(value, change.revision)
 
 
-def _keep(where: dict[K, Kept[T]], name: K, change: Entry | Gone, kind: type[T]) -> None:
-    kept = _read(change, kind)
-    if kept is None:
+def _set(where: dict[K, StoredValue[T]], name: K, change: Entry | Gone, kind: type[T]) -> None:
+    stored = _read(change, kind)
+    if stored is None:
         where.pop(name, None)
     else:
-        where[name] = kept
+        where[name] = stored
 
 
-def _keep_plain(where: dict[K, T], name: K, change: Entry | Gone, kind: type[T]) -> None:
-    kept = _read(change, kind)
-    if kept is None:
+def _set_value(where: dict[K, T], name: K, change: Entry | Gone, kind: type[T]) -> None:
+    stored = _read(change, kind)
+    if stored is None:
         where.pop(name, None)
     else:
-        where[name] = kept.value
+        where[name] = stored.value

@@ -8,7 +8,7 @@ holds the transactions that were answered together:
 At most one frame is unsynced: transactions that arrive during a sync share the next frame. So a damaged frame at the
 end is a write that a crash tore. It was not answered, and is dropped. A damaged frame with a whole one after it is
 damage, and the broker does not start. The first frame is only written by atomic replacement. A clean close leaves a
-single frame, so that a file that is cut short or damaged afterwards is not taken for torn.
+single frame. If that frame is cut short or damaged later, this is damage and not a torn write.
 
 A session lives as long as the process: no other process uses the store. Keys that a process left with its sessions are
 removed when the store is opened again, before the first read.
@@ -62,7 +62,7 @@ class State(msgspec.Struct, frozen=True, array_like=True, tag="state"):
 
 
 class Written(msgspec.Struct, frozen=True, array_like=True, tag="written"):
-    """One transaction: keys with their new values; None: the key was removed."""
+    """One transaction: keys with their new values. None: the key was removed."""
 
     revision: int
     changes: list[tuple[str, bytes | None]]
@@ -134,10 +134,10 @@ def replay(data: bytes, path: str) -> Replay:
 
 
 def _damaged(path: str, done: Replay, size: int) -> CorruptStoreError:
-    follow = " although whole ones follow" if done.frames else ""
+    follow = ", and undamaged records follow" if done.frames else ""
     return CorruptStoreError(
         f"{path} is damaged at byte {done.length} of {size}: the record there does not match its checksum{follow}. "
-        "It holds this broker's topics and settings: restore it from a copy of the data directory. "
+        "The file holds this broker's topics and settings: restore it from a copy of the data directory. "
         "The logs are not affected"
     )
 
@@ -147,8 +147,8 @@ def _apply_frame(done: Replay, payload: bytes, path: str) -> None:
         records = _decoder.decode(payload)
     except msgspec.DecodeError as error:
         raise CorruptStoreError(
-            f"{path}: the record at byte {done.length} has an unknown form: {error}; "
-            "start the version of semel that wrote it"
+            f"{path}: the record at byte {done.length} has a format that this version of semel does not know: {error}; "
+            "start the version of semel that wrote the file"
         ) from None
     for record in records:
         follows = record.revision - done.revision == (1 if isinstance(record, Written) else 0)
@@ -168,7 +168,7 @@ def _payload(data: bytes, at: int) -> bytes | None:
         return None
     magic, length, checksum = _HEAD.unpack_from(data, at)
     start = at + _HEAD.size
-    if magic != MAGIC or not 0 < length <= len(data) - start:  # zeros are what a torn head leaves
+    if magic != MAGIC or not 0 < length <= len(data) - start:  # a torn head may be all zeros
         return None
     payload = data[start : start + length]
     return payload if crc32c(payload) == checksum else None
@@ -209,7 +209,7 @@ class LocalSession:
 
 
 class LocalStore:
-    """`Store` over one file. Later calls see a change at once; it is answered when it is durable."""
+    """`Store` over one file. Later calls see a change at once. `transact` returns once its change is durable."""
 
     def __init__(self, disk: Disk, path: str, state: Replay, file: File) -> None:
         self._disk = disk
@@ -280,7 +280,7 @@ class LocalStore:
         return LocalWatch(self._history, prefix, revision)
 
     async def open_session(self, ttl_ms: int) -> LocalSession:
-        """A session that lives as long as this process; `ttl_ms` has no effect here."""
+        """A session that ends with `close` or with this process; `ttl_ms` has no effect here."""
         self._check_open()
         self._leases += 1
         self._open_leases[self._leases] = None
@@ -309,7 +309,7 @@ class LocalStore:
             raise StoreClosedError(f"{self._path}: the store was closed")
 
     async def _write(self, changes: Sequence[Change]) -> int:
-        """Apply the changes, each of which has an effect, and wait until they are durable."""
+        """Apply the changes and wait until they are durable. Each change must have an effect."""
         if not changes:
             revision = self._state.revision
             await self._durable(revision)

@@ -1,7 +1,7 @@
-"""The watches of a `LocalStore`: its last transactions in memory, and readers at revisions in them.
+"""The watches of a `LocalStore`: its last transactions in memory, and readers with a revision each.
 
-A reader holds a revision only, so a slow one costs no memory. A reader that falls behind the oldest transaction kept
-gets CompactedError, as from etcd.
+A reader holds only a revision, so a slow reader costs no memory. A reader that needs an older transaction than the
+oldest in memory gets CompactedError, as from etcd.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class History:
         self._waiting: list[Future[None]] = []
 
     def add(self, changes: tuple[Entry | Gone, ...], revision: int) -> None:
-        """Add a transaction that was applied. Readers see it after `reached`."""
+        """Add an applied transaction. Readers get it after `reached`, when it is durable."""
         assert revision == self._before + len(self._written) + 1, (revision, self._before, len(self._written))
         self._written.append(Changes(changes, revision))
         if len(self._written) > TRANSACTIONS_KEPT:
@@ -48,13 +48,13 @@ class History:
         return islice(self._written, revision - self._before, max(0, self.durable_revision - self._before))
 
     async def moved(self) -> None:
-        """Wait for the next call of `wake`."""
+        """Return at the next call of `wake`."""
         future: Future[None] = get_running_loop().create_future()
         self._waiting.append(future)
         await future
 
     def wake(self) -> None:
-        """Make every reader look again."""
+        """Make all waiting readers check for new transactions."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
@@ -67,7 +67,7 @@ class History:
 
 
 class LocalWatch:
-    """`Watch` over a history."""
+    """`Watch` over a `History`."""
 
     def __init__(self, history: History, prefix: str, revision: int) -> None:
         self._history = history

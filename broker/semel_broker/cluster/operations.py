@@ -1,7 +1,7 @@
-"""Elections and reassignments that operators request. Any broker does them, by compare-and-swap.
+"""Elections and reassignments that operators request. Any broker carries them out, by compare-and-swap.
 
-An operation is answered when it was written and this broker's image shows it. If another broker has changed the state
-meanwhile, the operation is decided again on the new state.
+The request is answered once the change is written and this broker's image shows it. If another broker has changed the
+state meanwhile, this broker decides again on the new state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from semel_broker.cluster import elections
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Place
 from semel_broker.cluster.reassignments import PARTITIONS_PER_STEP, alter
-from semel_broker.cluster.steps import Batch, Step, pack, tell
+from semel_broker.cluster.steps import Batch, Step, log_steps, pack
 from semel_broker.cluster.store import CHANGES_MAX, Store
 from semel_broker.cluster.writes import catch_up, write
 from semel_broker.world import Logger
@@ -29,9 +29,9 @@ class Operations:
         self._log = log
 
     async def elect(self, places: Iterable[Place], *, unclean: bool) -> dict[Place, KafkaError]:
-        """Elect as `elections.elect` does. The errors of the places where that could not be done.
+        """Elect leaders as `elections.elect` decides. Returns the errors of the partitions whose election failed.
 
-        Raises REQUEST_TIMED_OUT while the store cannot be reached; then a part may have been done.
+        Raises REQUEST_TIMED_OUT while the store cannot be reached; some of the elections may have been written.
         """
         refused: dict[Place, KafkaError] = {}
         to_do, is_current, is_unsure = list(dict.fromkeys(places)), False, False
@@ -49,17 +49,17 @@ class Operations:
                 continue
             refused |= errors
             batches = list(pack(steps, CHANGES_MAX))
-            to_do = [place for batch in batches if not await self._write(batch) for place in places_of(batch)]
+            to_do = [place for batch in batches if not await self._write(batch) for place in partitions_of(batch)]
             is_current = is_unsure = True
         return refused
 
     async def reassign(
         self, name: str, targets: Mapping[int, Sequence[int] | None], *, may_change_factor: bool = True
     ) -> dict[int, KafkaError]:
-        """Reassign partitions (index -> replicas; None: cancel). The errors of those where that could not be done.
+        """Reassign partitions (index -> replicas; None: cancel). Returns the errors of the partitions that failed.
 
-        Raises UNKNOWN_TOPIC_OR_PARTITION (no such topic), and REQUEST_TIMED_OUT while the store cannot be reached; then
-        a part may have been done.
+        Raises UNKNOWN_TOPIC_OR_PARTITION (no such topic), and REQUEST_TIMED_OUT while the store cannot be reached; some
+        of the reassignments may have been written.
         """
         refused: dict[int, KafkaError] = {}
         indexes = sorted(targets)
@@ -91,18 +91,18 @@ class Operations:
                 is_current = is_unsure = True
 
     async def _catch_up(self) -> bool:
-        """True, once the image is current: a request is only refused on such an image. Raises REQUEST_TIMED_OUT."""
+        """Return True once the image is current: no request is refused before. Raises REQUEST_TIMED_OUT."""
         await catch_up(self._feed)
         return True
 
     async def _write(self, batch: Batch) -> bool:
-        """Whether it was written. The image is as new as the outcome. Raises REQUEST_TIMED_OUT."""
+        """Write a transaction. Returns whether it was written, once the image shows it. Raises REQUEST_TIMED_OUT."""
         is_written = await write(self._store, self._feed, batch.expects, batch.changes)
         if is_written:
-            tell(self._log, batch.steps)
+            log_steps(self._log, batch.steps)
         return is_written
 
 
-def places_of(batch: Batch) -> list[Place]:
+def partitions_of(batch: Batch) -> list[Place]:
     """The partitions that a transaction changes."""
     return [place for step in batch.steps for place in step.places]

@@ -25,7 +25,7 @@ STEP_ELEMENTS: Final = 32
 
 
 class Load(msgspec.Struct):
-    """For each broker, the partitions of which it is the preferred leader, and its replicas."""
+    """For each broker, the number of partitions with it as the preferred leader, and the number of its replicas."""
 
     leaders: Counter[int]
     replicas: Counter[int]
@@ -44,8 +44,8 @@ class Load(msgspec.Struct):
 def load(image: Image) -> Load:
     """The load of the brokers, over all topics."""
     total = Load(Counter(), Counter())
-    for kept in image.topics.values():
-        total.add_all(kept.value.replicas)
+    for stored in image.topics.values():
+        total.add_all(stored.value.replicas)
     return total
 
 
@@ -76,7 +76,7 @@ def place(
 
 
 ANY_SLOT: Final = -1
-"""In place of a position in the list of replicas: all positions together."""
+"""Stands for all positions in the list of replicas together."""
 
 
 class _Plan:
@@ -99,7 +99,7 @@ class _Plan:
             self._pairs[replicas[0], ANY_SLOT, node_id] += 1
 
     def next(self, factor: int) -> list[int]:
-        """Place one more partition: its replicas."""
+        """Place one more partition. Returns its replicas, the preferred leader first."""
         leader = min(self._ring, key=self._as_leader)
         followers: list[int] = []
         in_rack = Counter((self._racks[leader],))
@@ -113,7 +113,7 @@ class _Plan:
         return chosen
 
     def _as_leader(self, node_id: int) -> tuple[int, ...]:
-        """The order of candidates for leader: fewest leaderships, then the rack with the fewest."""
+        """The sort key of candidates for leader: fewest leaderships in this topic, then the rack with the fewest."""
         return (
             self._here.leaders[node_id],
             self._leads_in[self._racks[node_id]],
@@ -123,8 +123,8 @@ class _Plan:
         )
 
     def _as_follower(self, node_id: int, leader: int, in_rack: Counter[str]) -> tuple[int, ...]:
-        """The order of candidates for follower: a rack without a replica of the partition; fewest follower replicas;
-        fewest behind this leader; the next one on the ring."""
+        """The sort key of candidates for follower: a rack without a replica of the partition; fewest followers of this
+        topic; fewest partitions with this leader; fewest replicas of other topics; the next broker on the ring."""
         return (
             in_rack[self._racks[node_id]],
             self._here.replicas[node_id] - self._here.leaders[node_id],
@@ -134,8 +134,8 @@ class _Plan:
         )
 
     def _rotated(self, leader: int, followers: list[int]) -> list[int]:
-        """The followers, ordered so that the partitions of one leader go to many brokers when it dies: the first
-        is the one that has been first behind this leader least often, and so on."""
+        """The followers in an order that spreads the partitions of this leader over many brokers if it fails: first the
+        broker that is the first follower of this leader in the fewest partitions, and so on."""
         ordered: list[int] = []
         while followers:
             slot = len(ordered) + 1
@@ -146,7 +146,7 @@ class _Plan:
 
 
 def _interleaved(racks: Mapping[int, str]) -> list[int]:
-    """All brokers, with neighbours in different racks where that is possible."""
+    """All brokers, ordered so that neighbours are in different racks if possible."""
     by_rack: dict[str, list[int]] = {}
     for node_id in sorted(racks):
         by_rack.setdefault(racks[node_id], []).append(node_id)

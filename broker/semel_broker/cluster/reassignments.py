@@ -1,12 +1,11 @@
 """PURE: reassignments of partitions to other brokers (KIP-455): begin, cancel and finish.
 
-During a reassignment the replicas of a partition are the target replicas and the original ones, in this order. So the
-new ones fetch like any other follower and join the ISR when they have caught up. Once the whole target is in the ISR
-and one of it may lead, the other replicas are removed: replicas, state and the reassignment's record change in one
-transaction.
+During a reassignment the replicas of a partition are the target replicas and then the original ones. The new replicas
+fetch like all followers and join the ISR when they have caught up. Once all target replicas are in the ISR and one of
+them may lead, the other replicas are removed. Replicas, state and the reassignment's record change in one transaction.
 
-A cancelled reassignment ends with the original replicas. That is refused if none of them is in the ISR, because the
-records written meanwhile would be lost.
+A cancelled reassignment ends with the original replicas. The cancellation is refused if none of them is live and in the
+ISR, because the records written meanwhile would be lost.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from msgspec.structs import replace
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.cluster import records
-from semel_broker.cluster.elections import Standing
-from semel_broker.cluster.image import Image, Kept, PartitionView, Place
+from semel_broker.cluster.elections import BrokerStates
+from semel_broker.cluster.image import Image, PartitionView, Place, StoredValue
 from semel_broker.cluster.records import PartitionState, Reassignment, TopicRecord
 from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Change, Delete, Expect, Put
 
 PARTITIONS_PER_STEP: Final = 32
-"""Of one topic in one transaction. Each partition takes two changes and two expectations: its state and its record."""
+"""Partitions of one topic in one step. Each takes up to two changes and three expectations in its transaction."""
 
 
 def adding(view: PartitionView) -> list[int]:
@@ -42,16 +41,16 @@ def removing(view: PartitionView) -> list[int]:
 
 
 def check(view: PartitionView, target: Sequence[int], image: Image, *, may_change_factor: bool = True) -> None:
-    """Check a target. Raises INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR."""
+    """Check the target replicas of a partition. Raises INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR."""
     problem = None
-    known = [*view.replicas, *(kept.value.node_id for kept in image.registered())]
+    known = [*view.replicas, *(stored.value.node_id for stored in image.registered())]
     unknown = [node_id for node_id in target if node_id not in known]
     if not target:
         problem = "a partition needs at least one replica"
     elif len(dict.fromkeys(target)) != len(target):
         problem = f"{list(target)} names a broker twice"
     elif unknown:
-        live = [kept.value.node_id for kept in image.registered()]
+        live = [stored.value.node_id for stored in image.registered()]
         problem = f"there is no broker {unknown[0]} now; the brokers are {live}"
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
@@ -65,7 +64,7 @@ def check(view: PartitionView, target: Sequence[int], image: Image, *, may_chang
 
 def alter(
     image: Image,
-    topic: Kept[TopicRecord],
+    topic: StoredValue[TopicRecord],
     targets: Mapping[int, Sequence[int] | None],
     *,
     may_change_factor: bool = True,
@@ -73,11 +72,11 @@ def alter(
     """Begin the reassignment of partitions of one topic (index -> replicas; None: cancel); at most PARTITIONS_PER_STEP.
     A partition that is being reassigned gets the new target.
 
-    The step to write, if any, and the errors by index: UNKNOWN_TOPIC_OR_PARTITION (no such partition), and those that
-    `check` and `cancelled` raise.
+    Returns the step to write, if any, and the errors by index: UNKNOWN_TOPIC_OR_PARTITION (no such partition), and the
+    errors of `check` and `cancelled`.
     """
     assert len(targets) <= PARTITIONS_PER_STEP, len(targets)
-    edit, standing = _Edit(image, topic), Standing.of(image)
+    edit, brokers = _Edit(image, topic), BrokerStates.of(image)
     refused: dict[int, KafkaError] = {}
     for index, target in sorted(targets.items()):
         view = image.partition(topic.value.topic_id, index)
@@ -86,7 +85,7 @@ def alter(
                 what = f"there is no partition {index} of topic {topic.value.name!r}"
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
             if target is None:
-                edit.end(view, original_of(view), cancelled(view, standing), standing)
+                edit.end(view, original_of(view), cancelled(view, brokers), brokers)
             else:
                 check(view, target, image, may_change_factor=may_change_factor)
                 edit.begin(view, list(target))
@@ -96,16 +95,16 @@ def alter(
 
 
 def original_of(view: PartitionView) -> list[int]:
-    """The replicas of the partition before its reassignment, or without one."""
+    """The replicas of the partition before its reassignment; its replicas if it is not being reassigned."""
     return list(view.replicas) if view.reassignment is None else view.reassignment.original
 
 
-def cancelled(view: PartitionView, standing: Standing) -> PartitionState:
-    """The state of a partition whose reassignment is cancelled. Raises NO_REASSIGNMENT_IN_PROGRESS, and
+def cancelled(view: PartitionView, brokers: BrokerStates) -> PartitionState:
+    """The state of a partition after the cancellation of its reassignment. Raises NO_REASSIGNMENT_IN_PROGRESS, and
     INVALID_REPLICA_ASSIGNMENT if no original replica may lead."""
     if view.reassignment is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{view.topic}-{view.index} is not being reassigned")
-    state = _within(view, view.reassignment.original, standing)
+    state = _within(view, view.reassignment.original, brokers)
     if state is None:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -115,20 +114,20 @@ def cancelled(view: PartitionView, standing: Standing) -> PartitionState:
     return state
 
 
-def arrived(view: PartitionView, standing: Standing) -> PartitionState | None:
-    """The state that ends the reassignment; None while it is not complete."""
+def arrived(view: PartitionView, brokers: BrokerStates) -> PartitionState | None:
+    """The state of a partition after its reassignment; None while it is not complete."""
     moving = view.reassignment
     if moving is None or any(node_id not in view.state.isr for node_id in moving.target):
         return None
-    return _within(view, moving.target, standing)
+    return _within(view, moving.target, brokers)
 
 
-def finish(image: Image, standing: Standing, places: Sequence[Place]) -> list[Step]:
-    """End the complete reassignments among `places`: at most one step for each topic."""
+def finish(image: Image, brokers: BrokerStates, places: Sequence[Place]) -> list[Step]:
+    """The steps that end the complete reassignments among `places`, at most one for each topic."""
     by_topic: dict[str, list[tuple[PartitionView, PartitionState]]] = {}
     for place in places:
         view = image.partition(*place)
-        state = None if view is None else arrived(view, standing)
+        state = None if view is None else arrived(view, brokers)
         if view is not None and state is not None:
             by_topic.setdefault(view.topic_id, []).append((view, state))
     steps = []
@@ -136,21 +135,21 @@ def finish(image: Image, standing: Standing, places: Sequence[Place]) -> list[St
         edit = _Edit(image, image.by_id[topic_id])
         for view, state in rows[:PARTITIONS_PER_STEP]:
             assert view.reassignment is not None
-            edit.end(view, view.reassignment.target, state, standing)
+            edit.end(view, view.reassignment.target, state, brokers)
         step = edit.step("reassignment_finished")
         assert step is not None, topic_id
         steps.append(step)
     return steps
 
 
-def _within(view: PartitionView, replicas: Sequence[int], standing: Standing) -> PartitionState | None:
+def _within(view: PartitionView, replicas: Sequence[int], brokers: BrokerStates) -> PartitionState | None:
     """The partition's state with these replicas only; None if none of them can lead now."""
     state = view.state
     isr = [node_id for node_id in state.isr if node_id in replicas]
-    if state.leader in isr and state.leader in standing.live:
+    if state.leader in isr and state.leader in brokers.live:
         return replace(state, isr=isr)
-    present = [node_id for node_id in replicas if node_id in isr and node_id in standing.live]
-    staying = [node_id for node_id in present if node_id not in standing.leaving]
+    present = [node_id for node_id in replicas if node_id in isr and node_id in brokers.live]
+    staying = [node_id for node_id in present if node_id not in brokers.leaving]
     if not present:
         return None
     return PartitionState((staying or present)[0], state.leader_epoch + 1, isr)
@@ -161,9 +160,9 @@ def _key(view: PartitionView) -> str:
 
 
 class _Edit:
-    """Changes of several partitions of one topic, as one step: they share the topic's record."""
+    """Collects the changes of several partitions of one topic in one step, because they share the topic's record."""
 
-    def __init__(self, image: Image, topic: Kept[TopicRecord]) -> None:
+    def __init__(self, image: Image, topic: StoredValue[TopicRecord]) -> None:
         self._image = image
         self._topic = topic
         self._replicas = list(topic.value.replicas)
@@ -172,18 +171,18 @@ class _Edit:
         self._places: dict[Place, None] = {}
 
     def begin(self, view: PartitionView, target: list[int]) -> None:
-        """Begin the reassignment to `target`, unless it is under way or done."""
+        """Begin the reassignment to `target`, unless it is in progress or the partition has these replicas."""
         moving = view.reassignment
         if target == (list(view.replicas) if moving is None else moving.target):
             return
         union = [*target, *(node_id for node_id in view.replicas if node_id not in target)]
         self._move(view, union, Put(_key(view), msgspec.json.encode(Reassignment(target, original_of(view)))))
 
-    def end(self, view: PartitionView, replicas: list[int], state: PartitionState, standing: Standing) -> None:
-        """End the reassignment with these replicas and this state, if a new leader is still registered."""
+    def end(self, view: PartitionView, replicas: list[int], state: PartitionState, brokers: BrokerStates) -> None:
+        """End the reassignment with these replicas and this state. A new leader must still be registered."""
         self._move(view, replicas, Delete(_key(view)))
         if state.leader != view.state.leader:
-            self._expects.append(Expect(records.broker_key(state.leader), standing.live[state.leader]))
+            self._expects.append(Expect(records.broker_key(state.leader), brokers.live[state.leader]))
         self._expects.append(Expect(view.key, view.revision))
         self._changes.append(Put(view.key, msgspec.json.encode(state)))
 

@@ -10,9 +10,9 @@
 | `topics/<name>` | `TopicRecord` | any broker |
 | `partitions/<topic id>/<index>` | `PartitionState`; absent: `initial_state` | the controller; the partition's leader |
 | `reassignments/<topic id>/<index>` | `Reassignment` | any broker begins one, the controller ends it |
-| `deletions/<topic id>/<broker>` | the `TopicRecord`: the broker has to remove its replicas | any broker; that one |
+| `deletions/<topic id>/<broker>` | `TopicRecord`; the broker deletes it with its replicas | any broker; this broker |
 | `configs/brokers/<id or default>` | settings altered while brokers run | any broker |
-| `barrier` | empty: a broker that writes it and sees it has seen all earlier changes | any broker |
+| `barrier` | empty; a broker that writes it and then reads it has applied all earlier changes | any broker |
 
 The revision of a `brokers/` entry is the *broker epoch*, that of `controller` the *controller epoch*.
 """
@@ -59,8 +59,8 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """The registration with this broker epoch may lead and be in sync: no state refers to an earlier one. `is_synced`:
-    as in that registration, for the decision about the broker's next one."""
+    """The registration with this broker epoch may lead and be in sync: no partition state refers to an earlier one.
+    `is_synced`: copied from that registration; elections use it after the broker has registered again."""
 
     epoch: int
     is_synced: bool = False
@@ -109,17 +109,17 @@ class Reassignment(msgspec.Struct, frozen=True):
 
 
 def initial_state(replicas: Sequence[int]) -> PartitionState:
-    """The state of a partition that has none in the store: it has not changed since its creation."""
+    """The state of a partition without a state in the store: it has not changed since its creation."""
     return PartitionState(leader=replicas[0], leader_epoch=0, isr=list(replicas))
 
 
 def topic_key(name: str) -> str:
-    """The key of a topic. Names that collide (`.` and `_`) share it, so that only one of them can be created."""
+    """The key of a topic. Names that differ only in `.` and `_` have the same key, so only one of them can exist."""
     return TOPICS + collision_name(name)
 
 
 def collision_name(name: str) -> str:
-    """The name in metrics, where `.` becomes `_`. Two topics must not share it."""
+    """The topic's name in metrics, with `_` for `.`. Two topics must not have the same one."""
     return name.replace(".", "_")
 
 
@@ -139,7 +139,7 @@ def reassignment_key(topic_id: str, index: int) -> str:
 
 
 def deletion_key(topic_id: str, node_id: int) -> str:
-    """The key that says that a broker still has to remove its replicas of a deleted topic."""
+    """The key that exists until the broker has removed its replicas of a deleted topic."""
     return f"{DELETIONS}{topic_id}/{node_id}"
 
 

@@ -1,15 +1,15 @@
 """The registration of a broker in its cluster: its session, its broker epoch, and the deadline of its leaderships.
 
 `register` opens a session, writes `brokers/<id>` under it, and waits until the controller has admitted that
-registration. From then on, and only until the session's deadline, `is_valid` is true: this broker may lead. The image
-then has everything up to the admission. So this broker knows that it has lost the leaderships of its earlier
+registration. From then on, and only until the session's deadline, `is_valid` is true: this broker may lead. Its image
+then has all changes up to the admission. So this broker knows that it has lost the leaderships of its earlier
 registrations. When the session is lost, the listeners are called at once. Then the broker registers again with a new
-session and a new broker epoch, for as long as it runs.
+session and a new broker epoch, until it is closed.
 
 An entry under the same id may exist. If it has the directory id of this broker, it is an earlier registration of this
-broker, because one process at a time uses the directory. It is replaced at once, and so is its key `controller`.
-Another directory id belongs to another broker. The session of that one expires soon if it is dead; if it does not
-expire, the id is taken.
+broker, because one process at a time uses the directory. It is replaced at once, and its key `controller` is removed.
+Another directory id belongs to another broker. If that broker is dead, its session expires soon. If the session does
+not expire, the other broker is alive and `register` raises NodeIdTakenError.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from semel_broker.cluster import elections, records
 from semel_broker.cluster.feed import Feed
-from semel_broker.cluster.image import Touched
+from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.records import CONTROLLER, LEAVING, BrokerRecord, ControllerRecord, Leaving
 from semel_broker.cluster.store import (
     ABSENT,
@@ -73,10 +73,10 @@ class NodeIdTakenError(ConfigError):
 
 
 class Registration:
-    """One per broker. `on_lost`: called in the turn in which the end of the session is noticed. Code that acts at other
-    times checks `is_valid`, because a process that was paused continues before its timers run. `on_registered`: called
-    when the broker has a broker epoch. `on_admitted`: called when it may lead. Both are called again after every
-    loss.
+    """One per broker. `on_registered`: called when this broker has a broker epoch. `on_admitted`: called when it may
+    lead. `on_lost`: called as soon as it notices the end of its session; it registers again, and the others are called.
+
+    Code that acts as a leader checks `is_valid` each time: a paused process may continue before its timers run.
     """
 
     def __init__(self, world: World, config: SessionSettings, store: Store, feed: Feed) -> None:
@@ -97,7 +97,7 @@ class Registration:
         self._first: Future[None] | None = None
         self._replaced = Event()
         self._moved = Event()
-        feed.listeners.append(self._on_touched)
+        feed.listeners.append(self._on_image_changed)
 
     # --- state ----------------------------------------------------------------------------------------------
 
@@ -107,8 +107,8 @@ class Registration:
 
     @property
     def deadline(self) -> float:
-        """The time until which this broker may act as a leader, in seconds of `World.monotonic`. Each keep-alive moves
-        it.
+        """The time until which this broker may act as a leader, in seconds of `World.monotonic`. Each answered
+        keep-alive extends it.
         """
         return NEVER if self._admitted is None else self._admitted.deadline
 
@@ -131,8 +131,9 @@ class Registration:
     # --- joining and leaving ------------------------------------------------------------------------------------
 
     async def register(self, record: BrokerRecord) -> None:
-        """Join the cluster with `record` (its incarnation is filled in here); return once admitted. This waits, and
-        logs that it waits, while the store cannot be reached or there is no controller. Raises NodeIdTakenError.
+        """Join the cluster with `record`, whose incarnation is set here. Returns once this broker is admitted.
+
+        While the store cannot be reached, or there is no controller, it waits and logs this. Raises NodeIdTakenError.
         """
         assert self._task is None, "a broker registers once"
         assert record.node_id == self._node_id, (record.node_id, self._node_id)
@@ -148,7 +149,7 @@ class Registration:
             raise
 
     async def leave(self, timeout_ms: int = LEAVE_TIMEOUT_MS) -> None:
-        """Leave the cluster: wait until others lead this broker's partitions, at most `timeout_ms`, and end the
+        """Leave the cluster: wait at most `timeout_ms` until other brokers lead this broker's partitions, and end the
         session.
         """
         self._is_leaving = True
@@ -171,8 +172,8 @@ class Registration:
             await wait((self._task,))
         if self._first is not None:
             self._first.cancel()
-        if self._on_touched in self._feed.listeners:
-            self._feed.listeners.remove(self._on_touched)
+        if self._on_image_changed in self._feed.listeners:
+            self._feed.listeners.remove(self._on_image_changed)
         session = self._session
         self._forget_session()
         if session is not None:
@@ -222,7 +223,7 @@ class Registration:
         await self._end(session)
 
     async def _end(self, session: Session) -> None:
-        """Close the session if it lives, which removes its keys if the store can be reached."""
+        """Close the session if it has not ended. This removes its keys if the store can be reached."""
         try:
             if not session.has_ended:
                 await session.close()
@@ -238,7 +239,7 @@ class Registration:
                 await sleep(RETRY_S)
 
     async def _enter(self, session: Session, record: BrokerRecord) -> None:
-        """Write the registration. Raises SessionEndedError, NodeIdTakenError."""
+        """Write the registration, and try again until it is written. Raises SessionEndedError, NodeIdTakenError."""
         incarnation = urlsafe_b64encode(self._world.rng.randbytes(16)).decode().rstrip("=")
         record = replace(record, incarnation=incarnation)
         self._session = session
@@ -253,13 +254,13 @@ class Registration:
             if revision is not None:
                 self.epoch = revision
                 self._world.log.info("registered", node_id=self._node_id, broker_epoch=revision)
-                self._tell(self.on_registered)
+                self._notify(self.on_registered)
                 self._compare()
                 return
         raise SessionEndedError("the session ended before the broker was registered")
 
     async def _try_to_enter(self, session: Session, record: BrokerRecord, other: _OtherBroker) -> int | None:
-        """The broker epoch, or None: try again."""
+        """Try once to write the registration. Returns the broker epoch, or None if the caller must try again."""
         key = records.broker_key(self._node_id)
         entry = await self._store.get(key)
         there = None if entry is None else _broker(entry.value)
@@ -279,7 +280,7 @@ class Registration:
         return await self._store.transact(expects, changes)
 
     async def _wait_for(self, other: _OtherBroker, entry: Entry, there: BrokerRecord) -> None:
-        """Another broker has the id: wait until its session expires. Raises NodeIdTakenError if it is alive."""
+        """Another broker has the id: pause, so that its session can expire. Raises NodeIdTakenError if it is alive."""
         now, is_new = self._world.monotonic(), other.revision == ABSENT
         if is_new:
             other.since = now
@@ -315,24 +316,24 @@ class Registration:
 
     # --- changes of the image ----------------------------------------------------------------------------------------
 
-    def _on_touched(self, touched: Touched) -> None:
+    def _on_image_changed(self, delta: ImageDelta) -> None:
         self._moved.set()
-        if touched.brokers:
+        if delta.brokers:
             self._compare()
 
     def _compare(self) -> None:
-        """Compare the image with this registration."""
+        """Check whether the image shows this registration as admitted, replaced or removed."""
         image, session = self._feed.image, self._session
         if self.epoch == NOT_REGISTERED or session is None or image.revision < self.epoch:
             return
-        kept = image.registration(self._node_id)
-        if kept is None or kept.revision != self.epoch:
+        stored = image.registration(self._node_id)
+        if stored is None or stored.revision != self.epoch:
             self._replaced.set()  # removed or replaced: other brokers ignore the session, even if it lives
             self._admitted = None
         elif self._admitted is None and image.is_admitted(self._node_id):
             self._admitted = session
             self._world.log.info("admitted", node_id=self._node_id, broker_epoch=self.epoch)
-            self._tell(self.on_admitted)
+            self._notify(self.on_admitted)
             if self._first is not None and not self._first.done():
                 self._first.set_result(None)
 
@@ -342,14 +343,14 @@ class Registration:
         self._moved.set()
         if was_registered:
             self._world.log.warning("session_lost", node_id=self._node_id)
-            self._tell(self.on_lost)
+            self._notify(self.on_lost)
 
     def _forget_session(self) -> None:
         self._session = self._admitted = None
         self.epoch = NOT_REGISTERED
         self._replaced.clear()
 
-    def _tell(self, listeners: list[Callable[[], None]]) -> None:
+    def _notify(self, listeners: list[Callable[[], None]]) -> None:
         for listener in listeners:
             try:
                 listener()
@@ -358,7 +359,8 @@ class Registration:
 
 
 class _OtherBroker(msgspec.Struct):
-    """Another broker under this id: the revision of its entry, and since when it is seen (seconds, monotonic)."""
+    """Another broker that has this id: the revision of its entry, and the time since when this broker waits for the end
+    of its session (`since`, seconds, monotonic). After `limit_s` it counts as alive."""
 
     limit_s: float
     revision: int = ABSENT

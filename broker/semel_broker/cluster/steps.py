@@ -1,4 +1,4 @@
-"""PURE: steps: changes that belong together, how they are packed into transactions, and how they are logged."""
+"""PURE: steps: changes that are written together; packs steps into transactions, and logs the written ones."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def pack(steps: Sequence[Step], size_max: int, common: Sequence[Expect] = ()) ->
         at = end
 
 
-def tell(log: Logger, steps: Sequence[Step]) -> None:
-    """Log steps that were written: each one, or a count for each event if they are many."""
+def log_steps(log: Logger, steps: Sequence[Step]) -> None:
+    """Log written steps: one line for each, or one line with a count for each event if there are many."""
     if len(steps) <= LOGGED_SINGLY_MAX:
         for step in steps:
             log.info(step.what, **step.facts)

@@ -1,10 +1,10 @@
 """The interface of a cluster's store, which holds topics, settings, producer id blocks and all other shared state.
 
-A store is a map from keys to bytes. It has one revision, which grows by one with every transaction that changes
-something. It reads at a revision. It changes several keys at once if several keys are at expected revisions
-(compare-and-swap). It watches the changes after a revision. It keeps keys as long as a session lives. That is etcd's
-model: `etcd/store.py` is the store of a cluster, `local_store.py` a file in the data directory of a single broker. One
-suite of tests holds for both.
+A store is a map from keys to bytes. It has one revision, which grows by one with each transaction that changes a key. A
+read returns the entries at one revision. A transaction changes several keys if other keys are at expected revisions
+(compare-and-swap). A watch returns the changes after a revision. A key with the lease of a session is removed when the
+session ends. This is etcd's model. `etcd/store.py` is the store of a cluster. `local_store.py` is a file in the data
+directory of a single broker. The same tests run on both.
 
 Keys are paths (`topics/flights`, `configs/brokers/0`, `producer-ids/next`); their owners define the values.
 
@@ -40,8 +40,8 @@ NO_LEASE = 0
 
 
 class Put(msgspec.Struct, frozen=True):
-    """Write `value` under `key`, new or not. With the `lease` of a session, the key is removed when that session ends;
-    without one it stays, also if it had a lease before."""
+    """Write `value` under `key`, which may exist. With the `lease` of a session, the key is removed when that session
+    ends. Without a lease the key stays, also if it had a lease before."""
 
     key: str
     value: bytes
@@ -86,7 +86,7 @@ CHANGES_MAX = 128
 
 
 class StoreError(Exception):
-    """The store did not carry out a request. Of this class itself: it refused the request and wrote nothing."""
+    """The store did not execute a request. An error of this class itself: it refused the request and wrote nothing."""
 
 
 class StoreUnavailableError(StoreError):
@@ -120,7 +120,7 @@ class Watch(Protocol):
 
     @property
     def revision(self) -> int:
-        """All changes up to this revision were returned. It also grows, during a wait, with changes of other keys."""
+        """All changes up to this revision were returned. During a wait it also grows with changes of other keys."""
         ...
 
     def __aiter__(self) -> Watch: ...
@@ -144,9 +144,9 @@ class Session(Protocol):
 
     @property
     def deadline(self) -> float:
-        """The time until which the session lives for certain, in seconds of `World.monotonic`. It is counted from
+        """The time until which the session certainly lives, in seconds of `World.monotonic`. It is counted from
         *before* the last answered keep-alive was sent. So a broker that acts only before its deadline never acts after
-        other brokers have seen the session end, however long it was paused.
+        other brokers have seen the session end, even if it was paused.
         """
         ...
 
@@ -156,13 +156,15 @@ class Session(Protocol):
         ...
 
     async def ended(self) -> None:
-        """Wait until it has ended. Check `has_ended` before acting: a process that was paused returns from here
-        late.
+        """Wait until the session has ended. A paused process returns late from here, so check `has_ended` before each
+        action of a leader.
         """
         ...
 
     async def close(self) -> None:
-        """End it and remove its keys now. If the store cannot be reached, they go when the lease expires."""
+        """End the session and remove its keys now. If the store cannot be reached, they are removed when the lease
+        expires.
+        """
         ...
 
 
@@ -181,8 +183,8 @@ class Store(Protocol):
         ...
 
     async def transact(self, expects: Sequence[Expect], changes: Sequence[Change]) -> int | None:
-        """Apply all of `changes` if all of `expects` hold. The revision at which they were written; None: one of
-        `expects` does not hold, and nothing was written (read again and decide again).
+        """Apply all of `changes` if all of `expects` hold. Returns the revision at which they were written. None: one
+        of `expects` does not hold, and nothing was written; the caller reads and decides again.
 
         At most CHANGES_MAX of each. Of several changes of one key the last one counts. If nothing changes (no changes,
         or only deletions of absent keys) the revision is the current one. Raises OutcomeUnknownError,

@@ -45,14 +45,14 @@ def text_of_id(topic_id: bytes) -> str:
 
 
 def check_name(name: str, config: BrokerConfig) -> None:
-    """Check a topic's name. Raises INVALID_TOPIC_EXCEPTION, which says which rule it breaks."""
+    """Check a topic's name. Raises INVALID_TOPIC_EXCEPTION, which names the broken rule."""
     length_max = config.limits.topic_name_length_max
     if not name:
         problem = "a topic name must not be empty"
     elif name in (".", ".."):
         problem = f"a topic must not be named {name!r}"
     elif len(name) > length_max:
-        problem = f"a topic name may be {length_max} characters long, this one has {len(name)}"
+        problem = f"a topic name may have {length_max} characters at most, this one has {len(name)}"
     elif _LEGAL_NAME.fullmatch(name) is None:
         problem = f"topic name {name!r} may only have ASCII letters, digits, '.', '_' and '-'"
     else:
@@ -132,7 +132,7 @@ def grow(
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"topic {record.name!r} has {factor} replicas of each partition, and only {len(brokers)} brokers are "
-                "there: start the others, or assign the new partitions by hand",
+                "live: start the others, or assign the new partitions to brokers by hand",
             )
         more = yield from placement.place(
             count - has, factor, sites.racks, existing=record.replicas, elsewhere=sites.load
@@ -170,7 +170,7 @@ def _partition_count(new: NewTopic, config: BrokerConfig) -> int:
 def _check_count(count: int, config: BrokerConfig) -> None:
     most = config.limits.partitions_per_topic_max
     if count > most:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{count} partitions: a topic may have {most}")
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{count} partitions: a topic may have {most} at most")
 
 
 def _replication_factor(new: NewTopic, brokers: Sequence[int], config: BrokerConfig) -> int:

@@ -1,4 +1,4 @@
-"""Writes to the store for a request: they return once this broker's image shows the outcome."""
+"""Writes to the store that a client requested: each returns once this broker's image shows its outcome."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from semel_broker.cluster.store import (
 
 
 async def write(store: Store, feed: Feed, expects: Sequence[Expect], changes: Sequence[Change]) -> bool:
-    """Whether the transaction is known to be written. If not, the image is current: the caller decides again.
+    """Write a transaction. Returns whether it is known to be written. If not, the image is current: decide again.
 
-    Raises REQUEST_TIMED_OUT while the store cannot be reached; then the transaction may have been written.
+    Raises REQUEST_TIMED_OUT while the store cannot be reached; the transaction may have been written.
     """
     try:
         revision = await store.transact(expects, changes)
@@ -36,7 +36,7 @@ async def write(store: Store, feed: Feed, expects: Sequence[Expect], changes: Se
 
 
 async def catch_up(feed: Feed) -> None:
-    """Wait until the image shows all earlier changes, so that a refusal rests on them. Raises REQUEST_TIMED_OUT."""
+    """Wait until the image shows all earlier changes, as a refusal must consider them. Raises REQUEST_TIMED_OUT."""
     try:
         await feed.barrier()
     except (StoreUnavailableError, OutcomeUnknownError, StoreClosedError) as error:

@@ -14,7 +14,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.schema import ZERO_UUID
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
-from semel_broker.cluster.image import Touched
+from semel_broker.cluster.image import ImageDelta
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.shards import Shards
 from semel_broker.groups.group import Group
@@ -126,9 +126,9 @@ class GroupCoordinator:
 
     # --- inside ---
 
-    def _cluster_changed(self, touched: Touched) -> None:
+    def _cluster_changed(self, delta: ImageDelta) -> None:
         """Delete the offsets of topics that any broker has deleted."""
-        for record in touched.gone.values():
+        for record in delta.gone.values():
             if self.shards.here():
                 task = get_running_loop().create_task(self.forget_topic(record.name))
                 self._forgetting[task] = None

@@ -58,9 +58,9 @@ async def _coordinator(key: str, key_type: int, broker: Broker) -> BrokerRecord:
     topic, index = await shards.topic(), await shards.index_of(key)
     image = broker.feed.image
     leader = image.leader(topic.record.topic_id, index)
-    kept = image.registration(leader) if leader is not None else None
-    if kept is None:
+    stored = image.registration(leader) if leader is not None else None
+    if stored is None:
         raise KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic.name}-{index}, which holds {key}, has no leader: try again"
         )
-    return kept.value
+    return stored.value

@@ -44,12 +44,12 @@ def handle(
 
 async def _when_there_is(session: FetchSession, bytes_max: int, max_wait_ms: int) -> FetchResponse:
     loop = get_running_loop()
-    deadline = loop.call_later(max_wait_ms / 1000, session.nudge)
+    deadline = loop.call_later(max_wait_ms / 1000, session.end_wait)
     try:
         while True:
             await session.wait(loop.create_future())
             found = session.news(bytes_max)
-            if found or session.is_nudged:
+            if found or session.is_wait_ended:
                 return _response(session, found)
     finally:
         deadline.cancel()

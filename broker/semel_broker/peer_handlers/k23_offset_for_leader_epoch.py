@@ -22,5 +22,5 @@ from semel_broker.replication.sessions import Sessions
 def handle(
     sessions: Sessions, request: OffsetForLeaderEpochRequest, ctx: RequestContext
 ) -> Coroutine[Any, Any, OffsetForLeaderEpochResponse]:
-    sessions.nudge(request.replica_id)
+    sessions.end_wait(request.replica_id)
     return k23_offset_for_leader_epoch.handle(request, ctx)

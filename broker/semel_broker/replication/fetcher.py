@@ -52,7 +52,7 @@ class InSync(Protocol):
 
 
 class Fetcher:
-    """One per broker that leads a partition followed here; one task from `start` to `close`."""
+    """Fetches from one broker, in one task from `start` to `close`. There is one fetcher per leader."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Fetcher:
         self._rows: dict[Place, Followed] = {}
         self._due: dict[Place, None] = {}
         self._resting: dict[Place, None] = {}
-        self._told: dict[Place, None] = {}  # the partitions in the leader's session
+        self._in_session: dict[Place, None] = {}  # the partitions in the leader's session
         self._forgotten: dict[Place, None] = {}  # those of them to remove from it
         self._session_id = NO_SESSION
         self._session_epoch = START_SESSION_EPOCH
@@ -83,12 +83,12 @@ class Fetcher:
         self._has_work = Event()
         self._is_failing = False
         self._is_asking = False
-        self._is_nudged = False
-        self._nudging: Task[None] | None = None
+        self._has_ended_wait = False
+        self._ending_wait: Task[None] | None = None
         self._alarm: TimerHandle | None = None
         self._task: Task[None] | None = None
 
-    # --- what is followed ------------------------------------------------------------------------------------
+    # --- followed partitions ---------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._task = get_running_loop().create_task(self._run(), name=f"fetch from broker {self.source}")
@@ -105,7 +105,7 @@ class Fetcher:
         self._fall_due(place)
 
     def remove(self, partition: Partition) -> None:
-        """Fetch it no longer. A response that is on its way is ignored for it."""
+        """Stop fetching this partition. A response that is still to come is ignored for it."""
         place = place_of(partition)
         if self._rows.pop(place, None) is not None:
             self._due.pop(place, None)
@@ -113,13 +113,13 @@ class Fetcher:
             self._forget(place)
 
     def _forget(self, place: Place) -> None:
-        if place in self._told:
+        if place in self._in_session:
             self._forgotten[place] = None
 
     async def close(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        for task in (self._nudging, self._task):
+        for task in (self._ending_wait, self._task):
             if task is not None and not task.done():
                 task.cancel()
                 await wait((task,))
@@ -136,12 +136,12 @@ class Fetcher:
                 await self._round()
             except (OSError, KafkaError) as error:
                 await self._failed(error)
-            except Exception as error:  # a bug of ours; the other replicas must continue
+            except Exception as error:  # a bug of semel; the other replicas must continue
                 self._world.log.exception("fetcher_failed", source=self.source)
                 await self._failed(error)
 
     async def _failed(self, error: Exception) -> None:
-        """Pause, or wait until a partition is added: then the source is probably there again."""
+        """Pause after a failure. The pause ends early if a partition is added: the source probably runs again."""
         self._end_session()
         if self._rows and not self._is_failing:
             self._is_failing = True
@@ -158,7 +158,7 @@ class Fetcher:
         self._hold_back(now)
         self._set_alarm(now)
         request = self._request()
-        self._is_asking, self._is_nudged = True, False
+        self._is_asking, self._has_ended_wait = True, False
         try:
             timeout_ms = request.max_wait_ms + REQUEST_TIMEOUT_MS
             answer: FetchResponse = await self._peers.call(self.source, FETCH, FETCH_VERSION, request, timeout_ms)
@@ -181,7 +181,7 @@ class Fetcher:
         self._take(answer)
 
     async def _settle(self) -> None:
-        """Wait until due partitions are durable, before the leader gets their offsets; they share syncs."""
+        """Wait until the due partitions are durable, so that the leader may get their offsets. They share syncs."""
         for place in list(self._due):
             row = self._rows.get(place)
             if row is None or row.partition.fetch_offset == row.partition.end_offset:
@@ -203,7 +203,7 @@ class Fetcher:
             if topic is None:
                 topic = named[place[0]] = FetchRequestTopic(topic_id=place[0], partitions=[])
             topic.partitions.append(row.wanted(self._config.replica_fetch_max_bytes))
-            self._told[place] = None
+            self._in_session[place] = None
             self._forgotten.pop(place, None)
         return FetchRequest(
             replica_state=FetchRequestReplicaState(
@@ -223,7 +223,7 @@ class Fetcher:
         forgotten, self._forgotten = self._forgotten, {}
         topics: dict[bytes, FetchRequestForgottenTopic] = {}
         for place in forgotten:
-            del self._told[place]
+            del self._in_session[place]
             topic = topics.get(place[0])
             if topic is None:
                 topic = topics[place[0]] = FetchRequestForgottenTopic(topic_id=place[0], partitions=[])
@@ -233,25 +233,25 @@ class Fetcher:
     def _take(self, answer: FetchResponse) -> None:
         now = self._world.monotonic()
         for topic in answer.responses:
-            for told in topic.partitions:
-                place = topic.topic_id, told.partition_index
+            for answered in topic.partitions:
+                place = topic.topic_id, answered.partition_index
                 row = self._rows.get(place)
                 if row is None or not row.is_expecting:
                     continue
-                outcome = self._take_one(row, told)
+                outcome = self._take_one(row, answered)
                 if outcome is Outcome.FAILED:
                     self._rest(place)
                 elif outcome is Outcome.MOVED:
                     self._due[place] = None
-                    if self._throttle.is_bounded and told.records and not self._is_in_sync(row.partition):
-                        self._throttle.note(row.partition.topic, row.partition.index, len(told.records), now)
+                    if self._throttle.is_bounded and answered.records and not self._is_in_sync(row.partition):
+                        self._throttle.note(row.partition.topic, row.partition.index, len(answered.records), now)
         self._hold_back(now)
         self._set_alarm(now)
 
-    def _take_one(self, row: Followed, told: FetchResponsePartition) -> Outcome:
+    def _take_one(self, row: Followed, answered: FetchResponsePartition) -> Outcome:
         try:
-            return row.take(told)
-        except Exception:  # a bug of ours: only this replica must suffer
+            return row.take(answered)
+        except Exception:  # a bug of semel: only this replica must suffer
             self._world.log.exception("replica_failed", topic=row.partition.topic, partition=row.partition.index)
             row.rest(RETRY_S_MAX)
             return Outcome.FAILED
@@ -277,12 +277,14 @@ class Fetcher:
     def _fall_due(self, place: Place) -> None:
         self._due[place] = None
         self._has_work.set()
-        if self._is_asking and not self._is_nudged:
-            self._is_nudged = True
-            if self._nudging is None or self._nudging.done():
-                self._nudging = get_running_loop().create_task(self._nudge(), name=f"nudge broker {self.source}")
+        if self._is_asking and not self._has_ended_wait:
+            self._has_ended_wait = True
+            if self._ending_wait is None or self._ending_wait.done():
+                self._ending_wait = get_running_loop().create_task(
+                    self._end_leader_wait(), name=f"end wait of broker {self.source}"
+                )
 
-    async def _nudge(self) -> None:
+    async def _end_leader_wait(self) -> None:
         """Make the leader answer the waiting fetch, so that the next one can name more partitions."""
         request = OffsetForLeaderEpochRequest(replica_id=self._config.node_id, topics=[])
         with suppress(OSError, KafkaError):
@@ -313,7 +315,7 @@ class Fetcher:
     def _end_session(self) -> None:
         """Start a new session: the next request names all partitions."""
         self._session_id, self._session_epoch = NO_SESSION, START_SESSION_EPOCH
-        self._told.clear()
+        self._in_session.clear()
         self._forgotten.clear()
         for place, row in self._rows.items():
             if place not in self._resting:

@@ -58,7 +58,7 @@ UNKNOWN: Final = -1
 
 
 class Followed:
-    """`epoch` and `offset` are those of the last fetch; only a response to them is applied."""
+    """A followed partition. `epoch` and `offset`: of its last fetch; only a response to that fetch is applied."""
 
     def __init__(self, partition: Partition, world: World) -> None:
         self.partition = partition
@@ -102,7 +102,7 @@ class Followed:
         )
 
     def take(self, answer: FetchResponsePartition) -> Outcome:
-        """Apply a response. Only while `is_expecting`."""
+        """Apply a response. The caller has checked `is_expecting`."""
         if answer.error_code:
             return self._refused(ErrorCode(answer.error_code), answer)
         if answer.diverging_epoch.end_offset >= 0:

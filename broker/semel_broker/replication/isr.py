@@ -1,9 +1,10 @@
 """Keeps the ISR of each led partition: removes followers that lag, and adds followers that have caught up.
 
-The store decides. A change is a compare-and-swap on the state of the partition and on registrations: that of this
-broker, so that a leader whose session is over changes nothing, and that of each joining broker as its fetches named
-it, so that a restarted broker does not join with its former registration (KIP-841). A joining follower counts for the
-high watermark before the store is asked, since the store may accept at any time from then on.
+The store decides. A change is a compare-and-swap on the partition's state and on registrations. It expects the
+registration of this broker, so a leader whose session has ended changes nothing. It expects the registration of each
+joining broker as named in its fetches, so a restarted broker does not join with a former registration (KIP-841). A
+joining follower counts for the high watermark before the request is sent, because the store may accept it at any time
+from then on.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ CHECKS_PER_LAG: Final = 4
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """An ISR to ask the store for. `joining`: (replica, broker epoch)."""
+    """A proposed ISR, to be written to the store. `joining`: (replica, broker epoch)."""
 
     partition: Partition
     replicas: Replicas
@@ -49,7 +50,7 @@ class Proposal(msgspec.Struct, frozen=True):
 
 
 class IsrKeeper:
-    """One per broker. Call `check` with all led partitions every `interval_s`, and `heard` when a follower fetches."""
+    """One per broker. Call `check` with all led partitions every `interval_s`, and `follower_fetched` at each fetch."""
 
     def __init__(
         self, world: World, config: ReplicationSettings, store: Store, feed: Feed, registration: Registered
@@ -77,16 +78,16 @@ class IsrKeeper:
             self._task.cancel()
             await wait((self._task,))
 
-    # --- what is seen ----------------------------------------------------------------------------------------
+    # --- deciding --------------------------------------------------------------------------------------------
 
-    def heard(self, partition: Partition, replica: int) -> None:
-        """A follower has fetched."""
+    def follower_fetched(self, partition: Partition, replica: int) -> None:
+        """A follower has fetched: if it is not in the ISR, check whether it may join."""
         replicas = partition.replicas
         if replicas is not None and replica not in replicas.isr:
             self._consider(partition)
 
     def check(self, partitions: Sequence[Partition]) -> None:
-        """Look for followers that lag, and for followers that have caught up without a fetch that showed it."""
+        """Find followers that lag, and followers that have caught up without a further fetch."""
         for partition in partitions:
             if partition.is_leading and partition.replicas is not None:
                 self._consider(partition)
@@ -97,7 +98,7 @@ class IsrKeeper:
             self._has_work.set()
 
     def _decide(self, partition: Partition) -> Proposal | None:
-        """The change of the ISR that is needed now, or None."""
+        """The ISR that the partition needs now; None if it has it."""
         replicas = partition.replicas
         view = self._feed.image.partition(partition.topic_id, partition.index)
         if replicas is None or view is None or partition.is_retired or not partition.is_leading:
@@ -121,11 +122,11 @@ class IsrKeeper:
     def _may_join(self, replica: int, epoch: int) -> bool:
         """Whether the broker is admitted under the registration that has fetched, and is not leaving."""
         image = self._feed.image
-        kept = image.registration(replica)
-        is_it = kept is not None and kept.revision == epoch and image.is_admitted(replica)
+        stored = image.registration(replica)
+        is_it = stored is not None and stored.revision == epoch and image.is_admitted(replica)
         return is_it and not image.is_leaving(replica)
 
-    # --- what is done ----------------------------------------------------------------------------------------
+    # --- writing ---------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         backoff = Backoff(self._world.rng, RETRY_S_MIN, RETRY_S_MAX)
@@ -146,7 +147,7 @@ class IsrKeeper:
             except StoreUnavailableError as error:
                 self._world.log.warning("isr_not_changed", partitions=len(due), error=str(error))
                 await sleep(backoff.failed())
-            except Exception:  # a bug of ours, or a store that refuses; the next check decides again
+            except Exception:  # a bug of semel, or a store that refuses; the next check decides again
                 self._world.log.exception("isr_keeper_failed", partitions=len(due))
                 await sleep(backoff.failed())
 
@@ -200,7 +201,7 @@ class IsrKeeper:
                 await sleep(backoff.failed())
 
     async def _catch_up(self, proposal: Proposal) -> None:
-        """Another change was first, perhaps an unanswered transaction of this broker: wait for the current state."""
+        """Wait until the image has the current state: another change came first, perhaps an own unanswered one."""
         entry = await self._store.get(proposal.view.key)
         if entry is not None:
             await self._feed.reached(entry.revision)

@@ -30,7 +30,7 @@ class _Pending(PendingRequest):
 
 
 class PeerConnection(BufferedProtocol):
-    """The protocol of one connection that this broker has opened. `name` stands in log lines and errors."""
+    """The protocol of one connection that this broker has opened. `name`: for log lines and errors."""
 
     def __init__(self, name: str, client_id: str, loop: AbstractEventLoop) -> None:
         self.name = name

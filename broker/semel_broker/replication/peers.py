@@ -16,7 +16,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.schema import Message
 
 from semel_broker.cluster.feed import Feed
-from semel_broker.cluster.image import Kept, Touched
+from semel_broker.cluster.image import ImageDelta, StoredValue
 from semel_broker.cluster.records import BrokerRecord
 from semel_broker.replication.peer import PeerConnection
 from semel_broker.replication.settings import CONNECT_TIMEOUT_S, RETRY_S_MAX, RETRY_S_MIN, ReplicationSettings
@@ -30,9 +30,9 @@ class Link:
     `broker_epoch` is that of the registration; a broker that has restarted has another link.
     """
 
-    def __init__(self, kept: Kept[BrokerRecord], client_id: str, rng: Random) -> None:
-        self.broker_epoch = kept.revision
-        self._record = kept.value
+    def __init__(self, stored: StoredValue[BrokerRecord], client_id: str, rng: Random) -> None:
+        self.broker_epoch = stored.revision
+        self._record = stored.value
         self._client_id = client_id
         self._connection: PeerConnection | None = None
         self._opening: Task[PeerConnection] | None = None
@@ -107,7 +107,7 @@ class Peers:
         self._rng = world.rng
         self._client_id = f"broker-{config.node_id}"
         self._links: dict[tuple[int, int], Link] = {}
-        feed.listeners.append(self._on_touched)
+        feed.listeners.append(self._on_image_changed)
 
     async def call(self, node_id: int, api_key: int, version: int, message: Message, timeout_ms: float) -> Any:
         """Send a request to another broker and return its response.
@@ -125,28 +125,28 @@ class Peers:
                 connection.close("a request was cancelled")
 
     def _link(self, node_id: int, api_key: int) -> Link:
-        kept = self._feed.image.registration(node_id)
-        if kept is None:
+        stored = self._feed.image.registration(node_id)
+        if stored is None:
             raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"broker {node_id} is not registered: try again")
         link = self._links.get((node_id, api_key))
-        if link is None or link.broker_epoch != kept.revision:
+        if link is None or link.broker_epoch != stored.revision:
             if link is not None:
                 link.close("the broker has restarted")
-            link = self._links[node_id, api_key] = Link(kept, self._client_id, self._rng)
+            link = self._links[node_id, api_key] = Link(stored, self._client_id, self._rng)
         return link
 
-    def _on_touched(self, touched: Touched) -> None:
+    def _on_image_changed(self, delta: ImageDelta) -> None:
         for (node_id, api_key), link in list(self._links.items()):
-            if node_id in touched.brokers:
-                kept = self._feed.image.registration(node_id)
-                if kept is None or kept.revision != link.broker_epoch:
+            if node_id in delta.brokers:
+                stored = self._feed.image.registration(node_id)
+                if stored is None or stored.revision != link.broker_epoch:
                     link.close("the broker has stopped or restarted")
                     del self._links[node_id, api_key]
 
     async def close(self) -> None:
         """Close all connections: waiting requests get an OSError."""
         with suppress(ValueError):
-            self._feed.listeners.remove(self._on_touched)
+            self._feed.listeners.remove(self._on_image_changed)
         links, self._links = list(self._links.values()), {}
         for link in links:
             link.close("this broker is stopping")

@@ -58,7 +58,7 @@ class Replicator:
             listed=lambda name: self._log_config(name).leader_replication_throttled_replicas,
         )
         self._leader_throttle = LeaderThrottle(of_leader, world)
-        self.sessions = Sessions(world, self._find, self.isr.heard, self._leader_throttle)
+        self.sessions = Sessions(world, self._find, self.isr.follower_fetched, self._leader_throttle)
         self._world = world
         self._config = config
         self._feed = feed

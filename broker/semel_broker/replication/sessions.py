@@ -33,7 +33,7 @@ from semel_broker.world import World
 Place = tuple[bytes, int]
 """(topic id as on the wire, partition index)."""
 Find = Callable[[Place], Partition]
-Heard = Callable[[Partition, int], None]
+OnFetch = Callable[[Partition, int], None]
 
 NO_LEADER, NO_DIVERGENCE, NO_SNAPSHOT = FetchResponseLeader(), FetchResponseDivergingEpoch(), FetchResponseSnapshotId()
 UNKNOWN: Final = -1
@@ -51,7 +51,7 @@ class Watched(FetchWaiter):
 
     __slots__ = (
         "bytes_max",
-        "high_watermark_told",
+        "high_watermark_sent",
         "is_claimed",
         "last_epoch",
         "leader_epoch",
@@ -59,7 +59,7 @@ class Watched(FetchWaiter):
         "offset",
         "partition",
         "place",
-        "start_told",
+        "start_sent",
     )
 
     def __init__(self, place: Place, mark: Callable[[Watched], None]) -> None:
@@ -69,12 +69,12 @@ class Watched(FetchWaiter):
         self.offset = self.leader_epoch = self.last_epoch = UNKNOWN
         self.bytes_max = 0
         self.is_claimed = False
-        self.high_watermark_told = self.start_told = UNKNOWN
+        self.high_watermark_sent = self.start_sent = UNKNOWN
 
     def name(self, wanted: FetchRequestPartition) -> None:
         """The follower names the partition in a request."""
         if (self.offset, self.leader_epoch) == (wanted.fetch_offset, wanted.current_leader_epoch):
-            self.high_watermark_told = self.start_told = UNKNOWN
+            self.high_watermark_sent = self.start_sent = UNKNOWN
         self.offset, self.last_epoch = wanted.fetch_offset, wanted.last_fetched_epoch
         self.leader_epoch, self.bytes_max = wanted.current_leader_epoch, wanted.partition_max_bytes
         self.is_claimed = False
@@ -107,7 +107,7 @@ class FetchSession:
         replica: int,
         world: World,
         find: Find,
-        heard: Heard,
+        on_fetch: OnFetch,
         throttle: LeaderThrottle,
     ) -> None:
         self.number = number
@@ -118,14 +118,14 @@ class FetchSession:
         self.is_closed = False
         self._world = world
         self._find = find
-        self._heard = heard
+        self._on_fetch = on_fetch
         self._throttle = throttle
         self._rows: dict[Place, Watched] = {}
         self._news: dict[Watched, None] = {}
         self._unsettled: dict[Watched, None] = {}
         self._to_check: deque[Watched] = deque()
         self._waiting: Future[None] | None = None
-        self.is_nudged = False
+        self.is_wait_ended = False
         """Whether the waiting fetch, or the next one, is answered at once, also without records."""
 
     # --- what the follower wants -----------------------------------------------------------------------------
@@ -162,15 +162,15 @@ class FetchSession:
     # --- waiting ---------------------------------------------------------------------------------------------
 
     def wait(self, future: Future[None]) -> Future[None]:
-        """Complete `future` as soon as a partition has news, or the session is nudged."""
+        """Complete `future` as soon as a partition has news, or `end_wait` is called."""
         self._waiting = future
-        if self._news or self.is_nudged:
+        if self._news or self.is_wait_ended:
             future.set_result(None)
         return future
 
-    def nudge(self) -> None:
+    def end_wait(self) -> None:
         """Answer the waiting fetch, or the next one, at once: the follower has another request to send."""
-        self.is_nudged = True
+        self.is_wait_ended = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
@@ -194,7 +194,7 @@ class FetchSession:
 
     def rest(self) -> Iterator[tuple[Place, FetchResponsePartition]]:
         """Rows with a high watermark or log start that is new to the follower, for a response that is sent anyway."""
-        self._waiting, self.is_nudged = None, False
+        self._waiting, self.is_wait_ended = None, False
         for row in list(self._unsettled):
             if (answer := self._news_of(row)) is not None:
                 yield row.place, answer
@@ -203,7 +203,7 @@ class FetchSession:
         for _ in range(min(STARTS_PER_ANSWER, len(self._to_check))):
             row = self._to_check.popleft()
             partition = row.partition
-            has_moved = partition is not None and partition.log_start_offset != row.start_told
+            has_moved = partition is not None and partition.log_start_offset != row.start_sent
             if has_moved and (answer := self._news_of(row)) is not None:
                 yield row.place, answer
 
@@ -227,10 +227,10 @@ class FetchSession:
             return self._refuse(row, error.code)
         if records:
             self._throttle.note(partition, self.replica, len(records))
-            return self._note_told(row, partition, records)
+            return self._note_sent(row, partition, records)
         if row.offset < partition.end_offset and not is_held:
             self._news[row] = None  # its first batch did not fit
-        elif row.high_watermark_told != partition.high_watermark:
+        elif row.high_watermark_sent != partition.high_watermark:
             self._unsettled[row] = None
         return None
 
@@ -253,7 +253,7 @@ class FetchSession:
 
     def _note_replica(self, row: Watched, partition: Partition, now_s: float) -> None:
         partition.note_replica(self.replica, self.broker_epoch, row.offset, int(now_s * 1000))
-        self._heard(partition, self.replica)
+        self._on_fetch(partition, self.replica)
 
     def _refuse(self, row: Watched, code: int) -> FetchResponsePartition:
         """A row with an error; the follower names the partition again later."""
@@ -275,16 +275,16 @@ class FetchSession:
         if partition is None or not row.is_claimed or partition.leader_epoch != row.leader_epoch:
             self._unsettled.pop(row, None)
             return None
-        told = row.high_watermark_told, row.start_told
-        if told == (partition.high_watermark, partition.log_start_offset):
+        sent = row.high_watermark_sent, row.start_sent
+        if sent == (partition.high_watermark, partition.log_start_offset):
             if partition.high_watermark >= partition.end_offset:
                 self._unsettled.pop(row, None)
             return None
-        return self._note_told(row, partition, b"")
+        return self._note_sent(row, partition, b"")
 
-    def _note_told(self, row: Watched, partition: Partition, records: bytes) -> FetchResponsePartition:
-        row.high_watermark_told, row.start_told = partition.high_watermark, partition.log_start_offset
-        if row.high_watermark_told < partition.end_offset:
+    def _note_sent(self, row: Watched, partition: Partition, records: bytes) -> FetchResponsePartition:
+        row.high_watermark_sent, row.start_sent = partition.high_watermark, partition.log_start_offset
+        if row.high_watermark_sent < partition.end_offset:
             self._unsettled[row] = None
         else:
             self._unsettled.pop(row, None)
@@ -312,16 +312,16 @@ class FetchSession:
         self._news.clear()
         self._unsettled.clear()
         self._to_check.clear()
-        self.nudge()
+        self.end_wait()
 
 
 class Sessions:
-    """The sessions of all followers. `find` returns a partition or raises KafkaError; `heard` is called after each
+    """The sessions of all followers. `find` returns a partition or raises KafkaError; `on_fetch` is called after each
     fetch of a follower, for each partition."""
 
-    def __init__(self, world: World, find: Find, heard: Heard, throttle: LeaderThrottle) -> None:
+    def __init__(self, world: World, find: Find, on_fetch: OnFetch, throttle: LeaderThrottle) -> None:
         self._world = world
-        self._given = find, heard, throttle
+        self._given = find, on_fetch, throttle
         self._by_replica: dict[int, FetchSession] = {}
 
     def take(self, request: FetchRequest) -> FetchSession:
@@ -359,10 +359,10 @@ class Sessions:
         session.take(request)
         return session
 
-    def nudge(self, replica: int) -> None:
-        """See `FetchSession.nudge`."""
+    def end_wait(self, replica: int) -> None:
+        """See `FetchSession.end_wait`."""
         if (session := self._by_replica.get(replica)) is not None:
-            session.nudge()
+            session.end_wait()
 
     def note_again(self) -> None:
         """See `FetchSession.note_again`. Idle sessions are closed."""

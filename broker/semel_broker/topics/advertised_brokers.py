@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from semel_broker.cluster.feed import Feed
-from semel_broker.cluster.image import Touched
+from semel_broker.cluster.image import ImageDelta
 
 LINGERS_S: Final = 3.0
 """librdkafka asks every second while a leader is unknown; other clients find it within their session timeouts."""
@@ -36,7 +36,7 @@ class AdvertisedBrokers:
         self._feed, self._monotonic = feed, monotonic
         self._live: dict[int, AdvertisedBroker] = {}
         self._gone: dict[int, tuple[AdvertisedBroker, float]] = {}
-        feed.listeners.append(self._on_touched)
+        feed.listeners.append(self._on_image_changed)
         self._refresh()
 
     def live(self) -> list[AdvertisedBroker]:
@@ -51,8 +51,8 @@ class AdvertisedBrokers:
         gone = {node_id: broker for node_id, (broker, _) in self._gone.items()}
         return [broker for _, broker in sorted({**gone, **self._live}.items())]
 
-    def _on_touched(self, touched: Touched) -> None:
-        if touched.brokers:
+    def _on_image_changed(self, delta: ImageDelta) -> None:
+        if delta.brokers:
             self._refresh()
 
     def _refresh(self) -> None:

@@ -1,8 +1,8 @@
 """The topics of the cluster as this broker knows them: created, grown, configured, deleted, and their partitions here.
 
-A topic is one key of the store. Every change is decided on a record (`topic_plan`), persisted by compare-and-swap, and
-answered once it has come back through the feed, by which all brokers hear of it. So of two requests that create one
-name exactly one wins, whichever brokers they ask.
+A topic is one key of the store. Each change is decided on its record (`topic_plan`), persisted by compare-and-swap, and
+answered once the feed has brought it to this broker's image. All brokers get it through their feeds. So of two requests
+that create the same name exactly one succeeds, also on different brokers.
 
 A directory appears when its partition is first written, and is removed when its topic is deleted. A crash between the
 write to the store and the change of the directories is harmless: the next start completes it.
@@ -23,7 +23,7 @@ from semel_storage.segments.log_config import LogConfig
 
 from semel_broker.cluster import placement, records, topic_plan
 from semel_broker.cluster.feed import Feed
-from semel_broker.cluster.image import Kept, PartitionView, Touched
+from semel_broker.cluster.image import ImageDelta, PartitionView, StoredValue
 from semel_broker.cluster.records import TopicRecord
 from semel_broker.cluster.store import (
     ABSENT,
@@ -135,7 +135,7 @@ class Topics:
         for key in sorted(feed.image.topics):
             topics._apply_topic(feed.image.topics[key])
         unfinished = [
-            kept.value for (_, node_id), kept in sorted(feed.image.deletions.items()) if node_id == config.node_id
+            stored.value for (_, node_id), stored in sorted(feed.image.deletions.items()) if node_id == config.node_id
         ]
         topics._unfinished.update(record.topic_id for record in unfinished)
         for record in unfinished:
@@ -338,36 +338,36 @@ class Topics:
 
     # --- inside: apply ---------------------------------------------------------------------------------------
 
-    def _follow(self, touched: Touched) -> None:
+    def _follow(self, delta: ImageDelta) -> None:
         """Apply changes of the cluster."""
-        if touched.configs:
+        if delta.configs:
             dynamic_configs.follow(self._image, self._config)
             self.follow_broker()
-        for record in touched.gone.values():
+        for record in delta.gone.values():
             self._start_removal(record)
-        for place in touched.deletions:  # among them may be topics of which nothing was ever seen here
+        for place in delta.deletions:  # this broker may never have seen these topics
             if place[1] == self._config.node_id and (doomed := self._image.deletions.get(place)) is not None:
                 self._start_removal(doomed.value)
-        for key in touched.topics:
-            if (kept := self._image.topics.get(key)) is not None:
-                self._apply_topic(kept)
-        for place in touched.partitions:
+        for key in delta.topics:
+            if (stored := self._image.topics.get(key)) is not None:
+                self._apply_topic(stored)
+        for place in delta.partitions:
             if (view := self._image.partition(*place)) is not None:
                 self._apply_partition(view)
 
-    def _apply_topic(self, kept: Kept[TopicRecord]) -> None:
+    def _apply_topic(self, stored: StoredValue[TopicRecord]) -> None:
         """Apply the record of a topic, at the start and while running."""
-        record = kept.value
+        record = stored.value
         known = self._by_name.get(record.name)
         if known is None:
-            topic = self._topic(record, kept.revision)
+            topic = self._topic(record, stored.revision)
             self._by_name[record.name] = self._by_id[topic.topic_id] = topic
             self._partition_count += topic.partition_count
             self._note_codec(topic)
             return
         assert known.record.topic_id == record.topic_id, (known.record, record)
         self._partition_count += len(record.replicas) - known.partition_count
-        known.record, known.revision = record, kept.revision
+        known.record, known.revision = record, stored.revision
         self._configure(known)
 
     def _apply_partition(self, view: PartitionView) -> None:
@@ -460,9 +460,9 @@ class Topics:
             indices = self._removals[key].pop(task)
             if not self._removals[key]:
                 del self._removals[key]
-        if (kept := self._image.topics.get(key)) is not None:
+        if (stored := self._image.topics.get(key)) is not None:
             for index in indices:
-                if (view := self._image.partition(kept.value.topic_id, index)) is not None:
+                if (view := self._image.partition(stored.value.topic_id, index)) is not None:
                     self._apply_partition(view)
 
     async def _removed(self, name: str) -> None:

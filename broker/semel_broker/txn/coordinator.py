@@ -14,7 +14,7 @@ from semel_protocol.hashes import coordinator_partition, transaction_partition
 from semel_storage.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 from semel_broker.answers import CloseConnectionError
-from semel_broker.cluster.image import Touched
+from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.store import StoreError
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.producer_ids import ProducerIds
@@ -295,8 +295,8 @@ class TransactionCoordinator:
     async def _time_out(self, transactional_id: str) -> None:
         await (await self.shards.ready(transactional_id)).time_out(transactional_id)
 
-    def _cluster_changed(self, touched: Touched) -> None:
-        if touched.partitions or touched.brokers or touched.gone:
+    def _cluster_changed(self, delta: ImageDelta) -> None:
+        if delta.partitions or delta.brokers or delta.gone:
             self.markers.leaders_changed()
 
     async def _known(self) -> list[TransactionMetadata]:

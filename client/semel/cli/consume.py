@@ -34,9 +34,20 @@ FIELDS: dict[str, Show] = {
 @click.command()
 @bootstrap_option
 @click.argument("topic")
-@click.option("-g", "--group", help="Read as a member of this group and commit the printed records.")
 @click.option(
-    "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only these partitions."
+    "-g",
+    "--group",
+    metavar="NAME",
+    help="Read as a member of this group, and commit the offsets of printed records. Default: without a group.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Read only this partition; repeatable. Default: all partitions.",
 )
 @click.option(
     "-o",
@@ -44,20 +55,32 @@ FIELDS: dict[str, Show] = {
     default="latest",
     show_default=True,
     metavar="WHERE",
-    help=f"Where to start: {FORMS}. With a group: earliest or latest, for partitions without a committed offset.",
+    help=f"Where to start: {FORMS}. With --group: earliest or latest, for partitions without a committed offset.",
 )
-@click.option("--from-beginning", is_flag=True, help="The same as --offset earliest.")
-@click.option("-n", "--max-records", type=click.IntRange(min=1), help="Stop after this many records.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic has when the command starts.")
-@click.option("--isolation", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_committed")
+@click.option("--from-beginning", is_flag=True, help="Start at the first record, as with --offset earliest.")
+@click.option(
+    "-n", "--max-records", type=click.IntRange(min=1), metavar="N", help="Stop after N records. Default: no limit."
+)
+@click.option(
+    "-e", "--exit-at-end", is_flag=True, help="Stop after the last record that the topic has when the command starts."
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="read_uncommitted also prints the records of open and of aborted transactions.",
+)
 @click.option(
     "-f",
     "--format",
     "pattern",
+    metavar="TEXT",
     default="%v\\n",
-    help="%k key, %v value, %t topic, %p partition, %o offset, %T timestamp in ms, %h headers.  [default: %v\\n]",
+    help="The text to print for each record, with the fields %k key, %v value, %t topic, %p partition, %o offset, "
+    "%T timestamp (ms since 1970), %h headers.  [default: %v\\n]",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print each record as a JSON object in one line.")
 def consume(
     bootstrap: str,
     topic: str,
@@ -71,7 +94,7 @@ def consume(
     pattern: str,
     as_json: bool,
 ) -> None:
-    """Print the records of TOPIC until interrupted, or until --max-records or --exit-at-end ends it."""
+    """Print the records of TOPIC, and wait for new ones, until Ctrl-C, --max-records or --exit-at-end."""
     start = parse("earliest" if from_beginning else offset, "--offset")
     if group and (partitions or start.timestamp not in (EARLIEST, LATEST)):
         raise click.UsageError(

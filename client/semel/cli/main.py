@@ -81,6 +81,6 @@ def _load(name: str, target: str) -> click.Command:
 def main() -> None:
     """semel: a Kafka-wire-compatible log broker and client with exactly-once delivery at its centre.
 
-    Every command that connects to a broker has the option --bootstrap-server, or the environment variable
-    SEMEL_BOOTSTRAP_SERVER.
+    Commands that connect to a cluster take its address from the option --bootstrap-server, or else from the environment
+    variable SEMEL_BOOTSTRAP_SERVER. `semel COMMAND --help` shows the options of a command.
     """

@@ -23,13 +23,46 @@ CHUNK_BYTES = 1 << 16
 @bootstrap_option
 @click.argument("topic")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-k", "--key-separator", metavar="TEXT", help="Split each line into key and value at the first TEXT.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="Write to this partition only.")
-@click.option("-H", "--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header for every record.")
-@click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none")
-@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
-@click.option("--linger-ms", type=click.IntRange(min=0), default=5, show_default=True)
-@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no summary.")
+@click.option(
+    "-k",
+    "--key-separator",
+    metavar="TEXT",
+    help="Split each line into key and value at the first TEXT. Default: records without a key.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Write all records to this partition. Default: chosen by the key; without keys spread over all partitions.",
+)
+@click.option(
+    "-H", "--header", "headers", multiple=True, metavar="KEY=VALUE", help="Add a header to each record; repeatable."
+)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="The compression of record batches.",
+)
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="When a record counts as stored: all: on all in-sync replicas; 1: on the leader; 0: once it is sent.",
+)
+@click.option(
+    "--linger-ms",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    metavar="MS",
+    help="Milliseconds that a batch waits for more records.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print neither progress bar nor summary.")
 def produce(
     bootstrap: str,
     topic: str,
@@ -42,10 +75,10 @@ def produce(
     linger_ms: int,
     quiet: bool,
 ) -> None:
-    """Write each line of FILE (or standard input) to TOPIC as one record.
+    """Write each line of FILE (default: standard input) to TOPIC as one record.
 
-    With acks=all every record is stored once, also when a broker restarts meanwhile. Exit status 1 if a record could
-    not be stored.
+    With --acks all each record is stored exactly once, also if a broker restarts meanwhile. Exit status 1 if a record
+    could not be stored.
     """
     pairs = [(key, value.encode()) for key, value in key_values(headers, "--header").items()]
     settings = {

@@ -109,7 +109,7 @@ async def test_a_clean_stop_moves_leaders_first(cluster: Cluster) -> None:
     one, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2, 3], [1])
     states: list[PartitionState] = []
-    two.feed.listeners.append(lambda touched: states.extend(view.state for view in two.image.contested()))
+    two.feed.listeners.append(lambda delta: states.extend(view.state for view in two.image.contested()))
     await one.stop()
     assert PartitionState(2, 1, [1, 2, 3]) in states, "while it was there still"
     await settled(cluster, topic_id, PartitionState(2, 1, [2, 3]))

@@ -10,7 +10,7 @@ from broker.cluster.images import TOPIC_ID, Sketch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.cluster import elections, records
-from semel_broker.cluster.elections import Standing, leave, preferred, settled, unsettled
+from semel_broker.cluster.elections import BrokerStates, leave, preferred, settled, unsettled
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import NO_LEADER, PartitionState
 from semel_broker.cluster.steps import Step
@@ -25,13 +25,13 @@ def state_of(sketch: Sketch) -> tuple[int, int, list[int]]:
 
 def settle(sketch: Sketch) -> tuple[int, int, list[int]]:
     """What the controller would make of it."""
-    sketch.write(elections.unsettled(sketch.image.contested(), Standing.of(sketch.image)))
-    assert not list(unsettled(sketch.image.partitions(), Standing.of(sketch.image)))
+    sketch.write(elections.unsettled(sketch.image.contested(), BrokerStates.of(sketch.image)))
+    assert not list(unsettled(sketch.image.partitions(), BrokerStates.of(sketch.image)))
     return state_of(sketch)
 
 
 def give_back(sketch: Sketch) -> Iterator[Step]:
-    return preferred(sketch.image.contested(), Standing.of(sketch.image))
+    return preferred(sketch.image.contested(), BrokerStates.of(sketch.image))
 
 
 def admit(sketch: Sketch, node_id: int, *, is_synced: bool = False) -> None:
@@ -186,7 +186,7 @@ def test_a_leaving_broker_is_elected_only_as_a_last_resort(three: Sketch) -> Non
 def test_an_announced_shutdown_does_not_outlive_its_registration(three: Sketch) -> None:
     three.leaves(1)
     three.lives(1)
-    assert not Standing.of(three.image).leaving
+    assert not BrokerStates.of(three.image).leaving
 
 
 # --- preferred leaders ---
@@ -250,7 +250,7 @@ def test_an_unclean_election_leaves_the_isr_only_if_no_member_of_it_is_live(thre
 
 def test_an_election_holds_only_for_the_registration_that_was_seen(three: Sketch) -> None:
     three.dies(1)
-    (step,) = unsettled(three.image.contested(), Standing.of(three.image))
+    (step,) = unsettled(three.image.contested(), BrokerStates.of(three.image))
     assert Expect(records.broker_key(2), three.revisions[records.broker_key(2)]) in step.expects
     three.lives(2)  # it boots at that moment
     with pytest.raises(AssertionError):
@@ -263,25 +263,25 @@ NODES = (1, 2, 3, 4)
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[PartitionView, Standing]:
+def situations(draw: st.DrawFn) -> tuple[PartitionView, BrokerStates]:
     replicas = draw(st.permutations(NODES).map(list))[: draw(st.integers(1, 4))]
     isr = draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True))
     leader = draw(st.sampled_from([*isr, NO_LEADER]))
     live = {node_id: 10 + node_id for node_id in NODES if draw(st.booleans())}
     leaving = {node_id: None for node_id in live if draw(st.booleans())}
-    lacking = {node_id: None for node_id in NODES if node_id not in live and draw(st.booleans())}
+    may_lack_records = {node_id: None for node_id in NODES if node_id not in live and draw(st.booleans())}
     state = PartitionState(leader, draw(st.integers(0, 9)), isr)
     view = PartitionView(topic="t", topic_id=TOPIC_ID, index=0, replicas=replicas, state=state, revision=5)
-    return view, Standing(live, leaving, lacking)
+    return view, BrokerStates(live, leaving, may_lack_records)
 
 
 @settings(deadline=None)
 @given(situations())
 def test_only_isr_members_are_elected_and_each_change_of_leader_raises_the_epoch(
-    situation: tuple[PartitionView, Standing],
+    situation: tuple[PartitionView, BrokerStates],
 ) -> None:
-    view, standing = situation
-    before, after = view.state, settled(view, standing)
+    view, brokers = situation
+    before, after = view.state, settled(view, brokers)
     assert after.isr
     assert all(node_id in before.isr for node_id in after.isr)
     assert after.leader in (NO_LEADER, before.leader, *before.isr)
@@ -289,45 +289,45 @@ def test_only_isr_members_are_elected_and_each_change_of_leader_raises_the_epoch
         assert after.leader in after.isr
     assert after.leader_epoch == before.leader_epoch + (after.leader != before.leader)
     if after.leader != before.leader and after.leader != NO_LEADER:
-        assert after.leader in standing.live
+        assert after.leader in brokers.live
 
 
 @settings(deadline=None)
 @given(situations())
 def test_a_partition_has_a_leader_whenever_a_live_broker_is_in_sync(
-    situation: tuple[PartitionView, Standing],
+    situation: tuple[PartitionView, BrokerStates],
 ) -> None:
-    view, standing = situation
-    after = settled(view, standing)
-    present = [node_id for node_id in view.state.isr if node_id in standing.live]
+    view, brokers = situation
+    after = settled(view, brokers)
+    present = [node_id for node_id in view.state.isr if node_id in brokers.live]
     if present:
-        assert after.leader in standing.live
+        assert after.leader in brokers.live
         assert after.isr == present
-    if any(node_id not in standing.leaving for node_id in present):
-        assert after.leader not in standing.leaving
+    if any(node_id not in brokers.leaving for node_id in present):
+        assert after.leader not in brokers.leaving
 
 
 @settings(deadline=None)
 @given(situations())
 def test_settled_is_idempotent_and_changes_no_more_than_needed(
-    situation: tuple[PartitionView, Standing],
+    situation: tuple[PartitionView, BrokerStates],
 ) -> None:
-    view, standing = situation
-    after = settled(view, standing)
+    view, brokers = situation
+    after = settled(view, brokers)
     again = PartitionView(topic="t", topic_id=TOPIC_ID, index=0, replicas=view.replicas, state=after, revision=6)
-    assert settled(again, standing) is after
-    leads_well = view.state.leader in standing.live and view.state.leader not in standing.leaving
-    if leads_well and all(node_id in standing.live for node_id in view.state.isr):
+    assert settled(again, brokers) is after
+    leads_well = view.state.leader in brokers.live and view.state.leader not in brokers.leaving
+    if leads_well and all(node_id in brokers.live for node_id in view.state.isr):
         assert after is view.state
 
 
 @settings(deadline=None)
 @given(situations())
 def test_an_elected_preferred_leader_is_live_in_sync_and_stays(
-    situation: tuple[PartitionView, Standing],
+    situation: tuple[PartitionView, BrokerStates],
 ) -> None:
-    view, standing = situation
-    for step in preferred([view], standing):
+    view, brokers = situation
+    for step in preferred([view], brokers):
         (change,) = step.changes
         assert isinstance(change, Put)
         after = msgspec.json.decode(change.value, type=PartitionState)
@@ -335,5 +335,5 @@ def test_an_elected_preferred_leader_is_live_in_sync_and_stays(
         assert after.isr == view.state.isr
         assert after.leader_epoch == view.state.leader_epoch + 1
         assert after.leader in after.isr
-        assert after.leader in standing.live
-        assert after.leader not in standing.leaving
+        assert after.leader in brokers.live
+        assert after.leader not in brokers.leaving

@@ -201,7 +201,7 @@ def test_settings_of_tls_that_could_have_no_effect_are_refused(overrides: list[s
         load(overrides=overrides)
 
 
-# --- a real etcd that wants client certificates ---
+# --- a real etcd that requires client certificates ---
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +244,7 @@ def test_a_store_over_tls_reads_writes_watches_and_holds_sessions(
 def test_a_real_etcd_that_refuses_the_client_is_named(etcd_over_tls: EtcdProcess, loop_factory: LoopFactory) -> None:
     async def run() -> None:
         url = etcd_over_tls.url
-        assert "etcd wants a client certificate; set" in await refusal_at(url, client_tls())
+        assert "etcd requires a client certificate; set" in await refusal_at(url, client_tls())
         assert "etcd refused the client certificate" in await refusal_at(url, client_tls(**STRANGER_FILES))
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
@@ -279,7 +279,7 @@ async def test_a_broker_joins_a_cluster_over_tls(etcd_over_tls: EtcdProcess, tmp
 async def test_a_broker_that_cannot_use_tls_ends_with_one_sentence(etcd_over_tls: EtcdProcess, tmp_path: Path) -> None:
     ca = f"etcd.tls.ca.file={FILES / 'ca.pem'}"
     for overrides, expected in (
-        ([ca], "etcd wants a client certificate; set etcd.tls.certificate.file and etcd.tls.key.file"),
+        ([ca], "etcd requires a client certificate; set etcd.tls.certificate.file and etcd.tls.key.file"),
         ([ca, "etcd.tls.certificate.file=absent.pem"], "etcd.tls.certificate.file = absent.pem: the file cannot"),
         ([ca, "etcd.tls.key.file=absent.pem"], "etcd.tls.key.file is given without"),
     ):

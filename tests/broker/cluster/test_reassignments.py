@@ -9,8 +9,8 @@ from broker.cluster.images import TOPIC, TOPIC_ID, Sketch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.cluster import reassignments, records
-from semel_broker.cluster.elections import Standing, unsettled
-from semel_broker.cluster.image import Kept
+from semel_broker.cluster.elections import BrokerStates, unsettled
+from semel_broker.cluster.image import StoredValue
 from semel_broker.cluster.reassignments import PARTITIONS_PER_STEP, adding, check, finish, removing
 from semel_broker.cluster.records import NO_LEADER, PartitionState, Reassignment, TopicRecord
 from semel_broker.cluster.steps import Step
@@ -25,10 +25,10 @@ def alter(sketch: Sketch, targets: Mapping[int, Sequence[int] | None]) -> Step |
     return step
 
 
-def topic_of(sketch: Sketch) -> Kept[TopicRecord]:
-    kept = sketch.image.topic(TOPIC)
-    assert kept is not None
-    return kept
+def topic_of(sketch: Sketch) -> StoredValue[TopicRecord]:
+    stored = sketch.image.topic(TOPIC)
+    assert stored is not None
+    return stored
 
 
 def go(sketch: Sketch, target: Sequence[int], index: int = 0) -> None:
@@ -45,7 +45,7 @@ def back(sketch: Sketch, index: int = 0) -> None:
 
 def end(sketch: Sketch) -> int:
     places = [view.place for view in sketch.image.partitions()]
-    return sketch.write(finish(sketch.image, Standing.of(sketch.image), places))
+    return sketch.write(finish(sketch.image, BrokerStates.of(sketch.image), places))
 
 
 @pytest.fixture
@@ -62,14 +62,14 @@ def test_who_comes_to_lead_by_it_has_to_be_there_still(five: Sketch, way: str) -
     go(five, [3, 4])
     five.state(1, 0, [1, 2, 3, 4])
     if way == "there":
-        (step,) = finish(five.image, Standing.of(five.image), [(TOPIC_ID, 0)])
+        (step,) = finish(five.image, BrokerStates.of(five.image), [(TOPIC_ID, 0)])
         comes = 3
     else:
         five.state(3, 1, [1, 2, 3, 4])
         made = alter(five, {0: None})
         assert made is not None
         step, comes = made, 1
-    assert Expect(records.broker_key(comes), Standing.of(five.image).live[comes]) in step.expects
+    assert Expect(records.broker_key(comes), BrokerStates.of(five.image).live[comes]) in step.expects
     five.dies(comes)
     with pytest.raises(AssertionError, match=records.broker_key(comes)):
         five.write([step])
@@ -108,7 +108,7 @@ def test_a_leader_that_stays_leads_on_in_its_epoch(five: Sketch) -> None:
 def test_it_does_not_end_on_the_strength_of_an_isr_that_has_shrunk_meanwhile(five: Sketch) -> None:
     go(five, [3, 4])
     five.state(1, 0, [1, 2, 3, 4])
-    steps = finish(five.image, Standing.of(five.image), [(TOPIC_ID, 0)])
+    steps = finish(five.image, BrokerStates.of(five.image), [(TOPIC_ID, 0)])
     five.state(1, 0, [1, 2, 3])
     with pytest.raises(AssertionError):
         five.write(steps)
@@ -139,7 +139,7 @@ def test_it_does_not_end_while_nobody_of_the_target_lives(five: Sketch) -> None:
     five.state(1, 0, [1, 2, 3])
     five.dies(3)
     assert end(five) == 0
-    five.write(unsettled(five.image.contested(), Standing.of(five.image)))
+    five.write(unsettled(five.image.contested(), BrokerStates.of(five.image)))
     assert five.view().state == PartitionState(1, 0, [1, 2])
     assert end(five) == 0
 
@@ -272,25 +272,27 @@ def test_a_reassignment_makes_no_broker_leader_or_in_sync_that_lacks_records(
             step, _ = reassignments.alter(sketch.image, topic_of(sketch), {0: about})
             sketch.write([] if step is None else [step])
         elif move == "back" and before.reassignment is not None:
-            original, live = before.reassignment.original, Standing.of(sketch.image).live
+            original, live = before.reassignment.original, BrokerStates.of(sketch.image).live
             if any(node_id in original and node_id in live for node_id in before.state.isr):
                 back(sketch)
             else:
                 with pytest.raises(KafkaError):
                     back(sketch)
-        elif move == "catch up" and isinstance(about, int) and before.state.leader in Standing.of(sketch.image).live:
+        elif (
+            move == "catch up" and isinstance(about, int) and before.state.leader in BrokerStates.of(sketch.image).live
+        ):
             state = before.state
-            if about in before.replicas and about not in state.isr and about in Standing.of(sketch.image).live:
+            if about in before.replicas and about not in state.isr and about in BrokerStates.of(sketch.image).live:
                 sketch.state(state.leader, state.leader_epoch, [*state.isr, about])
                 allowed.append(about)
         elif isinstance(about, int) and move == "die" and sketch.image.registration(about) is not None:
             sketch.dies(about)
         elif isinstance(about, int) and move == "live" and sketch.image.registration(about) is None:
             sketch.lives(about)
-        standing = Standing.of(sketch.image)
-        sketch.write(unsettled(sketch.image.contested(), standing))
+        brokers = BrokerStates.of(sketch.image)
+        sketch.write(unsettled(sketch.image.contested(), brokers))
         end(sketch)
-        sketch.write(unsettled(sketch.image.contested(), standing))
+        sketch.write(unsettled(sketch.image.contested(), brokers))
         view = sketch.view()
         assert view.state.isr
         assert all(node_id in allowed for node_id in view.state.isr), (view, allowed)

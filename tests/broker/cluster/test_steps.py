@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.cluster.brokers import Notes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from semel_broker.cluster.steps import Step, pack, tell
+from semel_broker.cluster.steps import Step, log_steps, pack
 from semel_broker.cluster.store import Delete, Expect
 
 
@@ -51,8 +51,8 @@ def test_many_steps_of_a_kind_are_logged_as_a_count() -> None:
     steps = [Step(expects=(), changes=(), what="isr_shrunk", facts={"partition": i}) for i in range(9)]
     more = [Step(expects=(), changes=(), what="leader_elected", facts={"partition": i}) for i in range(5, 7)]
     few, many = Notes(), Notes()
-    tell(few, steps[:2])
-    tell(many, [*steps, *more])
+    log_steps(few, steps[:2])
+    log_steps(many, [*steps, *more])
     assert few.lines == [("isr_shrunk", {"partition": 0}), ("isr_shrunk", {"partition": 1})]
     assert many.lines == [
         ("isr_shrunk", {"count": 9, "first_partition": 0}),

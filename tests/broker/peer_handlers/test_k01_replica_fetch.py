@@ -89,7 +89,7 @@ class Follower:
         self.session_id, self.session_epoch = answer.session_id, self.session_epoch + 1
         return {row.partition_index: row for topic in answer.responses for row in topic.partitions}
 
-    async def nudge(self) -> None:
+    async def end_wait(self) -> None:
         request = OffsetForLeaderEpochRequest(replica_id=self.node_id, topics=[])
         context = RequestContext(cast("Broker", self.leader), 4, "", "", "")
         await k23_offset_for_leader_epoch.handle(self.sessions, request, context)
@@ -180,15 +180,15 @@ async def test_append_ends_the_wait_and_brings_other_changes(leader: Replicant) 
     assert {index: bases(row) for index, row in found.items()} == {1: [0, 1], 2: [0]}
 
 
-async def test_wait_ends_by_time_and_by_a_nudge(leader: Replicant) -> None:
+async def test_wait_ends_by_time_and_by_a_request_to_end_it(leader: Replicant) -> None:
     follower = Follower(leader)
     follower.fetch((0, 0))
     assert follower.took(await follower.ask(wait_ms=20)) == {}
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
     await asyncio.sleep(0)
-    await follower.nudge()
+    await follower.end_wait()
     assert follower.took(await waiting) == {}
-    await follower.nudge()  # before the fetch that it is meant for
+    await follower.end_wait()  # before the fetch that it is meant for
     assert follower.took(await follower.ask(wait_ms=60_000)) == {}
     waiting = asyncio.ensure_future(follower.ask(wait_ms=60_000))
     await asyncio.sleep(0.02)

@@ -138,7 +138,7 @@ async def test_rebooted_broker_does_not_rejoin_under_its_old_registration(cluste
     await until(lambda: hasattr(two, "registration") and two.registration.epoch not in (0, old_epoch))
     partition = one.partition()
     partition.note_replica(2, old_epoch, partition.end_offset, int(one.world.monotonic() * 1000))
-    one.replicator.isr.heard(partition, 2)
+    one.replicator.isr.follower_fetched(partition, 2)
     assert one.replicator.isr._due == {}
     await asyncio.sleep(0.05)
     one.store.watch_gate.set()
@@ -189,10 +189,10 @@ async def test_replica_at_the_high_watermark_but_below_the_epochs_start_does_not
     await three.start()
     now_ms = int(two.world.monotonic() * 1000)
     partition.note_replica(3, three.registration.epoch, 4, now_ms)
-    two.replicator.isr.heard(partition, 3)
+    two.replicator.isr.follower_fetched(partition, 3)
     assert two.replicator.isr._due == {}
     partition.note_replica(3, three.registration.epoch, 6, now_ms)
-    two.replicator.isr.heard(partition, 3)
+    two.replicator.isr.follower_fetched(partition, 3)
     assert list(two.replicator.isr._due) == [partition]
 
 

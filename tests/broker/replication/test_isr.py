@@ -142,7 +142,7 @@ async def test_one_change_of_a_partition_at_a_time(cluster: Cluster) -> None:
     two.disk.release_syncs()
     await until(lambda: one.partition() in one.replicator.isr._under_way)
     for _ in range(10):
-        one.replicator.isr.heard(one.partition(), 2)
+        one.replicator.isr.follower_fetched(one.partition(), 2)
         one.replicator.isr.check([one.partition()])
     assert one.replicator.isr._due == {}
     one.store.gate.set()

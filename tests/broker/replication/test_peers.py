@@ -94,9 +94,9 @@ class Asker:
         self.tell(Entry(f"brokers/{node_id}", msgspec.json.encode(record), self.revision))
 
     def tell(self, change: Entry | Gone) -> None:
-        touched = self.image.apply([change], change.revision)
+        delta = self.image.apply([change], change.revision)
         for listener in self.feed.listeners:
-            listener(touched)
+            listener(delta)
 
     async def ask(self, timeout_ms: float = 5000) -> int:
         answer = await self.peers.call(2, API, VERSION, QUESTION, timeout_ms)

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from broker.cluster.images import Sketch
 from semel_broker.cluster.feed import Feed
-from semel_broker.cluster.image import Touched
+from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.store import Store
 from semel_broker.topics.advertised_brokers import LINGERS_S, AdvertisedBrokers
 from semel_broker.world import Logger
@@ -26,7 +26,7 @@ class Scene:
 
     def goes(self, node_id: int) -> None:
         self.sketch.dies(node_id)
-        self.feed._tell(Touched(brokers={node_id: None}))
+        self.feed._notify(ImageDelta(brokers={node_id: None}))
 
     def named(self) -> list[int]:
         return [broker.node_id for broker in self.advertised.with_recent()]

@@ -8,7 +8,7 @@ import pytest
 from broker.machine import Machine, refused, write
 from msgspec import json
 from semel_broker.cluster.feed import Feed
-from semel_broker.cluster.image import Touched
+from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.records import TopicRecord, topic_key
 from semel_broker.cluster.store import Change, Delete, Entry, Expect, Gone, Put
@@ -33,7 +33,7 @@ def learn(topics: Topics, *steps: tuple[str, TopicRecord | None]) -> None:
         Gone(topic_key(name), revision) if record is None else Entry(topic_key(name), json.encode(record), revision)
         for revision, (name, record) in enumerate(steps, first)
     ]
-    topics.feed._tell(image.apply(changes, first + len(changes) - 1))
+    topics.feed._notify(image.apply(changes, first + len(changes) - 1))
 
 
 async def removals(topics: Topics, name: str) -> None:
@@ -173,11 +173,11 @@ async def test_changes_during_the_start_of_a_broker_are_applied(
     await machine.topics.create(NewTopic(name="goes"))
     unfinished, comes = drawn("unfinished", 1), drawn("comes", 2)
     await machine.store.transact([], [Put(f"deletions/{unfinished.topic_id}/0", json.encode(unfinished))])
-    transact, tell, told = LocalStore.transact, Feed._tell, asyncio.Event()
+    transact, tell, told = LocalStore.transact, Feed._notify, asyncio.Event()
     seen: list[int | None] = []
 
-    def telling(feed: Feed, touched: Touched) -> None:
-        tell(feed, touched)
+    def telling(feed: Feed, delta: ImageDelta) -> None:
+        tell(feed, delta)
         told.set()
 
     async def meanwhile(store: LocalStore, expects: Sequence[Expect], changes: Sequence[Change]) -> int | None:
@@ -189,7 +189,7 @@ async def test_changes_during_the_start_of_a_broker_are_applied(
 
     machine.disk.crash()
     monkeypatch.setattr(LocalStore, "transact", meanwhile)
-    monkeypatch.setattr(Feed, "_tell", telling)
+    monkeypatch.setattr(Feed, "_notify", telling)
     topics = await machine.start()
     assert seen[0] is not None
     await topics.feed.reached(seen[0])

@@ -9,7 +9,7 @@ from typing import Any
 from semel._produce.sequences import Sequences
 from semel_broker.cluster import elections
 from semel_broker.cluster.controller import Controller
-from semel_broker.cluster.elections import Standing
+from semel_broker.cluster.elections import BrokerStates
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import PartitionState
 from semel_broker.cluster.registration import Registration
@@ -244,9 +244,9 @@ def _(seam: Seam) -> None:
 
 @of_three("leaders from the ISR", "a leader has all committed records", shows=leaders_end)
 def _(seam: Seam) -> None:
-    def settled(view: PartitionView, standing: Standing) -> PartitionState:
+    def settled(view: PartitionView, brokers: BrokerStates) -> PartitionState:
         state = view.state
-        live = [node_id for node_id in view.replicas if node_id in standing.live]
+        live = [node_id for node_id in view.replicas if node_id in brokers.live]
         if state.leader in live or not live:
             return state
         return PartitionState(live[0], state.leader_epoch + 1, [live[0]])
@@ -263,7 +263,7 @@ def _(seam: Seam) -> None:
     decide = Controller._decide
 
     def hasty(self: Controller) -> Sequence[Step]:
-        return self._admit(Standing.of(self._feed.image)) or decide(self)
+        return self._admit(BrokerStates.of(self._feed.image)) or decide(self)
 
     seam.replace(Controller, "_decide", hasty)
 

@@ -6,8 +6,8 @@ from functools import partial
 
 from msgspec.structs import replace
 from semel_broker.cluster import reassignments
-from semel_broker.cluster.elections import Standing
-from semel_broker.cluster.image import PartitionView, Touched
+from semel_broker.cluster.elections import BrokerStates
+from semel_broker.cluster.image import ImageDelta, PartitionView
 from semel_broker.cluster.records import PartitionState, TopicRecord
 from semel_broker.topics.topics import Topics
 
@@ -44,8 +44,8 @@ def at_once(seam: Seam) -> None:
 def unnoted(seam: Seam) -> None:
     follow = Topics._follow
 
-    def without_notes(self: Topics, touched: Touched) -> None:
-        follow(self, replace(touched, deletions={}))
+    def without_notes(self: Topics, delta: ImageDelta) -> None:
+        follow(self, replace(delta, deletions={}))
 
     seam.replace(Topics, "_follow", without_notes)
 
@@ -57,9 +57,13 @@ def without_registration(seam: Seam) -> None:
     end = reassignments._Edit.end
 
     def unconditionally(
-        self: reassignments._Edit, view: PartitionView, replicas: list[int], state: PartitionState, standing: Standing
+        self: reassignments._Edit,
+        view: PartitionView,
+        replicas: list[int],
+        state: PartitionState,
+        brokers: BrokerStates,
     ) -> None:
-        end(self, view, replicas, state, standing)
+        end(self, view, replicas, state, brokers)
         self._expects = [each for each in self._expects if not each.key.startswith("brokers/")]
 
     seam.replace(reassignments._Edit, "end", unconditionally)

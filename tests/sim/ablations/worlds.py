@@ -11,7 +11,7 @@ from semel._group.member import Member
 from semel._transactions.manager import Transactions
 from semel.errors import error_for
 from semel_broker.cluster import elections
-from semel_broker.cluster.elections import Standing
+from semel_broker.cluster.elections import BrokerStates
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import PartitionState
 from semel_broker.cluster.steps import Step
@@ -99,15 +99,15 @@ def changing_leaders(seam: Seam) -> None:
     """Leaders change all the time: each check of preferred leaders elects the next live replica in sync, up to
     `CHANGING_EPOCHS_MAX` leader epochs."""
 
-    def next_ones(views: Iterable[PartitionView], standing: Standing) -> Iterator[Step]:
+    def next_ones(views: Iterable[PartitionView], brokers: BrokerStates) -> Iterator[Step]:
         for view in views:
             state = view.state
-            others = [each for each in view.replicas if each in state.isr and each in standing.live]
+            others = [each for each in view.replicas if each in state.isr and each in brokers.live]
             if state.leader not in others or len(others) < 2 or state.leader_epoch >= CHANGING_EPOCHS_MAX:
                 continue
             leader = others[(others.index(state.leader) + 1) % len(others)]
             state = PartitionState(leader, state.leader_epoch + 1, state.isr)
-            yield elections.election(view, state, standing, "it is the next one's turn")
+            yield elections.election(view, state, brokers, "it is the next one's turn")
 
     seam.replace(elections, "preferred", next_ones)
 

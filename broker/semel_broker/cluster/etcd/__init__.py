@@ -1,1 +1,1 @@
-"""etcd as the store of a cluster: its JSON gateway over HTTP and TLS, watches and leases."""
+"""The store of a cluster in etcd: its JSON gateway over HTTP and TLS, watches and leases."""

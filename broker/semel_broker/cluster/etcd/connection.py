@@ -13,21 +13,21 @@ import h11
 import msgspec
 
 PART_BYTES_MAX: Final = 64 << 10
-"""Received bytes that h11 gets at once."""
+"""Received bytes that h11 gets in one call."""
 HEAD_BYTES_MAX: Final = 64 << 10
 """Bytes of a response's head, of a chunk's head or of trailers that are kept while it is incomplete."""
 UNREAD_BYTES_MAX: Final = 128 << 10
-"""Received bytes that h11 has not got. Above this bound the connection is not read."""
+"""Received bytes that h11 has not got yet. Above this bound the connection is not read."""
 BODY_BYTES_MAX: Final = 256 << 20
-"""Bytes of one response, or of one line of a stream: more than any listing of a sensible cluster."""
+"""Bytes of one response, or of one line of a stream. The listing of a large cluster is smaller."""
 
 
 class BadResponseError(Exception):
-    """The peer's bytes are not a response in HTTP/1.1, end too early, or are more than a bound of this file."""
+    """The received bytes are not an HTTP/1.1 response, end too early, or exceed a bound of this file."""
 
 
 CONNECTION_ERRORS: Final = (OSError, BadResponseError)
-"""What a connection raises. TimeoutError and the errors of TLS are kinds of OSError."""
+"""The errors of a connection. TimeoutError and the errors of TLS are subclasses of OSError."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class Connection(Protocol):
         self._error: Exception | None = None
         self._waiter: Future[None] | None = None
 
-    # What the transport calls.
+    # --- called by the transport ---
 
     def connection_made(self, transport: BaseTransport) -> None:
         self._transport = cast("Transport", transport)  # uvloop's transports are of no class of asyncio
@@ -82,7 +82,7 @@ class Connection(Protocol):
     def eof_received(self) -> bool:
         self._has_ended = True
         self._wake()
-        return not self.endpoint.is_tls  # a connection stays open until its user closes it; TLS cannot
+        return not self.endpoint.is_tls  # keep the connection open until the gateway closes it; TLS does not allow this
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_ended = True
@@ -94,11 +94,13 @@ class Connection(Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # What the gateway calls.
+    # --- called by the gateway ---
 
     @property
     def is_usable(self) -> bool:
-        """Whether a request can be sent: the last response has ended, the peer has neither closed nor sent more."""
+        """Whether a request can be sent: the last response is complete, and etcd has neither closed the connection nor
+        sent more bytes.
+        """
         return (
             not self._has_ended
             and not self._received
@@ -130,7 +132,7 @@ class Connection(Protocol):
         return event.status_code
 
     async def body(self) -> bytes:
-        """The whole body; then the connection is usable again. Raises one of CONNECTION_ERRORS."""
+        """The whole body. After it the connection is usable again. Raises one of CONNECTION_ERRORS."""
         body = bytearray()
         while part := await self._part():
             body += part
@@ -139,7 +141,7 @@ class Connection(Protocol):
         return bytes(body)
 
     async def line(self) -> bytes:
-        """The next line of a body that is not empty; b"" at the body's end. A line may span several chunks.
+        """The next non-empty line of the body; b"" at the body's end. A line may span several chunks.
 
         Raises one of CONNECTION_ERRORS.
         """
@@ -163,7 +165,7 @@ class Connection(Protocol):
             self._line += part
 
     def close(self) -> None:
-        """Abort the connection, with whatever is under way on it."""
+        """Abort the connection, with its pending request or stream."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -189,7 +191,7 @@ class Connection(Protocol):
             await self._receive()
 
     async def _receive(self) -> None:
-        """Give received bytes, or the end of the stream, to h11; wait for them first if need be."""
+        """Give received bytes, or the end of the stream, to h11. Waits for them if there are none yet."""
         if not self._received and not self._has_ended:
             self._waiter = get_running_loop().create_future()
             try:
@@ -206,4 +208,4 @@ class Connection(Protocol):
         elif self._http.their_state is h11.SEND_RESPONSE:
             raise ConnectionResetError("the connection was closed before it carried a response")
         else:
-            self._http.receive_data(b"")  # only a body of HTTP/1.0 may end like this
+            self._http.receive_data(b"")  # only an HTTP/1.0 body may end with the connection

@@ -1,7 +1,7 @@
 """The JSON gateway of etcd: calls and streams over HTTP/1.1 connections, and the choice of the endpoint.
 
-Every etcd from 3.4 on serves the gateway on its client port (`/v3/...`) unless it was switched off. Idle connections
-are kept and used again. All requests go to one endpoint until it fails; then they go to the next one. Why not gRPC:
+Each etcd from 3.4 on serves the gateway on its client port (`/v3/...`) unless it is switched off. Idle connections are
+kept and used again. All requests go to one endpoint until it fails; then they go to the next one. Why not gRPC:
 docs/decisions/0011-etcd-through-its-json-gateway.md.
 """
 
@@ -51,7 +51,7 @@ class Gateway:
 
     def __init__(self, endpoints: Sequence[str], tls: Tls | None = None) -> None:
         if not endpoints:
-            raise ValueError("no etcd endpoint was given")
+            raise ValueError("no etcd endpoint was given; name at least one, such as http://localhost:2379")
         self._endpoints = [Endpoint.parse(url) for url in endpoints]
         if tls is None and any(endpoint.is_tls for endpoint in self._endpoints):
             raise ValueError("an https endpoint needs `tls`")
@@ -74,7 +74,7 @@ class Gateway:
             self._idle = []
 
     def backoff(self, rng: Random) -> Backoff:
-        """The pauses of one caller between its attempts: none before all endpoints have failed."""
+        """The pauses of one caller between its attempts. There is no pause until each endpoint has failed once."""
         return Backoff(rng, PAUSE_S_MIN, PAUSE_S_MAX, jitter=PAUSE_JITTER, alternatives=len(self._endpoints))
 
     async def call(self, path: str, body: bytes, timeout_ms: float) -> bytes:
@@ -102,7 +102,10 @@ class Gateway:
         return answer
 
     async def stream(self, path: str, body: bytes, timeout_ms: float) -> Connection:
-        """A new connection that carries the lines of the response; the caller discards it. Raises as `call` does."""
+        """Send a request on a new connection; its `line` returns the lines of the response. The caller discards it.
+
+        Raises NotSentError, UnansweredError, RefusedError.
+        """
         connection = await self._connect(timeout_ms)
         is_streaming = False
         try:
@@ -120,7 +123,7 @@ class Gateway:
         return connection
 
     def discard(self, connection: Connection) -> None:
-        """Close a connection, with whatever is under way on it."""
+        """Close a connection, with its pending request or stream."""
         self._open.pop(connection, None)
         connection.close()
 
@@ -163,7 +166,7 @@ class Gateway:
         return connection
 
     def _explain(self, endpoint: Endpoint, error: Exception, *, is_connected: bool) -> str:
-        """The endpoint and what failed there; for errors of TLS also what to do."""
+        """The endpoint and its error; for errors of TLS also the remedy."""
         why = str(error) or type(error).__name__
         if self._tls is not None and endpoint.is_tls:
             why = self._tls.explain(error, endpoint.host, is_connected=is_connected) or why
@@ -179,7 +182,7 @@ def _refusal(status: int, answer: bytes) -> RefusedError | UnansweredError:
     message = failure.message
     if GATEWAY_REFUSED in message:
         message += (
-            "; with --client-cert-auth etcd's JSON gateway shows etcd the certificate of --cert-file, "
-            "which must be valid for clients too (extended key usage clientAuth)"
+            "; with --client-cert-auth etcd's JSON gateway connects to etcd with the certificate of --cert-file, which "
+            "must be valid for clients too (extended key usage clientAuth): create such a certificate"
         )
     return RefusedError(failure.code or failure.grpc_code, message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Keys:
-    """`topics/flights` is `<namespace>/topics/flights` in etcd, in UTF-8, which keeps the order of the strings."""
+    """Keys in a namespace: `topics/flights` is `<namespace>/topics/flights` in etcd. UTF-8 keeps the order of keys."""
 
     def __init__(self, namespace: str) -> None:
         assert namespace.strip("/"), "an empty namespace would hold all keys of etcd"

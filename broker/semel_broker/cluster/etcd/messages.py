@@ -105,7 +105,7 @@ class LeaseResponse(Message, frozen=True):
 
 
 class Nothing(Message, frozen=True):
-    """A response of which no field is read."""
+    """A response whose fields are not read."""
 
 
 class WatchCreateRequest(Message, frozen=True):
@@ -131,7 +131,8 @@ class Event(Message, frozen=True):
 
 
 class WatchResponse(Message, frozen=True):
-    """Events of a watch. Without events, `created` and `canceled`: all changes up to the header's revision are sent."""
+    """Events of a watch. If it has no events, and neither `created` nor `canceled` is set, etcd has sent all changes up
+    to the header's revision."""
 
     header: Header
     created: bool = False

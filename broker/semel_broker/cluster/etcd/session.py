@@ -1,4 +1,4 @@
-"""A session over an etcd lease, which is kept alive three times per lifetime and is over at its deadline.
+"""A session over an etcd lease: a keep-alive is sent three times per lifetime, and the session ends at its deadline.
 
 etcd counts the lifetime of a lease from the moment when it handles a keep-alive. The deadline is counted from before
 the keep-alive was sent. So the deadline always lies before the moment when etcd can remove the keys.
@@ -67,7 +67,7 @@ class EtcdSession:
                 self._world.log.info("session_not_revoked", lease=self.lease, ttl_s=self._ttl_s, error=str(error))
 
     def abandon(self) -> None:
-        """End the session without revoking its lease, as a crash does. The keys go when the lease expires."""
+        """End the session without revoking its lease, as a crash does. Its keys are removed when the lease expires."""
         self._ended.set()
         self._task.cancel()
 

@@ -1,8 +1,8 @@
 """The store of a cluster over etcd, version 3.4 or later.
 
-Reads are linearizable. A read is repeated, at the next endpoint if need be, until it is answered or
-`request_timeout_ms` has passed. A transaction is repeated only if etcd cannot have seen it. A transaction that was sent
-and not answered raises OutcomeUnknownError: sent twice, its conditions would fail because of its own first effect.
+Reads are linearizable. A failed read is repeated at the next endpoint, until it is answered or `request_timeout_ms` has
+passed. A transaction is repeated only if etcd cannot have executed it. A transaction that was sent and not answered
+raises OutcomeUnknownError. If it were sent again, its own first execution could make its conditions fail.
 
 etcd keeps old revisions until it is compacted; run it with `--auto-compaction-retention`. It refuses transactions of
 more than 128 changes or 1.5 MiB (`--max-txn-ops`, `--max-request-bytes`).
@@ -53,9 +53,9 @@ _INTERNAL: Final = 13
 _UNAVAILABLE: Final = 14
 
 NOT_STARTED: Final = ("etcdserver: no leader", "etcdserver: too many requests")
-"""Beginnings of messages with which etcd refuses a request before it has done anything. The request can be repeated."""
+"""First words of etcd's messages for a request that it has not begun to execute. The request can be repeated."""
 OUTCOME_UNKNOWN: Final = (_UNKNOWN, _DEADLINE_EXCEEDED, _INTERNAL, _UNAVAILABLE)
-"""Codes of answers after which the request may have been carried out, or may be carried out later."""
+"""Status codes after which etcd may have executed the request, or may execute it later."""
 FULL: Final = "database space exceeded"
 
 

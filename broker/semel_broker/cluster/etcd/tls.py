@@ -1,4 +1,4 @@
-"""EDGE: TLS towards etcd: the context made of the files that the settings name, and its errors as sentences.
+"""EDGE: TLS for connections to etcd: loads the certificate files of the settings, and explains errors of TLS.
 
 The files are read once, at the start of a broker.
 """
@@ -25,7 +25,7 @@ _NO_TLS: Final = (
     "UNKNOWN_PROTOCOL",
     "WRONG_VERSION_NUMBER",
 )
-"""OpenSSL's reasons where the first bytes of the peer are not TLS."""
+"""OpenSSL's error reasons if the first bytes of the server are not TLS."""
 
 
 class Tls:
@@ -60,9 +60,9 @@ class Tls:
         return cls(context, server_name=server_name, has_certificate=bool(certificate_file))
 
     def explain(self, error: Exception, host: str, *, is_connected: bool) -> str | None:
-        """The sentence for an error of TLS, with what to do; None for another error.
+        """The message for an error of TLS, with the remedy; None for another error.
 
-        `host`: of the endpoint. `is_connected`: our side of the handshake had ended. With TLS 1.3 a server may refuse
+        `host`: of the endpoint. `is_connected`: this side had completed the handshake. With TLS 1.3 a server may refuse
         the client's certificate after that.
         """
         match error:
@@ -84,21 +84,21 @@ class Tls:
                         f"etcd refused the client certificate ({error.reason}); "
                         f"set {CERTIFICATE_FILE} to one that a CA in etcd's --trusted-ca-file has signed"
                     )
-                return f"etcd wants a client certificate; set {CERTIFICATE_FILE} and {KEY_FILE}"
+                return f"etcd requires a client certificate; set {CERTIFICATE_FILE} and {KEY_FILE}"
             case ConnectionRefusedError():
                 return None
             case SSLEOFError() | ConnectionError() if not is_connected:
                 advice = "if it does not speak TLS, write its URL in etcd.endpoints with http://"
                 if not self._has_certificate:
-                    advice += f"; if it wants a client certificate, set {CERTIFICATE_FILE} and {KEY_FILE}"
+                    advice += f"; if it requires a client certificate, set {CERTIFICATE_FILE} and {KEY_FILE}"
                 return f"the server closed the connection during the TLS handshake; {advice}"
             case SSLEOFError() | ConnectionError() if not self._has_certificate:
-                return f"{error}; if etcd wants a client certificate, set {CERTIFICATE_FILE} and {KEY_FILE}"
+                return f"{error}; if etcd requires a client certificate, set {CERTIFICATE_FILE} and {KEY_FILE}"
         return None
 
 
 def _load_certificate(context: SSLContext, certificate_file: str, key_file: str) -> None:
-    """Raises ConfigError."""
+    """Load the client certificate and its key. Raises ConfigError."""
     _check_pem(CERTIFICATE_FILE, certificate_file, "CERTIFICATE")
     key_setting, key_path = (KEY_FILE, key_file) if key_file else (CERTIFICATE_FILE, certificate_file)
     _check_pem(key_setting, key_path, "PRIVATE KEY")
@@ -115,7 +115,7 @@ def _load_certificate(context: SSLContext, certificate_file: str, key_file: str)
 
 
 def _check_pem(setting: str, path: str, label: str) -> None:
-    """Raises ConfigError unless the file can be read and holds an object of this label in PEM."""
+    """Raises ConfigError unless the file can be read and contains a PEM object with this label."""
     try:
         text = Path(path).read_bytes()
     except OSError as error:

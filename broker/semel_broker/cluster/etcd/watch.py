@@ -1,8 +1,8 @@
-"""A watch over an etcd stream, which is opened again at its last revision whenever it fails.
+"""A watch over an etcd stream. A stream that fails is opened again at the last received revision.
 
-A stream can die without a sign: a host loses its power, a member is paused, a network drops packets. So a stream that
-has carried nothing for QUIET_MS is opened again, at the next endpoint if this one does not answer. That costs one
-request and leaves out no change, because a stream begins after the last revision received.
+A stream can fail without an error: a host loses its power, a member is paused, a network drops packets. So a stream
+that has carried nothing for QUIET_MS is opened again, at the next endpoint if this one does not answer. That costs one
+request. No change is left out, because the new stream begins after the last received revision.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATH: Final = "/v3/watch"
 OPEN_TIMEOUT_MS: Final = 2_000
 QUIET_MS: Final = 15_000
 QUEUE_LENGTH_MAX: Final = 64
-"""Responses of etcd that the reader has not taken. At this bound the stream is not read."""
+"""Responses of etcd that wait for the reader. At this bound the stream is not read."""
 
 _line = msgspec.json.Decoder(etcd.WatchLine, strict=False)
 
@@ -85,7 +85,7 @@ class EtcdWatch:
         try:
             while True:
                 await self._stream()
-        except Exception as error:  # CompactedError, or a bug of ours
+        except Exception as error:  # CompactedError, or a bug of semel
             await self._queue.put(error)
 
     async def _stream(self) -> None:

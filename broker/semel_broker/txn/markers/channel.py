@@ -346,13 +346,13 @@ class ImageLeaders:
 
     def of(self, partition: TopicPartition) -> int | None:
         """The live broker that leads the partition; None while it has no leader, or if it does not exist."""
-        kept = self._image.topic(partition[0])
-        return None if kept is None else self._image.leader(kept.value.topic_id, partition[1])
+        stored = self._image.topic(partition[0])
+        return None if stored is None else self._image.leader(stored.value.topic_id, partition[1])
 
     def exists(self, partition: TopicPartition) -> bool:
         """Whether the partition exists."""
-        kept = self._image.topic(partition[0])
-        return kept is not None and 0 <= partition[1] < len(kept.value.replicas)
+        stored = self._image.topic(partition[0])
+        return stored is not None and 0 <= partition[1] < len(stored.value.replicas)
 
 
 class OnlyBroker:

@@ -23,12 +23,15 @@ LEAST_IN_SYNC = "min.insync.replicas"
 
 @click.command()
 @bootstrap_option
-@click.option("--json", "as_object", is_flag=True, help="One JSON object, with all partitions with problems.")
+@click.option(
+    "--json", "as_object", is_flag=True, help="Print one JSON object, with all partitions that have problems."
+)
 def cluster(bootstrap: str, as_object: bool) -> None:
     """Show the brokers of the cluster, their partitions, and the partitions with problems.
 
-    Asks each broker whether it answers. The last line is the verdict. Exit status 1 when a partition has no leader that
-    answers, or too few replicas in sync for writes with acks=all, or when no broker can reach the cluster's store.
+    Sends a request to each broker, to check that it answers. The last line is the verdict on the cluster. Exit status 1
+    when a partition has no leader that answers, or too few replicas in sync for writes with acks=all, or when no broker
+    can reach the cluster's store.
     """
 
     async def work() -> Health:

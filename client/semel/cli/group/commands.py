@@ -24,9 +24,9 @@ group.add_command(stuck_group)
 
 @group.command("list")
 @bootstrap_option
-@click.option("-q", "--quiet", is_flag=True, help="Names only, one per line.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the names, one in each line.")
 def list_(bootstrap: str, quiet: bool) -> None:
-    """List the groups with their states."""
+    """List the groups with their states, numbers of members, and assignors."""
 
     async def work() -> list[ConsumerGroupDescription]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -47,7 +47,7 @@ def list_(bootstrap: str, quiet: bool) -> None:
 @bootstrap_option
 @click.argument("names", nargs=-1, required=True)
 def describe(bootstrap: str, names: tuple[str, ...]) -> None:
-    """Show state, members, committed offsets and lag of groups."""
+    """Show the state, members, committed offsets and lag of groups."""
 
     async def work() -> list[str]:
         missing = []
@@ -103,9 +103,9 @@ async def _ends(admin: Admin, places: list[TopicPartition]) -> dict[TopicPartiti
 @bootstrap_option
 @click.argument("names", nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--if-exists", is_flag=True, help="Skip groups that do not exist.")
+@click.option("--if-exists", is_flag=True, help="Skip groups that do not exist. Default: a missing group is an error.")
 def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
-    """Delete groups without members, with their committed offsets."""
+    """Delete groups with their committed offsets. A group must have no members."""
     if not yes:
         confirm(f"Delete {', '.join(names)} with all committed offsets?")
 

@@ -33,17 +33,17 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 @bootstrap_option
 @click.argument("group")
 @click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
-@click.option("--to", metavar="WHERE", help=f"The new offset: {FORMS}.")
-@click.option("--by", type=int, metavar="N", help="Move by N offsets from the committed one; -N moves back.")
+@click.option("--to", metavar="WHERE", help=f"Set the offsets to: {FORMS}.")
+@click.option("--by", type=int, metavar="N", help="Add N to the committed offsets; a negative N moves back.")
 @click.option("-n", "--dry-run", is_flag=True, help="Show the changes and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def reset(
     bootstrap: str, group: str, names: tuple[str, ...], to: str | None, by: int | None, dry_run: bool, yes: bool
 ) -> None:
-    """Set the committed offsets of GROUP, for topics or single partitions.
+    """Set the committed offsets of GROUP for topics or partitions, with --to or --by.
 
-    Without topics: for all partitions with a committed offset. With a time, the first record at or after it is the next
-    to be read. The group must have no members: stop its consumers first.
+    Without topics: for all partitions with a committed offset. With a time, the group continues at the first record at
+    or after that time. The group must have no members: stop its consumers first.
     """
     if (to is None) == (by is None):
         raise click.UsageError("give either --to or --by")

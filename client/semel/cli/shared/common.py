@@ -30,7 +30,7 @@ def bootstrap_option(command: F) -> F:
         show_default=True,
         envvar="SEMEL_BOOTSTRAP_SERVER",
         metavar="HOST:PORT[,…]",
-        help="Broker(s) to connect to first.",
+        help="Brokers to connect to first; they name all others. Or set SEMEL_BOOTSTRAP_SERVER.",
     )(command)
 
 

@@ -57,7 +57,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("name", metavar="GROUP")
 @click.option(
     "-w", "--wait", "wait_s", type=click.FloatRange(min=0), default=1.0, show_default=True, metavar="SECONDS",
-    help="Time between two requests for its offsets.",
+    help="Seconds between the two requests for committed offsets, which show whether the group moves.",
 )  # fmt: skip
 def stuck_group(bootstrap: str, name: str, wait_s: float) -> None:
     """Explain why GROUP does not move: its state, an open transaction, its members, or no records left to read."""

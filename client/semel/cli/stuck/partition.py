@@ -46,8 +46,8 @@ async def ends_of(admin: Admin, partitions: Sequence[TopicPartition]) -> dict[To
 def stuck_topic(bootstrap: str, place: str) -> None:
     """Explain why read_committed consumers do not reach the end of TOPIC.
 
-    For each partition whose last stable offset is below its high watermark: the transaction that holds it back, its
-    producer, its start, its expected end, and the safe action.
+    Shows each partition whose last stable offset is below its high watermark, with the open transaction that is the
+    reason: its producer, its start, its expected end, and the safe action.
     """
 
     async def work() -> tuple[dict[TopicPartition, Ends], list[OpenTransaction]]:

@@ -16,10 +16,18 @@ from semel.structs import TopicMetadata
 @click.command()
 @bootstrap_option
 @click.argument("names", nargs=-1, required=True)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="The new total number of partitions.")
-@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting; repeatable.")
-@click.option("-u", "--unset", multiple=True, metavar="KEY", help="Restore the default of a setting; repeatable.")
-@click.option("-n", "--dry-run", is_flag=True, help="Check everything and change nothing.")
+@click.option(
+    "-p",
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The total number of partitions after the change. Default: unchanged.",
+)
+@click.option(
+    "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a setting of the topics; repeatable."
+)
+@click.option("-u", "--unset", multiple=True, metavar="KEY", help="Set a setting to its default; repeatable.")
+@click.option("-n", "--dry-run", is_flag=True, help="Check the changes, and change nothing.")
 def alter(
     bootstrap: str,
     names: tuple[str, ...],
@@ -30,8 +38,8 @@ def alter(
 ) -> None:
     """Add partitions to topics, and change their settings.
 
-    Settings that are not named do not change. Partitions can only be added. Stored records stay in their partitions, so
-    the records of one key may be in two partitions afterwards.
+    Other settings do not change. Partitions can only be added. Stored records stay in their partitions, so the records
+    of one key may be in two partitions afterwards.
     """
     settings: dict[str, str | None] = {**key_values(configs, "--config")}
     twice = sorted({key for key in unset if key in settings})

@@ -56,13 +56,28 @@ topic.add_command(elect)
 @bootstrap_option
 @click.argument("name")
 @click.option(
-    "-p", "--partitions", type=click.IntRange(min=1), help="Partitions (default: the broker's num.partitions)."
+    "-p",
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The number of partitions. Default: the broker's num.partitions.",
 )
-@click.option("-r", "--replication-factor", type=click.IntRange(min=1), help="Replicas of each partition.")
 @click.option(
-    "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; repeatable."
+    "-r",
+    "--replication-factor",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The number of replicas of each partition. Default: the broker's default.replication.factor.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Do nothing for a topic that exists.")
+@click.option(
+    "-c",
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of the topic; repeatable. Default: the broker's settings.",
+)
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists. Default: that is an error.")
 def create(
     bootstrap: str,
     name: str,
@@ -101,9 +116,9 @@ async def _made(admin: Admin, name: str) -> TopicMetadata:
 @topic.command("list")
 @bootstrap_option
 @click.option("--internal", is_flag=True, help="Also list internal topics.")
-@click.option("-q", "--quiet", is_flag=True, help="Names only, one per line.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the names, one in each line.")
 def list_(bootstrap: str, internal: bool, quiet: bool) -> None:
-    """List the topics with their numbers of partitions and offsets."""
+    """List the topics with their numbers of partitions, replicas and offsets."""
 
     async def work() -> tuple[list[TopicMetadata], dict[str, str]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -140,9 +155,9 @@ async def _held(admin: Admin, topics: list[TopicMetadata]) -> dict[str, str]:
 @topic.command()
 @bootstrap_option
 @click.argument("names", nargs=-1, required=True)
-@click.option("-a", "--all-configs", is_flag=True, help="Also show settings at their defaults.")
+@click.option("-a", "--all-configs", is_flag=True, help="Also show the settings that have their defaults.")
 def describe(bootstrap: str, names: tuple[str, ...], all_configs: bool) -> None:
-    """Show leaders, replicas, offsets and settings of topics."""
+    """Show the leaders, replicas, offsets and settings of topics."""
 
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -202,7 +217,7 @@ async def _describe_settings(admin: Admin, found: TopicMetadata, all_configs: bo
 @bootstrap_option
 @click.argument("names", nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--if-exists", is_flag=True, help="Skip topics that do not exist.")
+@click.option("--if-exists", is_flag=True, help="Skip topics that do not exist. Default: a missing topic is an error.")
 def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
     """Delete topics and all their records."""
     if not yes:

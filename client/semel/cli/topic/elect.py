@@ -19,11 +19,11 @@ SHOWN = 50
 @bootstrap_option
 @click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
 def elect(bootstrap: str, names: tuple[str, ...]) -> None:
-    """Elect the preferred replicas as leaders.
+    """Elect the preferred replicas as leaders, for the given topics or partitions, or for all.
 
-    For the given topics or partitions, or for all. The preferred replica is the first of a partition's replicas. After
-    its broker was offline, other replicas lead, until the balancer or this command changes that. Exit status 1 when a
-    preferred replica could not be elected.
+    The preferred replica of a partition is the first of its replicas. While its broker is offline, another replica is
+    elected. That one leads until the controller's periodic election (leader.imbalance.check.interval.seconds) or this
+    command. Exit status 1 if a preferred replica could not be elected.
     """
 
     async def work() -> tuple[list[str], list[str]]:

@@ -32,14 +32,25 @@ def _parsed(ctx: click.Context, param: click.Parameter, value: str | None) -> li
 @click.command()
 @bootstrap_option
 @click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
-@click.option("--brokers", callback=_parsed, metavar="ID[,…]", help="The brokers to hold the replicas (default: all).")
 @click.option(
-    "-r", "--replication-factor", type=click.IntRange(min=1), help="Replicas of each partition (default: unchanged)."
+    "--brokers",
+    callback=_parsed,
+    metavar="ID[,…]",
+    help="The ids of the brokers that get the replicas. Default: all live brokers.",
 )
-@click.option("-x", "--execute", is_flag=True, help="Execute the plan, and wait until it is done.")
+@click.option(
+    "-r",
+    "--replication-factor",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The number of replicas of each partition. Default: unchanged.",
+)
+@click.option("-x", "--execute", is_flag=True, help="Execute the plan, and wait until the reassignments are complete.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--watch", "watching", is_flag=True, help="Wait until the reassignments in progress are done.")
-@click.option("--cancel", is_flag=True, help="Cancel the reassignments in progress; the former replicas stay.")
+@click.option("--watch", "watching", is_flag=True, help="Wait until the reassignments in progress are complete.")
+@click.option(
+    "--cancel", is_flag=True, help="Cancel the reassignments in progress: partitions keep their old replicas."
+)
 def reassign(
     bootstrap: str,
     names: tuple[str, ...],
@@ -50,10 +61,10 @@ def reassign(
     watching: bool,
     cancel: bool,
 ) -> None:
-    """Spread partitions evenly over brokers and racks.
+    """Spread partitions evenly over brokers and racks: the given topics or partitions, or all.
 
-    For the given topics or partitions, or for all. Moves as few replicas as possible. Without --execute only the plan
-    is shown. To empty a broker before its removal, give the other brokers to --brokers.
+    Moves as few replicas as possible. Without --execute it only prints the plan. To empty a broker before its removal,
+    name the other brokers with --brokers.
     """
     if execute + watching + cancel > 1:
         raise click.UsageError("give only one of --execute, --watch and --cancel")

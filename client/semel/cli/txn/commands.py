@@ -43,13 +43,21 @@ txn.add_command(why)
 @txn.command("list")
 @bootstrap_option
 @click.option(
-    "-s", "--state", "states", multiple=True, type=click.Choice(STATES), help="Only these states; repeatable."
+    "-s",
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES),
+    metavar="STATE",
+    help=f"List only ids in this state; repeatable. States: {', '.join(STATES)}. Default: all states.",
 )
-@click.option("-o", "--open", "only_open", is_flag=True, help="Only ids with a transaction that is not complete.")
-@click.option("--older-than", type=float, metavar="SECONDS", help="Only transactions open for longer.")
-@click.option("-q", "--quiet", is_flag=True, help="Transactional ids only, one per line.")
+@click.option("-o", "--open", "only_open", is_flag=True, help="List only ids whose transaction is not complete.")
+@click.option(
+    "--older-than", type=float, metavar="SECONDS", help="List only ids whose transaction is open for longer than this."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print only the transactional ids, one in each line.")
 def list_(bootstrap: str, states: tuple[str, ...], only_open: bool, older_than: float | None, quiet: bool) -> None:
-    """List the transactional ids with their states."""
+    """List the transactional ids with their states, producers and coordinators."""
     if only_open or older_than is not None:
         chosen = [state for state in STATES if state == "Ongoing" or state.startswith("Prepare")]
         states = tuple(state for state in chosen if not states or state in states)
@@ -96,7 +104,7 @@ def _age_ms(found: TransactionDescription | None, now_ms: int) -> int | None:
 @bootstrap_option
 @click.argument("names", nargs=-1, required=True)
 def describe(bootstrap: str, names: tuple[str, ...]) -> None:
-    """Show transactional ids as their coordinators know them, with their fence ledgers."""
+    """Show the state of transactional ids at their coordinators, and their fence ledgers: who fenced them, and why."""
 
     async def work() -> list[TransactionDescription]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -140,8 +148,8 @@ def _describe(found: TransactionDescription, now_ms: int) -> None:
 def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     """Find transactions that are open in a partition and that no coordinator will end.
 
-    Checks TOPICS, or every topic. Without TOPICS also finds transaction groups whose step is open for longer than its
-    timeout. Exit status 1 when there is one.
+    Checks TOPICS, or all topics. Without TOPICS it also finds transaction groups whose step is open for longer than its
+    timeout. Exit status 1 if it finds any.
     """
     now_ms = Edge().now_ms()
 
@@ -185,10 +193,28 @@ def _show_hanging(found: list[OpenTransaction], now_ms: int) -> None:
 @txn.command()
 @bootstrap_option
 @click.argument("names", nargs=-1, metavar="[TRANSACTIONAL_ID]...")
-@click.option("-p", "--partition", "place", metavar="TOPIC:PARTITION", help="The partition of a hanging transaction.")
+@click.option(
+    "-p",
+    "--partition",
+    "place",
+    metavar="TOPIC:PARTITION",
+    help="The partition of a hanging transaction; needs --producer-id.",
+)
 @click.option("-g", "--group", metavar="NAME", help="Abort the open step of this transaction group.")
-@click.option("--producer-id", type=click.IntRange(min=0), help="The producer of the hanging transaction.")
-@click.option("-r", "--reason", default=REASON, show_default=True, metavar="TEXT", help="A text for the fence ledger.")
+@click.option(
+    "--producer-id",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The producer id of the hanging transaction; `semel txn hanging` shows it.",
+)
+@click.option(
+    "-r",
+    "--reason",
+    default=REASON,
+    show_default=True,
+    metavar="TEXT",
+    help="The reason to note in the fence ledger. It has no effect with --partition.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def abort(
     bootstrap: str,
@@ -199,11 +225,11 @@ def abort(
     reason: str,
     yes: bool,
 ) -> None:
-    """Abort open transactions.
+    """Abort open transactions: of transactional ids, a hanging one, or the step of a transaction group.
 
-    TRANSACTIONAL_ID: its coordinator aborts the transaction and fences the producer, as if a new producer had started.
-    --partition and --producer-id: writes the missing abort marker of a hanging transaction. --group: aborts as if a new
-    driver of the group had begun a step.
+    With TRANSACTIONAL_ID the coordinator aborts the transaction and fences its producer, as when a new producer starts.
+    With --partition and --producer-id the partition's leader writes the missing abort marker of a hanging transaction.
+    With --group the coordinator aborts the open step and fences its members and its driver.
     """
     if sum(map(bool, (names, place, group))) != 1 or (place is None) != (producer_id is None):
         raise click.UsageError("give transactional ids, or both --partition and --producer-id, or --group")

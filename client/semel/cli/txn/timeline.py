@@ -22,19 +22,32 @@ LAST_DEFAULT = 10_000
 @click.command()
 @bootstrap_option
 @click.argument("place", metavar="TOPIC[:PARTITION]")
-@click.option("--from-offset", type=click.IntRange(min=0), metavar="N", help="Show from this offset.")
 @click.option(
-    "--last", type=click.IntRange(min=1), default=LAST_DEFAULT, show_default=True, help="Show this many offsets."
+    "--from-offset",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Begin at this offset. Default: --last offsets before the end.",
+)
+@click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    default=LAST_DEFAULT,
+    show_default=True,
+    metavar="N",
+    help="The number of offsets to show in each partition.",
 )
 @click.option("--list", "listed", is_flag=True, help="Also print the transactions as a table.")
 @click.option(
-    "--svg", type=click.File("w", encoding="utf-8", lazy=True), metavar="FILE", help="Write an SVG picture to FILE."
+    "--svg",
+    type=click.File("w", encoding="utf-8", lazy=True),
+    metavar="FILE",
+    help="Write an SVG picture to FILE (-: standard output), and print nothing else.",
 )
 def timeline(bootstrap: str, place: str, from_offset: int | None, last: int, listed: bool, svg: TextIO | None) -> None:
     """Draw the transactions of a partition over its offsets.
 
-    One line for each producer: its records, the markers of its transactions (C committed, A aborted), its open
-    transaction; and the last stable offset, beyond which read_committed consumers do not read.
+    Each producer has a line with its records, the markers of its transactions (C commit, A abort), and its open
+    transaction. The last line shows the last stable offset: read_committed consumers read only below it.
     """
 
     async def work() -> list[PartitionTimeline]:

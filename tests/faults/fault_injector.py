@@ -1,4 +1,4 @@
-"""What goes wrong in a round: each kind of fault of a plan as a method of the same name."""
+"""Injects the faults of a round: each kind of fault in a plan is a method of the same name."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from faults.crew import Worker
 from faults.plan import Fault
+from faults.worker_processes import Worker
 
 
-class Mishaps:
-    """`await do(fault)` returns when the next one may come; `await over()` when all have passed.
+class FaultInjector:
+    """`inject` returns when the next fault may begin, `finish` when all faults have ended.
 
-    Here is what happens to workers; subclasses have the brokers and the network. `serial`: kinds that the next fault
-    waits for. `problems`: what must not happen meanwhile. `counts`: how often each kind has happened. `notes`: what was
-    measured.
+    This class has the faults of workers; subclasses have those of brokers and the network. `serial`: kinds of faults
+    that end before the next one begins. `problems`: the list for unexpected events. `counts`: injected faults by kind.
+    `notes`: measurements.
     """
 
     serial: tuple[str, ...] = ()
 
     def __init__(
-        self, crew: dict[str, Worker], rng: random.Random, problems: list[str], say: Callable[[str], None]
+        self, workers: dict[str, Worker], rng: random.Random, problems: list[str], say: Callable[[str], None]
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.notes: list[str] = []
-        self._crew, self._rng = crew, rng
+        self._workers, self._rng = workers, rng
         self._problems, self._say = problems, say
         self._windows: list[asyncio.Task[None]] = []
 
-    async def do(self, fault: Fault) -> None:
+    async def inject(self, fault: Fault) -> None:
         await asyncio.sleep(fault.after_s)
         await self.check()
         self._say(str(fault))
@@ -41,19 +41,19 @@ class Mishaps:
         else:
             self._windows.append(asyncio.create_task(doing))
 
-    async def over(self) -> None:
+    async def finish(self) -> None:
         await asyncio.gather(*self._windows)
 
     async def check(self) -> None:
-        """Whoever has ended without our doing is a problem, and is started again."""
+        """Note a problem for each broker that has ended by itself, and make sure that it runs again."""
 
-    # The workers
+    # --- workers ---
 
     async def kill_worker(self, whom: str) -> None:
-        self._crew[whom].kill()
+        self._workers[whom].kill()
 
     async def pause_worker(self, whom: str, for_s: float, replaced: bool) -> None:
-        worker = self._crew[whom]
+        worker = self._workers[whom]
         asleep = worker.present
         asleep.pause()
         await asyncio.sleep(for_s / 2)
@@ -61,6 +61,6 @@ class Mishaps:
             await worker.start()
         await asyncio.sleep(for_s / 2)
         asleep.resume()
-        if replaced:  # a zombie: it goes on for a moment, and is told to end if nothing else ends it
+        if replaced:  # a zombie: it continues for a moment, and is stopped if it was not fenced
             await asyncio.sleep(1.0)
             asleep.dismiss()

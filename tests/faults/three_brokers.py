@@ -1,4 +1,4 @@
-"""Three brokers and their etcd, for a round."""
+"""The system under test of a round on three brokers and their etcd."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from semel_storage.internal_topics import TRANSACTION_STATE
 from sim.final import Decision
 
 from faults.brokers import Brokers
-from faults.cluster_mishaps import ClusterMishaps
+from faults.cluster_fault_injector import ClusterFaultInjector
 from faults.cluster_observer import ClusterObserver, in_sync
-from faults.crew import Worker
-from faults.mishaps import Mishaps
+from faults.fault_injector import FaultInjector
+from faults.latency_probe import PARTITIONS, TOPIC
 from faults.observer import Observer
 from faults.plan import RoundPlan
-from faults.pulse import PARTITIONS, TOPIC
-from faults.served import Tell, decisions
+from faults.system import Tell, decisions
+from faults.worker_processes import Worker
 
 ERRORS = ('"event":"unexpected_error"', "Traceback (most recent call last)", "AssertionError")
 READY_S = 60.0
 
 
-class Three:
-    """A cluster. What is served is replicated three times, and two must be in sync."""
+class ThreeBrokers:
+    """Three brokers. Each partition has three replicas, and min.insync.replicas is 2."""
 
     def __init__(self, plan: RoundPlan, directory: Path, rng: random.Random) -> None:
         self._plan, self._rng = plan, rng
@@ -52,7 +52,7 @@ class Three:
 
     @property
     def counts(self) -> Counter[str]:
-        """What all brokers logged of moves, and of mistakes that they expect."""
+        """The number of elections of a controller, and of errors that faults cause, in the logs of all brokers."""
         found: Counter[str] = Counter()
         for name in self._brokers.names:
             for line in self._brokers.log(name):
@@ -63,8 +63,8 @@ class Three:
     def observer(self) -> Observer:
         return ClusterObserver(self._brokers.addresses)
 
-    def mishaps(self, crew: dict[str, Worker], problems: list[str], say: Tell) -> Mishaps:
-        return ClusterMishaps(self._brokers, crew, self._rng, problems, say)
+    def injector(self, workers: dict[str, Worker], problems: list[str], say: Tell) -> FaultInjector:
+        return ClusterFaultInjector(self._brokers, workers, self._rng, problems, say)
 
     async def heal(self) -> None:
         await self._brokers.cluster.heal()
@@ -73,7 +73,7 @@ class Three:
         await self._ready()
 
     async def stop(self) -> list[str]:
-        """All replicas are equal before; then each broker gets its SIGTERM, the last one last."""
+        """Wait until all replicas are in sync, then send SIGTERM to one broker after the other."""
         await self._ready()
         async with ClusterObserver(self._brokers.addresses) as see:
             leaders = see.leaders()
@@ -87,7 +87,9 @@ class Three:
         return [*problems, *self._divergence(leaders)]
 
     def _divergence(self, leaders: dict[tuple[str, int], int]) -> Iterator[str]:
-        """Replicas that are not the same bytes, as far as both go: who stops last may have a little more."""
+        """The replicas whose bytes differ from their leader's, up to the shorter length: a broker that stops later may
+        have more records.
+        """
         for (topic, index), leader in sorted(leaders.items()):
             held = {name: _log_bytes(self._brokers.data(name) / f"{topic}-{index}") for name in self._brokers.names}
             mine = held[f"broker-{leader}"]
@@ -114,5 +116,5 @@ class Three:
 
 
 def _log_bytes(directory: Path) -> bytes:
-    """All that a partition's log holds, segment after segment."""
+    """The bytes of a partition's log, segment after segment."""
     return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))

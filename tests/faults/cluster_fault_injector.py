@@ -1,4 +1,4 @@
-"""What goes wrong in a cluster: brokers and etcd are killed, stopped, restarted in turn, cut off from each other."""
+"""Faults of a cluster: brokers and etcd are killed, paused, restarted one after the other, and partitioned."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cluster.places import HOST
 from faults.brokers import ETCD, Brokers
 from faults.cluster_observer import GROUP, LOST, TRANSACTION, ClusterObserver, in_sync
 from faults.cluster_plan import SERIAL
-from faults.crew import Worker
-from faults.mishaps import Mishaps
+from faults.fault_injector import FaultInjector
+from faults.latency_probe import LatencyProbe
 from faults.observer import NotReadable
-from faults.pulse import Pulse
+from faults.worker_processes import Worker
 
 SYNC_S = 60.0
 LAST_LINES = 15
@@ -24,27 +24,29 @@ NO_STORE = "the cluster's store cannot be reached"
 ROLLING_P99_S = 1.0
 
 
-class ClusterMishaps(Mishaps):
+class ClusterFaultInjector(FaultInjector):
+    """Injects faults into three brokers and their etcd. `office`: the role of the broker to choose, see `_holder`."""
+
     serial = SERIAL
 
     def __init__(
-        self, brokers: Brokers, crew: dict[str, Worker], rng: random.Random, problems: list[str],
+        self, brokers: Brokers, workers: dict[str, Worker], rng: random.Random, problems: list[str],
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        super().__init__(crew, rng, problems, say)
+        super().__init__(workers, rng, problems, say)
         self._brokers, self._cluster = brokers, brokers.cluster
         self._network = asyncio.Lock()
-        """One change of the network at a time: cuts that overlap are healed with the first of them."""
+        """One change of the network at a time. Cuts of the same service are healed together."""
 
     async def check(self) -> None:
-        for name in self._brokers.died():
+        for name in self._brokers.restarted():
             last = "\n".join(self._brokers.log(name)[-LAST_LINES:])
-            if NO_STORE in last:  # who starts while the store is away gives up, and is started again
+            if NO_STORE in last:  # a broker that starts while etcd is down ends, and is restarted
                 self.counts["started without a store"] += 1
             else:
-                self._problems.append(f"{name} has ended by itself, and was started again:\n{last}")
+                self._problems.append(f"{name} has ended by itself, and was restarted:\n{last}")
 
-    # Brokers
+    # --- brokers ---
 
     async def kill_broker(self, office: str, number: int, for_s: float) -> None:
         name = await self._holder(office, number)
@@ -53,7 +55,7 @@ class ClusterMishaps(Mishaps):
         await self._brokers.up(name)
 
     async def kill_all(self, for_s: float) -> None:
-        """All brokers at once: each has what the kernel has."""
+        """Kill all brokers at the same time. Unsynced data stays in the kernel's cache."""
         await asyncio.gather(*[self._brokers.down(name, signal.SIGKILL) for name in self._brokers.names])
         await asyncio.sleep(for_s)
         for name in self._brokers.names:
@@ -75,22 +77,22 @@ class ClusterMishaps(Mishaps):
         await self._brokers.pause(await self._holder(office, number), for_s)
 
     async def rolling_restart(self) -> None:
-        """Each broker in turn, under load, with nothing else wrong: clients hardly notice."""
-        await self.over()
+        """Restart each broker in turn under load, without other faults. Checks the 99th percentile of latencies."""
+        await self.finish()
         await self._in_sync()
-        async with Pulse(self._bootstrap()) as pulse:
+        async with LatencyProbe(self._bootstrap()) as probe:
             for name in self._brokers.names:
                 await self._stop(name)
                 await self._brokers.up(name)
                 await self._in_sync()
-        p99_s, worst_s = pulse.percentile_s(0.99), pulse.percentile_s(1.0)
+        p99_s, worst_s = probe.percentile_s(0.99), probe.percentile_s(1.0)
         self.notes.append(
-            f"rolling restart: {len(pulse.latencies_s)} records, p99 {p99_s:.2f} s, worst {worst_s:.2f} s"
+            f"rolling restart: {len(probe.latencies_s)} records, p99 {p99_s:.2f} s, worst {worst_s:.2f} s"
         )
         if p99_s > ROLLING_P99_S:
             self._problems.append(f"rolling restart: p99 of produce latency is {p99_s:.2f} s")
 
-    # The store
+    # --- the store ---
 
     async def restart_etcd(self, clean: bool, for_s: float) -> None:
         await self._brokers.down(ETCD, signal.SIGTERM if clean else signal.SIGKILL)
@@ -100,7 +102,7 @@ class ClusterMishaps(Mishaps):
     async def pause_etcd(self, for_s: float) -> None:
         await self._brokers.pause(ETCD, for_s)
 
-    # The network
+    # --- the network ---
 
     async def cut(self, ends: list[str], one_way: bool, for_s: float) -> None:
         async with self._network:
@@ -113,7 +115,7 @@ class ClusterMishaps(Mishaps):
             await self._cluster.heal(*ends)
 
     async def isolate(self, office: str, number: int, for_s: float) -> None:
-        """From everybody: other brokers, the store, clients."""
+        """Cut a broker off from the other brokers, etcd and clients."""
         name = await self._holder(office, number)
         async with self._network:
             await self._cluster.isolate(name)
@@ -121,7 +123,7 @@ class ClusterMishaps(Mishaps):
         await self._heal(name)
 
     async def cut_clients(self, office: str, number: int, way: str, for_s: float) -> None:
-        """Clients do not reach a broker, or do not hear of it; other brokers do."""
+        """Drop the packets from clients to a broker, from the broker to clients, or both. Other brokers reach it."""
         name = await self._holder(office, number)
         source, target = (name, HOST) if way == "answers" else (HOST, name)
         async with self._network:
@@ -129,13 +131,15 @@ class ClusterMishaps(Mishaps):
         await asyncio.sleep(for_s)
         await self._heal(name, HOST)
 
-    # Who it is
+    # --- the broker to choose ---
 
     def _bootstrap(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self._brokers.addresses.values())
 
     async def _holder(self, office: str, number: int) -> str:
-        """The service that holds an office now; any broker where nobody can tell."""
+        """The service with this role now, such as "leader" or "controller". Any broker if no broker has the role, or if
+        the cluster cannot be read.
+        """
         names = self._brokers.names
         try:
             async with asyncio.timeout(3), ClusterObserver(self._brokers.addresses) as see:
@@ -154,9 +158,9 @@ class ClusterMishaps(Mishaps):
             return leaders[number % len(leaders)][1] if leaders else -1
         names: list[str] = []
         if office == "transactions":
-            names = [each.plan.transactional_id for each in self._crew.values() if each.plan.transactional_id]
+            names = [each.plan.transactional_id for each in self._workers.values() if each.plan.transactional_id]
         elif office == "group":
-            names = [each.plan.group for each in self._crew.values() if each.plan.group]
+            names = [each.plan.group for each in self._workers.values() if each.plan.group]
         if not names:
             return -1
         return await see.coordinator(names[number % len(names)], GROUP if office == "group" else TRANSACTION)

@@ -1,4 +1,4 @@
-"""Who serves the workers of a round: one broker behind a proxy, or a cluster."""
+"""The system under test of a round: the interface, and one broker behind a proxy."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from sim.ending import decisions_of
 from sim.final import Decision
 
 from faults.broker import Broker
-from faults.broker_mishaps import BrokerMishaps
-from faults.crew import Worker
-from faults.mishaps import Mishaps
+from faults.broker_fault_injector import BrokerFaultInjector
+from faults.fault_injector import FaultInjector
 from faults.observer import Observer
 from faults.plan import DISK_BYTES, RoundPlan
 from faults.proxy import Proxy
 from faults.small_disk import SmallDisk
+from faults.worker_processes import Worker
 
 Tell = Callable[[str], None]
 ERRORS = ('"event":"unexpected_error"', "Traceback (most recent call last)", '"level":"error"')
 
 
-class Served(Protocol):
-    """`bootstrap`: where workers begin. `decisions`: what the coordinators had decided, once `stop` has returned."""
+class System(Protocol):
+    """The brokers of a round. `bootstrap`: the bootstrap servers of workers. `decisions`: all decisions of transaction
+    coordinators, once `stop` has returned; None: compaction has removed some."""
 
     decisions: list[Decision] | None
 
@@ -41,32 +42,32 @@ class Served(Protocol):
 
     @property
     def counts(self) -> Counter[str]:
-        """What happened besides the faults of the plan, and is worth telling."""
+        """Events to report besides the faults of the plan, with their numbers."""
 
     async def start(self) -> None:
-        """Brokers run, and have the topics of the plan."""
+        """Start the brokers, and create the topics of the plan."""
 
     def observer(self) -> Observer: ...
 
-    def mishaps(self, crew: dict[str, Worker], problems: list[str], say: Tell) -> Mishaps: ...
+    def injector(self, workers: dict[str, Worker], problems: list[str], say: Tell) -> FaultInjector: ...
 
     async def heal(self) -> None:
-        """Ends what is wrong with the network."""
+        """End all network faults."""
 
     async def stop(self) -> list[str]:
-        """A clean stop of all brokers; what was not clean about it."""
+        """Stop all brokers cleanly. Returns the problems of the stop."""
 
     async def again(self) -> None:
-        """After `stop`: a start."""
+        """Start the brokers again after `stop`."""
 
     def errors(self) -> list[str]:
-        """What brokers logged that nobody expects."""
+        """The unexpected errors in broker logs."""
 
     async def end(self, keep: Path) -> None:
-        """SIGKILL, at the latest now. Data and logs are kept in a folder."""
+        """Kill the processes that still run. Data and logs are kept in the folder `keep`."""
 
 
-class Alone:
+class SingleBroker:
     """One broker, perhaps on a small disk, behind a proxy."""
 
     def __init__(self, plan: RoundPlan, directory: Path, rng: random.Random) -> None:
@@ -96,8 +97,8 @@ class Alone:
     def observer(self) -> Observer:
         return Observer(self._broker.port)
 
-    def mishaps(self, crew: dict[str, Worker], problems: list[str], say: Tell) -> Mishaps:
-        return BrokerMishaps(self._broker, self._proxy, crew, self._rng, problems, say)
+    def injector(self, workers: dict[str, Worker], problems: list[str], say: Tell) -> FaultInjector:
+        return BrokerFaultInjector(self._broker, self._proxy, workers, self._rng, problems, say)
 
     async def heal(self) -> None:
         self._proxy.heal()
@@ -123,8 +124,8 @@ class Alone:
 
 
 def decisions(directories: list[Path]) -> list[Decision] | None:
-    """All that these partitions of `__transaction_state` have recorded, of brokers that are down; None where compaction
-    has taken some."""
+    """All decisions in these partitions of `__transaction_state`, read from the files of a stopped broker. None:
+    compaction has removed some."""
     found: list[Decision] = []
     for directory in directories:
         log = Log.open(OsDisk(), str(directory), LogConfig(), now_ms=time.time_ns() // 1_000_000)

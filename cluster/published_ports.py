@@ -1,6 +1,6 @@
-"""EDGE: published ports: connections to a port of the host are passed on to the service, byte for byte.
+"""EDGE: published ports: listens on ports of this machine, and forwards each connection to its service.
 
-Docker's proxy does the same. It costs a hop through this process, so measurements connect to the service directly.
+Docker's proxy does the same. All bytes go through this process, so benchmarks connect to the service directly.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import msgspec
 from cluster.compose import ComposeError, Port, Project, ports
 
 
-class Half(asyncio.Protocol):
-    """One of two connections; what comes in goes out of the other, which slows it down when it cannot keep up."""
+class Forwarder(asyncio.Protocol):
+    """One end of a forwarded connection: writes all received bytes to the `other` end. If the other end cannot keep up,
+    this one stops reading.
+    """
 
-    def __init__(self, other: Half | None = None) -> None:
+    def __init__(self, other: Forwarder | None = None) -> None:
         self.other = other
         self.transport: asyncio.Transport | None = None
         self.ended = False
-        """Whether nothing more comes in here."""
+        """Whether the peer has sent EOF."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -34,9 +36,9 @@ class Half(asyncio.Protocol):
     def eof_received(self) -> bool:
         self.ended = True
         if self.other is None or self.other.transport is None or self.other.ended:
-            return False  # both directions are done: the connection closes, and with it the other
+            return False  # both directions have ended: this connection closes, and then the other one
         self.other.transport.write_eof()
-        return True  # the other direction may go on
+        return True  # the other direction stays open
 
     def pause_writing(self) -> None:
         if self.other is not None and self.other.transport is not None:
@@ -54,10 +56,10 @@ class Half(asyncio.Protocol):
                 self.other.transport.abort()
 
 
-class Outer(Half):
-    """The half that a client has. It asks for the other one, and keeps what the client says until that is there.
+class ClientForwarder(Forwarder):
+    """The end of a client. It opens the connection to the service, and keeps the client's bytes until that is open.
 
-    It does not pause before the first read: asyncio as of Python 3.11.2 reads on all the same.
+    It does not pause reading before the first read, because asyncio of Python 3.11.2 ignores such a pause.
     """
 
     def __init__(self, address: str, port: int, running: dict[asyncio.Task[None], None]) -> None:
@@ -82,16 +84,16 @@ class Outer(Half):
     def eof_received(self) -> bool:
         if self.other is None:
             self.ended = True
-            return True  # passed on once there is somebody
+            return True  # forwarded once the connection to the service is open
         return super().eof_received()
 
     async def _connect(self) -> None:
         assert self.transport is not None
-        inner = Half(self)
+        inner = Forwarder(self)
         try:
             await asyncio.get_running_loop().create_connection(lambda: inner, self._address, self._port)
         except OSError:
-            self.transport.abort()  # nobody there: to the client this looks like a broker that went away
+            self.transport.abort()  # the service does not listen: the client sees a connection that was reset
             return
         assert inner.transport is not None
         if self.transport.is_closing():
@@ -106,21 +108,21 @@ class Outer(Half):
         self.transport.resume_reading()
 
 
-class Door(msgspec.Struct, frozen=True):
-    """A published port of a service, and the socket that listens there."""
+class PublishedPort(msgspec.Struct, frozen=True):
+    """A published port of a service, with its listening socket."""
 
     service: str
     port: Port
     socket: socket.socket
 
 
-def listening(project: Project, names: list[str]) -> list[Door]:
-    """Every published port of these services, listening. Raises ComposeError where one is taken."""
-    found: list[Door] = []
+def open_ports(project: Project, names: list[str]) -> list[PublishedPort]:
+    """Listen on all published ports of these services. Raises ComposeError if a port cannot be opened."""
+    found: list[PublishedPort] = []
     for name in names:
         for port in ports(project.services[name]):
             opened = socket.socket()
-            found.append(Door(name, port, opened))
+            found.append(PublishedPort(name, port, opened))
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 opened.bind((port.host, port.published))
@@ -129,33 +131,33 @@ def listening(project: Project, names: list[str]) -> list[Door]:
                 for each in found:
                     each.socket.close()
                 raise ComposeError(
-                    f"services.{name}: cannot publish {port.host}:{port.published}: {error.strerror}. Whoever has that "
-                    f"port must end, or the variable that the file takes it from must name another"
+                    f"services.{name}: cannot publish {port.host}:{port.published}: {error.strerror}. Stop the process "
+                    "that uses this port, or publish another one (the compose file names the variable)"
                 ) from None
     return found
 
 
-class Doors:
+class PublishedPorts:
     """All published ports of a project, open from `open` to `close`."""
 
-    def __init__(self, doors: list[Door]) -> None:
-        self._doors = doors
+    def __init__(self, published: list[PublishedPort]) -> None:
+        self._published = published
         self._servers: list[asyncio.Server] = []
         self._connecting: dict[asyncio.Task[None], None] = {}
 
     async def open(self, addresses: dict[str, str]) -> None:
-        """From now on connections are passed on to the services at these addresses."""
+        """Forward connections to the services at these addresses from now on."""
         loop = asyncio.get_running_loop()
-        for door in self._doors:
-            make = partial(Outer, addresses[door.service], door.port.target, self._connecting)
-            self._servers.append(await loop.create_server(make, sock=door.socket))
+        for each in self._published:
+            make = partial(ClientForwarder, addresses[each.service], each.port.target, self._connecting)
+            self._servers.append(await loop.create_server(make, sock=each.socket))
 
     async def close(self) -> None:
-        """Takes no more connections; those that are there end with the processes behind them."""
+        """Accept no more connections. Open ones end with their services."""
         for server in self._servers:
             server.close()
         for task in list(self._connecting):
             task.cancel()
         await asyncio.gather(*self._connecting, return_exceptions=True)
-        for door in self._doors:
-            door.socket.close()
+        for each in self._published:
+            each.socket.close()

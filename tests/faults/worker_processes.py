@@ -1,4 +1,4 @@
-"""The workers of a round: a process each, killed, stopped, woken up and replaced, and started again when it ends."""
+"""The worker processes of a round: starts, kills, pauses and replaces them, and restarts those that have ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG_LINES = 15
 
 
 class WorkerProcess:
-    """One process. `may_end`: it was killed, or told that it is not needed any more."""
+    """One process of a worker. `may_end`: its end is expected, because it was killed or replaced."""
 
     def __init__(self, run: WorkerRun, log: Path) -> None:
         self.run, self.log = run, log
@@ -43,7 +43,7 @@ class WorkerProcess:
         self.signal(signal.SIGKILL)
 
     def dismiss(self) -> None:
-        """SIGTERM to one that was replaced."""
+        """Send SIGTERM to a process that was replaced."""
         self.may_end = True
         self.signal(signal.SIGTERM)
 
@@ -57,12 +57,12 @@ class WorkerProcess:
         assert self._process is not None
         return await self._process.wait()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
 
 
 class Worker:
-    """One name: its present process, and those that were replaced and do not know it yet."""
+    """One worker: its current process, and replaced processes that still run."""
 
     def __init__(self, plan: WorkerPlan, bootstrap: str, directory: Path, seed: int, problems: list[str]) -> None:
         self.plan = plan
@@ -76,7 +76,7 @@ class Worker:
         self._is_stopping = False
 
     async def start(self) -> WorkerProcess:
-        """A new process, which takes the place of the present one."""
+        """Start a new process, which replaces the current one."""
         if self._present is not None:
             self._present.is_current = False
         self.processes += 1
@@ -95,14 +95,16 @@ class Worker:
         return process
 
     async def _watch(self, process: WorkerProcess) -> None:
-        """Somebody who is fenced, killed or lost is followed by the next; who ends otherwise is a problem."""
+        """Wait for the end of a process, and start the next one if it was the current one. An end that is not expected
+        is a problem.
+        """
         status = await process.ended()
         self.fenced += status == FENCED
         self.stuck += status == STUCK
-        was_told = self._is_stopping and status in (0, -signal.SIGTERM)  # also before it could listen
+        was_told = self._is_stopping and status in (0, -signal.SIGTERM)  # -SIGTERM: before it has set its handler
         is_expected = process.may_end or status in (FENCED, STUCK) or was_told
         if not is_expected:
-            self._problems.append(f"{process.run.name} ended with status {status}:\n{process.last_words()}")
+            self._problems.append(f"{process.run.name} ended with status {status}:\n{process.log_tail()}")
         if process.is_current and not self._is_stopping:
             await asyncio.sleep(AGAIN_S)
             if process.is_current and not self._is_stopping:
@@ -114,18 +116,18 @@ class Worker:
         return self._present
 
     def kill(self) -> None:
-        """SIGKILL; another process follows."""
+        """Send SIGKILL to the current process; the next one is started."""
         self.present.kill()
 
-    def wake(self) -> None:
-        """Nobody sleeps any more."""
+    def resume_all(self) -> None:
+        """Continue all paused processes."""
         for process in self._all:
             process.resume()
 
     async def stop(self, timeout_s: float) -> bool:
-        """SIGTERM to all processes; whether they have ended in time. Those that have not are killed."""
+        """Send SIGTERM to all processes, and kill those that still run after `timeout_s`. Returns whether none did."""
         self._is_stopping = True
-        self.wake()
+        self.resume_all()
         for process in self._all:
             process.signal(signal.SIGTERM)
         if not self._watching:

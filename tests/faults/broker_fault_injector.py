@@ -1,4 +1,4 @@
-"""What goes wrong around one broker: its process, its disk and files, and the network that a proxy stands for."""
+"""Faults of one broker: its process, its disk and files, and the network, for which a proxy stands."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from pathlib import Path
 
 from faults import files
 from faults.broker import Broker
-from faults.crew import Worker
-from faults.mishaps import Mishaps
+from faults.fault_injector import FaultInjector
 from faults.plan import SERIAL
 from faults.proxy import Direction, Proxy
+from faults.worker_processes import Worker
 
 EMPTY_FILES = ("flip", "truncate")
-"""Damages that an empty file cannot take."""
+"""Kinds of damage that an empty file cannot have."""
 TAIL_BYTES = 200
 
 
-class BrokerMishaps(Mishaps):
+class BrokerFaultInjector(FaultInjector):
+    """Injects faults into one broker behind a proxy."""
+
     serial = SERIAL
 
     def __init__(
-        self, broker: Broker, proxy: Proxy, crew: dict[str, Worker], rng: random.Random, problems: list[str],
+        self, broker: Broker, proxy: Proxy, workers: dict[str, Worker], rng: random.Random, problems: list[str],
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        super().__init__(crew, rng, problems, say)
+        super().__init__(workers, rng, problems, say)
         self._broker, self._proxy = broker, proxy
 
     async def check(self) -> None:
@@ -67,7 +69,10 @@ class BrokerMishaps(Mishaps):
             await self._broker.up()
 
     async def break_files(self, how: list[tuple[str, str, int]], tails: int, clean: bool) -> None:
-        """Damages what can be made anew, and puts garbage behind logs. A refusal to start is answered by undoing it."""
+        """Stop the broker, damage files that it can rebuild from the logs, append garbage to logs, and start it.
+
+        If the broker refuses to start, the damage is undone.
+        """
         await self._broker.down(signal.SIGTERM if clean else signal.SIGKILL)
         before: dict[Path, bytes] = {}
         for what, kind, number in how:
@@ -85,7 +90,7 @@ class BrokerMishaps(Mishaps):
         except RuntimeError as error:
             self.counts["refused to start"] += 1
             if '"event":"start_failed"' not in str(error):
-                self._problems.append(f"broken files end in no clear refusal: {error}")
+                self._problems.append(f"damaged files, and the broker ended without the event start_failed: {error}")
             self._say("    refused: " + str(error).splitlines()[-1])
             for path, data in before.items():
                 path.write_bytes(data)
@@ -98,11 +103,11 @@ class BrokerMishaps(Mishaps):
         else:
             pattern = f"*-*/{kind}" if kind == "leader-epoch-checkpoint" else f"*-*/*.{kind}"
             found = sorted(root.glob(pattern))
-        if kind == "log":  # only behind the last segment is it a write that was not finished
+        if kind == "log":  # an unfinished write is only possible at the end of the last segment
             found = list({path.parent: path for path in found}.values())
         return self._rng.choice(found) if found else None
 
-    # The network
+    # --- the network ---
 
     async def reset(self, whom: str) -> None:
         self._proxy.reset(whom)

@@ -8,7 +8,7 @@ from support.processes import BrokerProcess
 
 
 class Shell:
-    """Commands are told where the broker is. `shell("topic", "list")` is what it prints; it has to succeed."""
+    """Runs commands against the broker. `shell("topic", "list")` returns the output; the command has to succeed."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.address = broker.address

@@ -25,7 +25,7 @@ ROLLING_P99_S = 1.0
 
 
 class ClusterFaultInjector(FaultInjector):
-    """Injects faults into three brokers and their etcd. `office`: the role of the broker to choose, see `_holder`."""
+    """Injects faults into three brokers and their etcd. `_holder` finds the broker that has a role."""
 
     serial = SERIAL
 

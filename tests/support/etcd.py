@@ -70,7 +70,7 @@ class EtcdProcess:
         help_text = subprocess.run([found, "--help"], capture_output=True, check=False)
         self._knows = (help_text.stdout + help_text.stderr).decode(errors="replace")
         self.tells_progress = PROGRESS_FLAG in self._knows
-        """Whether word that all is told can be had every second (etcd 3.5 and later), not only every ten minutes."""
+        """Whether progress notifications can be sent each second (etcd 3.5 and later), and not every ten minutes."""
 
     @property
     def url(self) -> str:

@@ -23,7 +23,7 @@ Sent = Iterable[tuple[int, bytes | None, bytes | None]]  # partition, key, value
 
 
 class Member(threading.Thread):
-    """A group member that polls, collects and commits until it is told to leave."""
+    """A group member that polls, collects and commits until it is stopped."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

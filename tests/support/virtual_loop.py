@@ -25,7 +25,7 @@ HIGH_WATER_BYTES = 64 << 10
 
 
 class Stuck(Exception):  # noqa: N818 (named for what it tells)
-    """Everybody waits, and nobody for anything that could come."""
+    """All tasks wait, and no timer or message is under way."""
 
 
 class _Clock(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unused-ignore]

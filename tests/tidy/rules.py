@@ -55,7 +55,9 @@ OUTSIDE_METHODS = {"now", "utcnow", "today"}
 """Of datetime and date: the hidden clock."""
 FORBIDDEN_WORDS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 CHATTY_FOLDERS = ("/cli/",)
-RIDDLES = re.compile(r"(?:^|(?<=[.!:;] ))(Who|Whom|Whoever|Whose|Nobody)\b(?![^.:;]*\?)")
+RIDDLES = re.compile(
+    r"(?:^|(?<=[.!:;] ))(Who|Whom|Whoever|Whose|Nobody|Everybody|Somebody|Anybody|Whatever)\b(?![^.:;]*\?)"
+)
 """A sentence that begins with one of these has no subject: name the thing."""
 METAPHORS = re.compile(
     r"\b(errands?|offices?|lookouts?|turned away|was heard|(is|are|was|were) told|patience|nobody's business"

@@ -26,8 +26,8 @@ transition that is not in its table is a bug and raises AssertionError. Terms: [
 
 
 class Diagram(msgspec.Struct, frozen=True):
-    """One table. `first`: the state in which the object is made. `quiet`: states that nearly all others lead to; their
-    arrows are told in a sentence and not drawn."""
+    """One table. `first`: the state in which the object is made. `quiet`: states that nearly all others lead to; a
+    sentence names their arrows instead."""
 
     title: str
     module: str

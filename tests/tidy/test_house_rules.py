@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tidy.rules import RULES, Rule, Source
+from tidy.rules import RULES, Rule, Source, docstrings_are_plain
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("protocol", "storage", "broker", "client", "pipeline")
@@ -12,6 +12,21 @@ SOURCES = [
     for package in PACKAGES
     for path in sorted((ROOT / package).rglob("*.py"))
 ]
+
+
+OTHERS = ("bench", "cluster", "demo", "examples", "strangers", "tests")
+"""The language of these is checked, too."""
+
+
+def test_the_language_of_all_other_folders() -> None:
+    sources = [
+        Source(path.relative_to(ROOT).as_posix(), path.read_text())
+        for folder in OTHERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
+    assert len(sources) > 100
+    broken = [place for source in sources for place in docstrings_are_plain(source)]
+    assert not broken, "\n".join(broken)
 
 
 def test_all_packages_are_looked_at() -> None:

@@ -95,7 +95,7 @@ class MortalSession:
         await self._session.close()
 
     def hears(self) -> None:
-        """Who has it hears that it is no more."""
+        """End the session: its holder notices."""
         self._ended.set()
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Something that listens where an etcd should be and answers as it was told, request by request."""
+"""A server in place of etcd that gives scripted answers, one for each request."""
 
 from __future__ import annotations
 

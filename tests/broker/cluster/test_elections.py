@@ -1,4 +1,4 @@
-"""Who leads, and who counts as in sync, in every situation of the table in `elections.py`."""
+"""The elected leader and the in-sync replicas in every situation of the table in `elections.py`."""
 
 from __future__ import annotations
 

@@ -331,7 +331,7 @@ async def test_a_key_written_without_the_session_outlives_it(store: Store) -> No
 
 
 async def test_the_keys_of_a_session_are_removed_when_its_process_dies(house: House, store: Store) -> None:
-    """Whoever follows them learns of it: from a watch, or from the listing after a watch that cannot go on."""
+    """A client that follows the keys learns of it: from a watch, or from the listing after a watch that has ended."""
     session = await store.open_session(1_000)
     await store.transact([], [Put("brokers/1", b"", session.lease), Put("brokers/2", b"")])
     before = (await store.list("brokers/")).revision

@@ -288,7 +288,8 @@ async def test_producer_id_rotation_across_a_failover_at_each_step(
 ) -> None:
     """The epochs of an id are used up; the coordinator moves amid the end of the transaction that uses up the last.
 
-    Whoever goes on has a new id at epoch 0, the old one is fenced everywhere, and what was open is decided once.
+    The producer that continues has a new id at epoch 0. The old id is fenced everywhere. The open transaction is
+    decided once.
     """
     few_epochs(monkeypatch)
     one, two = await seats.open(1, 2)

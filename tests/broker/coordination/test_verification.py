@@ -314,7 +314,7 @@ async def test_marker_that_comes_before_the_pending_offsets_are_loaded_decides_t
 
 
 async def test_an_operators_marker_breaks_into_no_write_under_way(seats: Seats) -> None:
-    """Nobody coordinates it, says the operator's tool; a batch that was verified before is not appended behind."""
+    """The operator's tool aborts a hanging transaction; a batch verified before is not appended behind the marker."""
     _, two, mine, there = await apart(seats, 2)
     assert await send(there) is ErrorCode.NONE
     partition = two.partition(1, "out")

@@ -130,7 +130,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_forgotten(self) -> None:
-        """Whoever asked is answered, or somebody still knows that it waits."""
+        """Each request is answered, or the state machine still holds its future."""
         room = self.room
         known = {m.joining for m in room.group.members.values()} | {m.syncing for m in room.group.members.values()}
         known |= {getattr(change, "to", None) for change in room.unsettled}

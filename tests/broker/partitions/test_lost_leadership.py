@@ -1,4 +1,4 @@
-"""Who waits for an append of a leader hears of it when that broker leads no more, however late the wait began."""
+"""A request that waits for an append is answered when the broker loses the leadership, however late its wait began."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Leaders come and go, die and come back; what was acknowledged stays, and replicas end up the same. Who is elected is
-mostly said by the tests: the worst choices among those that are allowed."""
+"""Leaders fail and return; acknowledged records stay, and replicas end up equal. The tests choose most leaders
+themselves: the worst choices that are allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def values(it: Replicant) -> list[bytes | None]:
 
 
 async def test_two_fast_failovers_with_unequal_tails(cluster: Cluster) -> None:
-    """Reliability, "truncating to HW instead of by leader epoch". Nobody hears of anybody between the elections."""
+    """Reliability, "truncating to HW instead of by leader epoch". The brokers are cut off between the elections."""
     brokers = one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
     await cluster.topic([1, 2, 3])
     for n in range(10):
@@ -49,8 +49,8 @@ async def test_two_fast_failovers_with_unequal_tails(cluster: Cluster) -> None:
 
 
 async def test_high_watermark_of_a_new_leader_may_be_behind_and_loses_nothing(cluster: Cluster) -> None:
-    """A follower hears of the high watermark one fetch late. Who cuts its log there when it begins to follow somebody
-    else loses what was acknowledged (KIP-101, first scenario)."""
+    """A follower learns the high watermark one fetch late. A replica that truncated its log there when it follows
+    another leader would lose acknowledged records (KIP-101, first scenario)."""
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])
     await one.put(b"first")

@@ -41,7 +41,7 @@ class Closed:
 
 
 class TransactionBroker:
-    """One broker's transactions. `wall_ms` is the test's to move; `ended`: what the groups were told."""
+    """One broker's transactions. `wall_ms` is the test's to move; `ended`: the ends that the groups were given."""
 
     def __init__(self, *, hold_ms_max: int = 20_000, **settings: str) -> None:
         self.disk = MemoryDisk()

@@ -47,7 +47,7 @@ async def wide(bootstrap: str) -> str:
 
 
 class Ear(ConsumerRebalanceListener):
-    """Remembers what it was told."""
+    """Records the calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, list[TopicPartition]]] = []

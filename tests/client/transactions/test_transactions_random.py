@@ -1,4 +1,4 @@
-"""Whatever gets lost, delayed or refused: what a producer was told of its transactions is what readers find."""
+"""Requests get lost, delayed or refused; readers find the outcomes that the producer got."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ async def test_offsets_of_records_revoked_while_processed_are_refused(broker: Ha
 async def test_offsets_of_records_revoked_while_processed_are_refused_in_the_same_generation(
     broker: Harness, name: str | None
 ) -> None:
-    """A follower that joins again as it was is told the generation that there is: no rebalance, no new number."""
+    """A member that joins again unchanged gets the present generation: no rebalance, no new number."""
     address = f"127.0.0.1:{broker.port}"
     settings: dict[str, Any] = {"bootstrap_servers": address, "group_id": "g", "auto_offset_reset": "earliest"}
     settings |= {"enable_auto_commit": False, "heartbeat_interval_ms": 50, "partition_assignment_strategy": ("range",)}

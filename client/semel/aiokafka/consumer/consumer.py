@@ -10,7 +10,7 @@ __all__ = ["AIOKafkaConsumer"]
 
 
 class Coordinator(msgspec.Struct, frozen=True):
-    """What others read of aiokafka's coordinator. `member_id`: "" before the first join."""
+    """The attributes of aiokafka's coordinator that libraries read. `member_id`: "" before the first join."""
 
     member_id: str
     generation: int

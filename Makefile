@@ -105,7 +105,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	MYPYPATH=tests $(BIN)/mypy -p sim -p faults -p fuzz -p support
+	MYPYPATH=tests $(BIN)/mypy -p sim -p faults -p fuzz -p support -p bench -p demo
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/tidy
 

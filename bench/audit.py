@@ -74,8 +74,9 @@ def _transactions(size: int) -> bytes:
         if epoch == 32_000:
             epoch, producer_id = 0, producer_id + 1
         record = Record(0, 1, None, b"v" * 100)
-        names = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": 0}
-        data = bytearray(build_batch([record], is_transactional=True, **names))
+        data = bytearray(
+            build_batch([record], producer_id=producer_id, producer_epoch=epoch, base_sequence=0, is_transactional=True)
+        )
         epoch += 1
         marker = EndTxnMarker(ControlType.COMMIT, 0)
         end = bytearray(build_marker(marker, producer_id=producer_id, producer_epoch=epoch, timestamp_ms=1))

@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 import time
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -36,8 +37,13 @@ def librdkafka_produce(address: str | None, records: int, partitions: int = 1, t
             "queue.buffering.max.kbytes": 1 << 20,
         }
     )
-    failed = []
-    producer.produce(topic, VALUE, partition=0, on_delivery=lambda e, _: e and failed.append(e))
+    failed: list[object] = []
+
+    def note(error: object, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer.produce(topic, VALUE, partition=0, on_delivery=note)
     producer.flush(30)
     send = producer.produce
     started = time.perf_counter()
@@ -242,7 +248,7 @@ def probe(address: str, topic: str, seconds: float, every_s: float) -> dict[str,
     acknowledged: list[float] = []
     took: list[float] = []
 
-    def sent(at: float, error: object) -> None:
+    def sent(at: float, error: object, _: object) -> None:
         if error is not None:
             raise SystemExit(f"a record was not delivered: {error}")
         acknowledged.append(time.perf_counter())
@@ -252,7 +258,7 @@ def probe(address: str, topic: str, seconds: float, every_s: float) -> dict[str,
     producer.flush(30)
     started = time.perf_counter()
     while (now := time.perf_counter()) - started < seconds:
-        producer.produce(topic, VALUE, partition=0, on_delivery=lambda error, _, at=now: sent(at, error))
+        producer.produce(topic, VALUE, partition=0, on_delivery=partial(sent, now))
         producer.poll(max(0.0, every_s - (time.perf_counter() - now)))
     producer.flush(60)
     took.sort()

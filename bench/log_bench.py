@@ -12,13 +12,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
 from semel_protocol.batch import HEADER, read_header
 from semel_protocol.records import Record, build_batch
 from semel_storage.disk.os_disk import OsDisk
-from semel_storage.log.log import Log
+from semel_storage.log.log import CHECKPOINT_BYTES, Log
 from semel_storage.segments.log_config import LogConfig
 
 MIB = 1 << 20
@@ -35,8 +36,10 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def open_log(disk: OsDisk, path: str, **options: int) -> Log:
-    return Log.open(disk, path, LogConfig(), now_ms=0, **options)
+def open_log(
+    disk: OsDisk, path: str, *, recovery_point: int | None = None, checkpoint_bytes: int = CHECKPOINT_BYTES
+) -> Log:
+    return Log.open(disk, path, LogConfig(), now_ms=0, recovery_point=recovery_point, checkpoint_bytes=checkpoint_bytes)
 
 
 def append_rates(disk: OsDisk, root: str) -> Iterator[Row]:
@@ -138,11 +141,15 @@ def read_rates(log: Log, records: int, label: str) -> Iterator[Row]:
         yield f"read at random in the first {part:.0%}, {label}", f"{seconds / 2000 * 1e6:.1f} us a read", ""
 
 
+def _open_into(found: list[Log], disk: OsDisk, path: str, recovery_point: int) -> None:
+    found.append(open_log(disk, path, recovery_point=recovery_point))
+
+
 def recovery_times(disk: OsDisk, path: str, log: Log) -> Iterator[Row]:
     point, end = log.durability.recovery_point, log.end_offset
     for label, recovery_point in [("after SIGKILL, from the last checkpoint", point), ("no checkpoint at all", 0)]:
         found: list[Log] = []
-        seconds = timed(lambda at=recovery_point, into=found: into.append(open_log(disk, path, recovery_point=at)))
+        seconds = timed(partial(_open_into, found, disk, path, recovery_point))
         assert found[0].end_offset == end
         found[0].abandon()
         scanned = (end - recovery_point) / end * log.size / MIB

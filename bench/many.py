@@ -146,18 +146,15 @@ def _fetches(process: BrokerProcess, mix: Mix) -> list[Figure]:
     """Measures fetches of 64 KiB, each over about 260 transactions: a sequential reader, and random offsets."""
     end = 2 * mix.transactions
     client, random = RawClient(process), Random(5)
-    places = {
-        "in the middle": lambda: random.randrange(end * 4 // 10, end * 6 // 10),
-        "at the end": lambda: random.randrange(end - 20, end),
-    }
+    ranges = {"in the middle": (end * 4 // 10, end * 6 // 10), "at the end": (end - 20, end)}
     figures = []
-    for where, place in places.items():
+    for where, (low, high) in ranges.items():
         costs = {0: 0.0, 1: 0.0}
         for _ in range(5):
             for isolation in costs:
                 before = cpu_s(process)
                 for _ in range(FETCHES):
-                    client.fetch(mix.topic, place(), isolation)
+                    client.fetch(mix.topic, random.randrange(low, high), isolation)
                 costs[isolation] += cpu_s(process) - before
         cost_us, ratio = costs[1] / 5 / FETCHES * 1e6, costs[1] / costs[0]
         shown = f"{cost_us:.0f} us CPU, {ratio:.2f}x of read_uncommitted"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 from semel_broker.cluster import elections, records
-from semel_broker.cluster.elections import Standing
+from semel_broker.cluster.elections import BrokerStates
 from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import Admission, BrokerRecord, PartitionState, TopicRecord
@@ -51,7 +51,7 @@ def scale(directory: Path, records_count: int, runs: int) -> list[Figure]:
     change = Entry(records.partition_key(*place), msgspec.json.encode(state), 2)
     change_us = 1000 * cpu_ms(lambda: [image.apply([change], 2) for _ in range(10_000)]) / 10_000
     image.apply([Entry(f"{records.ADMISSIONS}1", msgspec.json.encode(Admission(-1)), 3)], 3)
-    standing = Standing.of(image)
+    standing = BrokerStates.of(image)
     steps: list[object] = []
     death_ms = cpu_ms(lambda: steps.extend(elections.unsettled(image.partitions(), standing)))
     single_ms, full_ms = asyncio.run(etcd_transactions(directory))

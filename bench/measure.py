@@ -17,12 +17,12 @@ from support.processes import BrokerProcess
 TIMEOUT_S = 900
 
 
-def work(name: str, **arguments: Any) -> dict[str, float]:
+def work(name: str, /, **arguments: Any) -> dict[str, float]:
     """Runs one worker of `bench.clients` in a fresh process. Raises RuntimeError like `measured_by`."""
     return measured_by("bench.clients", name, **arguments)
 
 
-def measured_by(module: str, *words: str, **arguments: Any) -> dict[str, float]:
+def measured_by(module: str, /, *words: str, **arguments: Any) -> dict[str, float]:
     """Runs `module` as the main program of a process, with `arguments` as JSON after `words`; returns its last output
     line.
 

@@ -78,7 +78,10 @@ def test_who_fenced_whom(broker: BrokerProcess) -> None:
 def test_timeline(broker: BrokerProcess, tmp_path: Path) -> None:
     assert "worker-3 was fenced" in example(broker, "timeline.py")
     picture = tmp_path / "timeline.svg"
-    assert "worker-2" in semel(broker, "txn", "timeline", "timeline-demo")
+    out = semel(broker, "txn", "timeline", "timeline-demo", "--list")
+    assert "worker-2" in out
+    assert "committed" in out
+    assert "[green]" not in out, "markup is shown as a style"
     semel(broker, "txn", "timeline", "timeline-demo", "--svg", str(picture))
     assert picture.read_text().startswith("<svg")
 

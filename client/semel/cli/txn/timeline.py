@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 import click
+from rich.text import Text
 
 from semel import Admin, TopicPartition
 from semel._consume.log_scan import scan
@@ -111,7 +112,7 @@ def _table(timeline: PartitionTimeline) -> None:
         took = span.marker_timestamp - span.first_timestamp if span.marker_offset is not None else -1
         shown.add_row(
             timeline.label(span),
-            f"[{STYLE[span.outcome]}]{span.outcome.value}",
+            Text(span.outcome.value, STYLE[span.outcome]),
             f"{span.first_offset:,}",
             f"{span.pieces[-1][1]:,}" if span.pieces else "-",
             "-" if span.marker_offset is None else f"{span.marker_offset:,}",

@@ -17,6 +17,7 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any
 
 import click
+from semel_protocol import __version__
 
 if TYPE_CHECKING:
     from semel_broker.config.loading import BrokerConfig
@@ -196,6 +197,7 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
     gc.freeze()  # objects that live as long as the broker need no further collection
     log.info(
         "ready",
+        version=__version__,
         host=config.host_name,
         port=node.port,
         advertised=f"{node.broker.host}:{node.broker.port}",

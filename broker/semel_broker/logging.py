@@ -26,7 +26,7 @@ def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None)
     console = log_format == "console" or (log_format == "auto" and stream.isatty())
     renderers: list[Any] = (
         [
-            structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False),
+            structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S.%f", utc=False),
             _escape,
             structlog.dev.ConsoleRenderer(
                 colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback, sort_keys=False

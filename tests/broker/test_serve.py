@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from broker.conftest import StartBroker
 from broker.harness import Wire, batch, produce_request
+from semel_protocol import __version__
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from semel_protocol.messages.k16_list_groups import ListGroupsRequest
@@ -103,6 +104,7 @@ async def test_sigterm_stops_cleanly_without_later_recovery(spawn: Spawn, tmp_pa
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     assert (tmp_path / "data" / "t-0" / f"{1:020d}.snapshot").exists()
     second = await (await spawn()).ready()
+    assert "recovered_after_unclean_stop" not in [line["event"] for line in second.lines]
     assert await (await second.wire()).values("t") == [b"a"]
     assert await second.end(signal.SIGINT) == 0
 
@@ -151,6 +153,9 @@ async def test_sigkill_loses_nothing_acknowledged_and_retries_are_recognised(spa
             acknowledged += 1
         assert await process.end(signal.SIGKILL) == -signal.SIGKILL
     process = await (await spawn()).ready()
+    (recovered,) = [line for line in process.lines if line["event"] == "recovered_after_unclean_stop"]
+    assert recovered["logs"] == 1
+    assert process.lines[-1]["version"] == __version__
     values = await (await process.wire()).values("t")
     assert values[:acknowledged] == [b"%d" % i for i in range(acknowledged)]
     assert values == [b"%d" % i for i in range(len(values))]  # without duplicates at the end

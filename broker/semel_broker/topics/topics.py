@@ -141,8 +141,11 @@ class Topics:
         for record in unfinished:
             for _ in topics.local.delete_topic(record, has_successor=record.name in topics._by_name):
                 pass
-        for view in topics.local.recover(topics._owner):
+        found = topics.local.recover(topics._owner)
+        for view in found:
             topics.partition(view.topic, view.index).open()
+        if found and not logs.was_clean:
+            world.log.info("recovered_after_unclean_stop", logs=len(found))
         for view in feed.image.partitions():
             topics._apply_partition(view)
         feed.listeners.append(topics._follow)  # no await since the image was read: no change is missed

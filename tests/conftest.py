@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,12 @@ settings.register_profile("ci", derandomize=True, print_blob=True, suppress_heal
 settings.load_profile("default")
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+for ignored in (signal.SIGINT, signal.SIGHUP):
+    # A shell that starts the suite in the background, or under nohup, has them ignored, and so would every process that
+    # the tests start and stop by these signals.
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
 ROOT = Path(__file__).parent
 VIRTUAL = (ROOT / "broker", ROOT / "client")

@@ -146,7 +146,8 @@ def load(
     for name, value in _from_environment(environment or {}).items():
         if ALIASES.get(name, name) in BROKER_SETTINGS:
             raw[name] = value
-        else:  # not an error: orchestrators put variables of their own beside ours (SEMEL_SERVICE_HOST)
+        elif name not in OF_THE_COMMANDS:
+            # Not an error: orchestrators put variables of their own beside ours (SEMEL_SERVICE_HOST).
             variable = ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
             warnings.append(f"{variable} is ignored: {unknown(name, BROKER_SETTINGS)}")
     for override in overrides:
@@ -162,6 +163,8 @@ def load(
     return config
 
 
+OF_THE_COMMANDS: Final = ("bootstrap.server",)
+"""Names of variables that the commands read, and the broker does not."""
 ALIASES: Final = {"broker.id": "node.id", "log.dirs": "log.dir"}
 
 

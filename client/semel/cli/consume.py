@@ -8,13 +8,13 @@ from typing import Any, BinaryIO, Literal
 
 import click
 import msgspec
-from rich.console import Console
 from semel_protocol.visible import visible_bytes, visible_json
 
 from semel import Admin, Consumer, ConsumerRecord, TopicPartition
 from semel.admin import EARLIEST, LATEST
-from semel.cli.shared.common import bootstrap_option, failure, run
+from semel.cli.shared.common import bootstrap_option, failure, run, say
 from semel.cli.shared.start_position import FORMS, StartPosition, parse
+from semel.cli.shared.times import plural
 
 ESCAPES = {"\\n": b"\n", "\\t": b"\t", "\\0": b"\0", "\\r": b"\r", "\\\\": b"\\", "%%": b"%"}
 
@@ -112,7 +112,14 @@ def consume(
         allow_auto_create_topics=False,
     )
     places = run(_places(bootstrap, topic, sorted(set(partitions))))
-    run(_read(consumer, topic, places, start, max_records, exit_at_end, show))
+    printed = [0]
+    try:
+        run(_read(consumer, topic, places, start, max_records, exit_at_end, show, printed))
+    except KeyboardInterrupt:
+        say(f"\n{plural(printed[0], 'record')}", err=True)
+    else:
+        if sys.stderr.isatty():
+            say(plural(printed[0], "record"), err=True)
 
 
 async def _read(
@@ -123,8 +130,9 @@ async def _read(
     max_records: int | None,
     exit_at_end: bool,
     show: Callable[[Any], bytes],
+    printed: list[int],
 ) -> None:
-    printed = 0
+    """printed: the number of records so far, in place 0."""
     out: BinaryIO = sys.stdout.buffer
     grouped = consumer.group_id is not None
     if grouped:
@@ -136,21 +144,18 @@ async def _read(
             for tp, first in (await _starts(consumer, places, start, ends)).items():
                 consumer.seek(tp, first)
         try:
-            while max_records is None or printed < max_records:
+            while max_records is None or printed[0] < max_records:
                 if exit_at_end and await _at_end(consumer, ends):
                     break
-                most = None if max_records is None else max_records - printed
+                most = None if max_records is None else max_records - printed[0]
                 for records in (await consumer.getmany(timeout_ms=200, max_records=most)).values():
                     out.write(b"".join(map(show, records)))
-                    printed += len(records)
+                    printed[0] += len(records)
                 out.flush()
                 if grouped:
                     await consumer.commit()
         except BrokenPipeError:
             sys.stderr.close()  # the reader of the pipe has closed it: end without an error, as head(1) expects
-            return
-    if sys.stderr.isatty():
-        Console(stderr=True).print(f"{printed:,} records", highlight=False)
 
 
 async def _starts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from importlib.metadata import entry_points
@@ -48,6 +49,15 @@ class Commands(click.Group):
         if target is None:
             target = next((e.value for e in entry_points(group="semel.commands") if e.name == cmd_name), None)
         return None if target is None else _load(cmd_name, target)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click, with the names that a mistyped command may mean."""
+        near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=2, cutoff=0.6)
+        if near and args[0] not in self.list_commands(ctx):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands without importing them, so that `semel --help` is quick and needs no extra."""

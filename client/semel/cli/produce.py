@@ -17,6 +17,8 @@ from semel.cli.shared.common import bootstrap_option, failure, key_values, run, 
 from semel.cli.shared.times import plural
 
 CHUNK_BYTES = 1 << 16
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as of a process that SIGINT has ended."""
 
 
 @click.command()
@@ -90,7 +92,11 @@ def produce(
     job = _Job(topic, None if key_separator is None else key_separator.encode(), partition, pairs)
     with file.open("rb") if file else sys.stdin.buffer as source:
         hidden = quiet or (file is None and sys.stdin.isatty())
-        run(job.run(bootstrap, source, file.stat().st_size if file else None, settings, hidden))
+        try:
+            run(job.run(bootstrap, source, file.stat().st_size if file else None, settings, hidden))
+        except KeyboardInterrupt:
+            job.summarize()
+            sys.exit(INTERRUPTED)
     if not quiet:
         job.summarize()
 
@@ -103,6 +109,7 @@ class _Job:
     ) -> None:
         self.topic, self.separator, self.partition, self.headers = topic, separator, partition, headers
         self.stored = 0
+        self.lines = 0
         self.failure: BaseException | None = None
         self.last: RecordMetadata | None = None
 
@@ -117,7 +124,8 @@ class _Job:
             async with Producer(bootstrap_servers=bootstrap, **settings) as producer:
                 async for chunk in _lines(source):
                     for line in chunk:
-                        await self._send(producer, line)
+                        if self.failure is None:
+                            await self._send(producer, line)
                     progress.advance(bar, sum(map(len, chunk)) + len(chunk))
                     if self.failure is not None:
                         break
@@ -131,10 +139,13 @@ class _Job:
 
     async def _send(self, producer: Producer, line: bytes) -> None:
         key: bytes | None = None
+        self.lines += 1
         if self.separator is not None:
             key, found, line = line.partition(self.separator)
             if not found:
-                raise failure(f"a line has no {self.separator.decode()!r} between key and value: {key[:80]!r}")
+                separator = self.separator.decode(errors="replace")
+                self.failure = ValueError(f"line {self.lines} has no {separator!r} between key and value: {key[:80]!r}")
+                return
         future = await producer.send(self.topic, line, key, partition=self.partition, headers=self.headers or None)
         future.add_done_callback(self._done)
 

@@ -118,7 +118,7 @@ def test_settings_that_contradict_each_other_are_refused(overrides: list[str]) -
 
 
 def test_unknown_variables_of_the_environment_warn_and_known_ones_are_checked() -> None:
-    config = load(environment={"SEMEL_SERVICE_HOST": "10.0.0.1", "PATH": "/bin"})
+    config = load(environment={"SEMEL_SERVICE_HOST": "10.0.0.1", "PATH": "/bin", "SEMEL_BOOTSTRAP_SERVER": "x"})
     assert config.warnings == ["SEMEL_SERVICE_HOST is ignored: service.host: there is no such setting"]
     with pytest.raises(ConfigError, match="port = 'tcp:"):
         load(environment={"SEMEL_PORT": "tcp://10.0.0.1:9092"})

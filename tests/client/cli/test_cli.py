@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -47,7 +49,7 @@ def test_a_topic_is_created_shown_and_deleted(semel: Shell) -> None:
     assert "segment.bytes" in semel("topic", "describe", "cli-a", "--all-configs")
     again = semel.run("topic", "create", "cli-a")
     assert again.exit_code == 1
-    assert "TopicAlreadyExists" in again.output
+    assert "exists already" in again.output
     assert "exists already" in semel("topic", "create", "cli-a", "--if-not-exists")
     assert "deleted" in semel("topic", "delete", "cli-a", "-y")
     assert semel.run("topic", "delete", "cli-a", "-y").exit_code == 1
@@ -70,6 +72,77 @@ def test_deleting_asks_first(semel: Shell) -> None:
     semel("topic", "create", "cli-kept")
     assert semel.run("topic", "delete", "cli-kept", text="n\n").exit_code == 1
     assert "cli-kept" in semel("topic", "list", "-q").split()
+
+
+def test_the_question_names_partitions_and_records(semel: Shell) -> None:
+    semel("topic", "create", "cli-counted", "-p", "2")
+    semel("produce", "cli-counted", text="a\nb\n")
+    asked = semel.run("topic", "delete", "cli-counted", text="n\n").output
+    assert "Delete cli-counted (2 partitions, about 2 records) with all records?" in asked
+
+
+def test_a_missing_topic_is_told_before_the_question(semel: Shell) -> None:
+    semel("topic", "create", "cli-flights")
+    said = semel.fails("topic", "delete", "cli-flihgts", text="y\n")
+    assert "There is no topic 'cli-flihgts'. Did you mean 'cli-flights'?" in said
+    assert "[y/N]" not in said
+    assert "does not exist" in semel("topic", "delete", "cli-flihgts", "--if-exists")
+    assert "--if-not-exists" in semel.fails("topic", "create", "cli-flights")
+
+
+def test_a_mistyped_command_gets_a_proposal(semel: Shell) -> None:
+    assert "No such command 'prduce'. Did you mean 'produce'?" in semel.fails("prduce")
+    assert "No such command 'xyzzy'." in semel.fails("xyzzy")
+
+
+def test_listings_as_json_have_numbers(semel: Shell) -> None:
+    semel("topic", "create", "cli-listed", "-p", "2")
+    semel("produce", "cli-listed", "-p", "1", text="a\nb\nc\n")
+    (topic,) = [row for row in json.loads(semel("topic", "list", "--json")) if row["topic"] == "cli-listed"]
+    assert topic == {"topic": "cli-listed", "partitions": 2, "replicas": 1, "offsets_held": 3}
+    semel("consume", "cli-listed", "-g", "cli-listed-group", "--from-beginning", "-n", "2")
+    (group,) = [row for row in json.loads(semel("group", "list", "--json")) if row["group"] == "cli-listed-group"]
+    assert (group["state"], group["members"]) == ("Empty", 0)
+    (described,) = json.loads(semel("group", "describe", "cli-listed-group", "--json"))
+    assert described["total_lag"] == 1
+    (row,) = [row for row in described["partitions"] if row["partition"] == 1]
+    assert (row["committed"], row["end_offset"], row["lag"], row["owner"]) == (2, 3, 1, None)
+    assert json.loads(semel("txn", "list", "--json")) == []
+
+
+def test_a_line_without_separator_is_named_with_what_was_stored(semel: Shell) -> None:
+    semel("topic", "create", "cli-keys")
+    said = semel.fails("produce", "cli-keys", "-k", ":", text="a:b\nc:d\nno separator\ne:f\n")
+    assert "2 records stored before the failure: line 3 has no ':' between key and value: b'no separator'" in said
+    assert semel("consume", "cli-keys", "--from-beginning", "-e") == "b\nd\n"
+
+
+@pytest.mark.parametrize("command", ["consume", "produce"])
+def test_ctrl_c_ends_with_the_number_of_records(broker: BrokerProcess, semel: Shell, command: str) -> None:
+    name = f"cli-interrupted-{command}"
+    semel("topic", "create", name, "-p", "1")
+    line = [sys.executable, "-m", "semel", command, name, "-b", broker.address]
+    with subprocess.Popen(
+        [*line, "--from-beginning"] if command == "consume" else line,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        if command == "consume":
+            semel("produce", name, text="a\nb\n")
+            assert process.stdout is not None
+            assert [process.stdout.readline(), process.stdout.readline()] == ["a\n", "b\n"]
+        else:
+            process.stdin.write("a\nb\n")
+            process.stdin.flush()
+            assert semel("consume", name, "--from-beginning", "-n", "2") == "a\nb\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert "2 records" in said
+    assert "Aborted" not in said
+    assert process.returncode == (0 if command == "consume" else 130)
 
 
 def test_lines_are_written_and_read_back(semel: Shell, tmp_path: Path) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+import difflib
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
+import msgspec
 from rich import box
 from rich.console import Console, RenderableType
 from rich.style import StyleType
 from rich.table import Table
 from rich.text import Text
-from semel_protocol.visible import visible
+from semel_protocol.visible import visible, visible_json
 
 from semel.errors import KafkaError
 
@@ -34,6 +36,16 @@ def bootstrap_option(command: F) -> F:
     )(command)
 
 
+def json_option(command: F) -> F:
+    """The option `--json`: the argument `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
+
+
+def say_json(shown: object) -> None:
+    """Prints an object of plain types as indented JSON. Control characters in texts are escaped."""
+    click.echo(msgspec.json.format(visible_json(msgspec.json.encode(shown).decode())))
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Runs a command's coroutine. A KafkaError becomes lines on standard error and exit status 1."""
     try:
@@ -53,6 +65,12 @@ def say(*lines: str, err: bool = False) -> None:
     """Prints lines. Control characters in them are escaped, so names cannot add lines or control a terminal."""
     for line in lines:
         click.echo(visible(line), err=err)
+
+
+def similar(name: str, known: Iterable[str]) -> str:
+    """A question for the end of a message about an unknown name, with the names that are most like it; or ""."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def confirm(question: str) -> None:

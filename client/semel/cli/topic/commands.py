@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -23,18 +23,22 @@ from semel.cli.shared.common import (
     console,
     delete_each,
     failure,
+    json_option,
     key_values,
     run,
     say,
+    say_json,
+    similar,
     table,
 )
 from semel.cli.shared.moves import moves_of
 from semel.cli.shared.partition_names import known_offsets
+from semel.cli.shared.times import plural
 from semel.cli.stuck.partition import stuck_topic
 from semel.cli.topic.alter import alter
 from semel.cli.topic.elect import elect
 from semel.cli.topic.reassign import reassign
-from semel.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from semel.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
 
 POLL_SECONDS = 0.2
@@ -95,7 +99,7 @@ def create(
                 await admin.create_topics([new])
             except TopicAlreadyExistsError:
                 if not if_not_exists:
-                    raise
+                    raise failure(f"{name} exists already; with --if-not-exists that is no error") from None
                 return f"{name} exists already"
             return f"{name} created with {_count(await _made(admin, name))}"
 
@@ -117,10 +121,11 @@ async def _made(admin: Admin, name: str) -> TopicMetadata:
 @bootstrap_option
 @click.option("--internal", is_flag=True, help="Also list internal topics.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the names, one in each line.")
-def list_(bootstrap: str, internal: bool, quiet: bool) -> None:
+@json_option
+def list_(bootstrap: str, internal: bool, quiet: bool, as_json: bool) -> None:
     """List the topics with their numbers of partitions, replicas and offsets."""
 
-    async def work() -> tuple[list[TopicMetadata], dict[str, str]]:
+    async def work() -> tuple[list[TopicMetadata], dict[str, int | None]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             topics = [t for t in await admin.describe_topics() if internal or not t.is_internal]
             return topics, {} if quiet else await _held(admin, topics)
@@ -129,26 +134,39 @@ def list_(bootstrap: str, internal: bool, quiet: bool) -> None:
     if quiet:
         say(*(t.name for t in topics))
         return
+    rows = [
+        {
+            "topic": found.name,
+            "partitions": len(found.partitions),
+            "replicas": len(found.partitions[0].replicas) if found.partitions else 0,
+            "offsets_held": records[found.name],
+        }
+        for found in topics
+    ]
+    if as_json:
+        say_json(rows)
+        return
     shown = table(
         "", "topic", "partitions", "replicas", "offsets held", right=("partitions", "replicas", "offsets held")
     )
-    for found in topics:
-        replicas = len(found.partitions[0].replicas) if found.partitions else 0
-        shown.add_row(found.name, str(len(found.partitions)), str(replicas), records[found.name])
+    for row in rows:
+        shown.add_row(
+            *("-" if cell is None else f"{cell:,}" if isinstance(cell, int) else cell for cell in row.values())
+        )
     console().print(shown)
 
 
-async def _held(admin: Admin, topics: list[TopicMetadata]) -> dict[str, str]:
-    """The number of offsets in each topic; "-" where a leader is offline."""
+async def _held(admin: Admin, topics: list[TopicMetadata]) -> dict[str, int | None]:
+    """The number of offsets in each topic; None where a leader is offline."""
     live = (await admin.describe_cluster()).brokers
     partitions = [partition for each in topics for partition in each.partitions]
     starts = await known_offsets(admin, partitions, live, EARLIEST)
     ends = await known_offsets(admin, partitions, live, LATEST)
-    held = {}
+    held: dict[str, int | None] = {}
     for each in topics:
         places = [TopicPartition(each.name, partition.partition) for partition in each.partitions]
         known = all(at in starts and at in ends for at in places)
-        held[each.name] = f"{sum(ends[at] - starts[at] for at in places):,}" if known else "-"
+        held[each.name] = sum(ends[at] - starts[at] for at in places) if known else None
     return held
 
 
@@ -220,14 +238,37 @@ async def _describe_settings(admin: Admin, found: TopicMetadata, all_configs: bo
 @click.option("--if-exists", is_flag=True, help="Skip topics that do not exist. Default: a missing topic is an error.")
 def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
     """Delete topics and all their records."""
-    if not yes:
-        confirm(f"Delete {', '.join(names)} with all records?")
 
     async def work() -> None:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             await delete_each(names, admin.delete_topics, UnknownTopicOrPartitionError, if_exists=if_exists)
 
+    found = run(_sizes(bootstrap, names, if_exists=if_exists))
+    if found and not yes:
+        confirm(f"Delete {', '.join(found)} with all records?")
     run(work())
+
+
+async def _sizes(bootstrap: str, names: Sequence[str], *, if_exists: bool) -> list[str]:
+    """The topics with their numbers of partitions and records, in words. An unknown one ends the command, unless
+    `if_exists`.
+    """
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        known = await admin.list_topics()
+        if (unknown := [name for name in names if name not in known]) and not if_exists:
+            raise failure(f"There is no topic {unknown[0]!r}.{similar(unknown[0], known)}")
+        found = []
+        for each in await admin.describe_topics([name for name in names if name in known]):
+            places = [TopicPartition(each.name, row.partition) for row in each.partitions]
+            try:
+                first = await admin.list_offsets(dict.fromkeys(places, EARLIEST))
+                last = await admin.list_offsets(dict.fromkeys(places, LATEST))
+            except KafkaError:  # a partition without a leader can be deleted, too
+                found.append(f"{each.name} ({_count(each)})")
+            else:
+                records = sum(last[place].offset - first[place].offset for place in places)
+                found.append(f"{each.name} ({_count(each)}, about {plural(records, 'record')})")
+        return found
 
 
 def _count(found: TopicMetadata) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from semel import Admin, TopicPartition
 from semel._edge import Edge
 from semel.admin import TransactionDescription, TransactionGroupDescription, TransactionListing
-from semel.cli.shared.common import bootstrap_option, confirm, console, failure, run, say, table
+from semel.cli.shared.common import bootstrap_option, confirm, console, failure, json_option, run, say, say_json, table
 from semel.cli.shared.open_transactions import OpenTransaction, Verdict, describe_known, open_transactions
 from semel.cli.shared.partition_names import places
 from semel.cli.shared.times import duration, moment, plural
@@ -56,7 +57,10 @@ txn.add_command(why)
     "--older-than", type=float, metavar="SECONDS", help="List only ids whose transaction is open for longer than this."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the transactional ids, one in each line.")
-def list_(bootstrap: str, states: tuple[str, ...], only_open: bool, older_than: float | None, quiet: bool) -> None:
+@json_option
+def list_(
+    bootstrap: str, states: tuple[str, ...], only_open: bool, older_than: float | None, quiet: bool, as_json: bool
+) -> None:
     """List the transactional ids with their states, producers and coordinators."""
     if only_open or older_than is not None:
         chosen = [state for state in STATES if state == "Ongoing" or state.startswith("Prepare")]
@@ -77,6 +81,9 @@ def list_(bootstrap: str, states: tuple[str, ...], only_open: bool, older_than: 
     if quiet:
         say(*(row.transactional_id for row in rows))
         return
+    if as_json:
+        say_json([_plain(row, described.get(row.transactional_id), now_ms) for row in rows])
+        return
     numbers = ("producer", "epoch", "partitions")
     shown = table("", "transactional id", "state", "open for", *numbers, "coordinator", right=numbers)
     for row in rows:
@@ -92,6 +99,22 @@ def list_(bootstrap: str, states: tuple[str, ...], only_open: bool, older_than: 
             str(row.coordinator),
         )
     console().print(shown)
+
+
+def _plain(row: TransactionListing, found: TransactionDescription | None, now_ms: int) -> dict[str, Any]:
+    """A transactional id as plain types. found: its description; None if its coordinator did not give one."""
+    is_open = found is not None and found.is_open
+    return {
+        "transactional_id": row.transactional_id,
+        "state": row.state if found is None else found.state,
+        "open_for_ms": _age_ms(found, now_ms),
+        "producer_id": row.producer_id if found is None else found.producer_id,
+        "producer_epoch": None if found is None else found.producer_epoch,
+        "partitions": [f"{at.topic}-{at.partition}" for at in found.partitions]
+        if found is not None and is_open
+        else [],
+        "coordinator": row.coordinator,
+    }
 
 
 def _age_ms(found: TransactionDescription | None, now_ms: int) -> int | None:

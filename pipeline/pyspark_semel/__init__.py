@@ -10,6 +10,20 @@ fail.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pyspark_semel.data_source import DefaultSource, SemelDataSource
 
-__all__ = ["DefaultSource", "SemelDataSource"]
+__all__ = ["DefaultSource", "SemelDataSource", "prepare"]
+
+
+def prepare() -> Path:
+    """Makes Spark use this Python, and a Java; call it before the first session. Returns the Java home.
+
+    Without it Spark looks for data sources and runs workers with the `python3` of the PATH. If that is not the
+    environment that semel is installed in, Spark reports "Failed to find the data source: semel". Raises
+    `pyspark_semel.java.NoJavaError`.
+    """
+    from pyspark_semel.java import prepare as prepare_java
+
+    return prepare_java()

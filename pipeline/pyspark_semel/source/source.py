@@ -19,7 +19,6 @@ from pyspark.sql.types import (
 from pyspark_semel.options import OptionError
 from pyspark_semel.source.batch import SemelBatchReader
 from pyspark_semel.source.options import batch_options, source_options, stream_options
-from pyspark_semel.source.stream import SemelStreamReader
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 COLUMNS = StructType(
@@ -49,7 +48,9 @@ def batch_reader(options: Mapping[str, str], given: StructType) -> DataSourceRea
 
 
 def stream_reader(options: Mapping[str, str], given: StructType) -> DataSourceStreamReader:
-    """Returns the reader for `spark.readStream`. Raises OptionError."""
+    """Returns the reader for `spark.readStream`. Raises OptionError, ImportError on Spark before 4.2."""
+    from pyspark_semel.source.stream import SemelStreamReader
+
     _check_schema(options, given)
     return SemelStreamReader(stream_options(options))
 

@@ -19,7 +19,7 @@ if {version!r} < "4.1":
 
 from pyspark_semel import DefaultSource
 
-source = DefaultSource({{"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "topic": "t"}})
+source = DefaultSource({{"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}})
 schema = source.schema()
 source.reader(schema)
 print("batch reads work")

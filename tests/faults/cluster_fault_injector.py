@@ -20,7 +20,7 @@ from faults.worker_processes import Worker
 
 SYNC_S = 60.0
 LAST_LINES = 15
-NO_STORE = "the cluster's store cannot be reached"
+NO_STORE, START_FAILED = "the cluster's store cannot be reached", '"start_failed"'
 ROLLING_P99_S = 1.0
 
 
@@ -35,16 +35,24 @@ class ClusterFaultInjector(FaultInjector):
     ) -> None:  # fmt: skip
         super().__init__(workers, rng, problems, say)
         self._brokers, self._cluster = brokers, brokers.cluster
+        self._start_failures: dict[str, int] = {}
         self._network = asyncio.Lock()
         """One change of the network at a time. Cuts of the same service are healed together."""
 
     async def check(self) -> None:
         for name in self._brokers.restarted():
-            last = "\n".join(self._brokers.log(name)[-LAST_LINES:])
-            if NO_STORE in last:  # a broker that starts while etcd is down ends, and is restarted
-                self.counts["started without a store"] += 1
-            else:
+            if not self._has_missed_the_store(name):
+                last = "\n".join(self._brokers.log(name)[-LAST_LINES:])
                 self._problems.append(f"{name} has ended by itself, and was restarted:\n{last}")
+
+    def _has_missed_the_store(self, name: str) -> bool:
+        """Whether the broker has failed to start since the last call because etcd was down. It ends then, and its
+        service starts it again."""
+        failures = sum(NO_STORE in line and START_FAILED in line for line in self._brokers.log(name))
+        missed = failures > self._start_failures.get(name, 0)
+        self._start_failures[name] = failures
+        self.counts["started without a store"] += missed
+        return missed
 
     # --- brokers ---
 
@@ -70,6 +78,8 @@ class ClusterFaultInjector(FaultInjector):
     async def _stop(self, name: str) -> None:
         status = await self._brokers.down(name, signal.SIGTERM)
         if status != 0:
+            if status == 1 and self._has_missed_the_store(name):
+                return
             last = "\n".join(self._brokers.log(name)[-LAST_LINES:])
             self._problems.append(f"SIGTERM: {name} has exit status {status}:\n{last}")
 

@@ -10,14 +10,12 @@ fail.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark_semel.data_source import DefaultSource, SemelDataSource
 
 __all__ = ["DefaultSource", "SemelDataSource", "prepare"]
 
 
-def prepare() -> Path:
+def prepare() -> str:
     """Makes Spark use this Python, and a Java; call it before the first session. Returns the Java home.
 
     Without it Spark looks for data sources and runs workers with the `python3` of the PATH. If that is not the
@@ -26,4 +24,4 @@ def prepare() -> Path:
     """
     from pyspark_semel.java import prepare as prepare_java
 
-    return prepare_java()
+    return str(prepare_java())

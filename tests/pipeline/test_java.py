@@ -18,7 +18,7 @@ def test_the_package_offers_prepare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/opt/java")
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
-    assert pyspark_semel.prepare() == Path("/opt/java")
+    assert pyspark_semel.prepare() == "/opt/java"
     assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
 
 

@@ -1,6 +1,7 @@
 """OffsetDelete (key 47): delete the offsets of topics from a group; answered once durable (KIP-496).
 
-GROUP_SUBSCRIBED_TO_TOPIC: a member of the group subscribes to the topic.
+GROUP_SUBSCRIBED_TO_TOPIC: a member of the group subscribes to the topic. A request with very many rows deletes in
+portions: an error of the group between two of them fails the request, although the rows before it are deleted.
 """
 
 from semel_protocol.errors import ErrorCode

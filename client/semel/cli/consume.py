@@ -112,14 +112,21 @@ def consume(
         allow_auto_create_topics=False,
     )
     places = run(_places(bootstrap, topic, sorted(set(partitions))))
-    printed = [0]
+    output = _Output()
     try:
-        run(_read(consumer, topic, places, start, max_records, exit_at_end, show, printed))
+        run(_read(consumer, topic, places, start, max_records, exit_at_end, show, output))
     except KeyboardInterrupt:
-        say(f"\n{plural(printed[0], 'record')}", err=True)
+        say(f"\n{plural(output.records, 'record')}", err=True)
     else:
-        if sys.stderr.isatty():
-            say(plural(printed[0], "record"), err=True)
+        if not output.is_closed and sys.stderr.isatty():
+            say(plural(output.records, "record"), err=True)
+
+
+class _Output:
+    """What was printed so far. `is_closed`: the reader of the pipe has closed it; standard error is closed then, too."""
+
+    records = 0
+    is_closed = False
 
 
 async def _read(
@@ -130,9 +137,8 @@ async def _read(
     max_records: int | None,
     exit_at_end: bool,
     show: Callable[[Any], bytes],
-    printed: list[int],
+    output: _Output,
 ) -> None:
-    """printed: the number of records so far, in place 0."""
     out: BinaryIO = sys.stdout.buffer
     grouped = consumer.group_id is not None
     if grouped:
@@ -144,18 +150,19 @@ async def _read(
             for tp, first in (await _starts(consumer, places, start, ends)).items():
                 consumer.seek(tp, first)
         try:
-            while max_records is None or printed[0] < max_records:
+            while max_records is None or output.records < max_records:
                 if exit_at_end and await _at_end(consumer, ends):
                     break
-                most = None if max_records is None else max_records - printed[0]
+                most = None if max_records is None else max_records - output.records
                 for records in (await consumer.getmany(timeout_ms=200, max_records=most)).values():
                     out.write(b"".join(map(show, records)))
-                    printed[0] += len(records)
+                    output.records += len(records)
                 out.flush()
                 if grouped:
                     await consumer.commit()
         except BrokenPipeError:
-            sys.stderr.close()  # the reader of the pipe has closed it: end without an error, as head(1) expects
+            output.is_closed = True
+            sys.stderr.close()  # end without an error, as head(1) expects
 
 
 async def _starts(

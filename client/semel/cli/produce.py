@@ -95,7 +95,8 @@ def produce(
         try:
             run(job.run(bootstrap, source, file.stat().st_size if file else None, settings, hidden))
         except KeyboardInterrupt:
-            job.summarize()
+            if not quiet:
+                job.summarize()
             sys.exit(INTERRUPTED)
     if not quiet:
         job.summarize()

@@ -145,6 +145,20 @@ def test_ctrl_c_ends_with_the_number_of_records(broker: BrokerProcess, semel: Sh
     assert process.returncode == (0 if command == "consume" else 130)
 
 
+def test_a_closed_pipe_ends_consume_without_an_error(broker: BrokerProcess, semel: Shell) -> None:
+    """As `semel consume … | head -1`."""
+    semel("topic", "create", "cli-head", "-p", "1")
+    semel("produce", "cli-head", text="line\n" * 50_000)
+    line = [sys.executable, "-m", "semel", "consume", "cli-head", "-b", broker.address, "--from-beginning"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "line\n"
+        process.stdout.close()
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+
+
 def test_lines_are_written_and_read_back(semel: Shell, tmp_path: Path) -> None:
     semel("topic", "create", "cli-lines", "-p", "1")
     semel("produce", "cli-lines", text="one\r\ntwo\n\nlast without an end")

@@ -38,7 +38,7 @@ from semel.cli.stuck.partition import stuck_topic
 from semel.cli.topic.alter import alter
 from semel.cli.topic.elect import elect
 from semel.cli.topic.reassign import reassign
-from semel.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from semel.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
 
 POLL_SECONDS = 0.2
@@ -243,32 +243,29 @@ def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -
         async with Admin(bootstrap_servers=bootstrap) as admin:
             await delete_each(names, admin.delete_topics, UnknownTopicOrPartitionError, if_exists=if_exists)
 
-    found = run(_sizes(bootstrap, names, if_exists=if_exists))
+    found = run(_existing(bootstrap, names, if_exists=if_exists))
     if found and not yes:
-        confirm(f"Delete {', '.join(found)} with all records?")
+        confirm(f"Delete {', '.join(run(_sizes(bootstrap, found)))} with all records?")
     run(work())
 
 
-async def _sizes(bootstrap: str, names: Sequence[str], *, if_exists: bool) -> list[str]:
-    """The topics with their numbers of partitions and records, in words. An unknown one ends the command, unless
-    `if_exists`.
-    """
+async def _existing(bootstrap: str, names: Sequence[str], *, if_exists: bool) -> list[str]:
+    """The topics that exist. A missing one ends the command, unless `if_exists`."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         known = await admin.list_topics()
-        if (unknown := [name for name in names if name not in known]) and not if_exists:
-            raise failure(f"There is no topic {unknown[0]!r}.{similar(unknown[0], known)}")
-        found = []
-        for each in await admin.describe_topics([name for name in names if name in known]):
-            places = [TopicPartition(each.name, row.partition) for row in each.partitions]
-            try:
-                first = await admin.list_offsets(dict.fromkeys(places, EARLIEST))
-                last = await admin.list_offsets(dict.fromkeys(places, LATEST))
-            except KafkaError:  # a partition without a leader can be deleted, too
-                found.append(f"{each.name} ({_count(each)})")
-            else:
-                records = sum(last[place].offset - first[place].offset for place in places)
-                found.append(f"{each.name} ({_count(each)}, about {plural(records, 'record')})")
-        return found
+    missing = [name for name in names if name not in known]
+    if missing and not if_exists:
+        raise failure(f"There is no topic {missing[0]!r}.{similar(missing[0], known)}")
+    return [name for name in names if name in known]
+
+
+async def _sizes(bootstrap: str, names: Sequence[str]) -> list[str]:
+    """The topics with their numbers of partitions and records, in words."""
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        topics = await admin.describe_topics(names)
+        held = await _held(admin, topics)
+    counts = {name: "" if count is None else f", about {plural(count, 'record')}" for name, count in held.items()}
+    return [f"{each.name} ({_count(each)}{counts[each.name]})" for each in topics]
 
 
 def _count(found: TopicMetadata) -> str:

@@ -110,9 +110,9 @@ check: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/tidy
 
 map: $(VENV)/.dev
+	@PYTHONPATH=tests $(BIN)/python -m tidy.client_settings --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.file_map --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.state_diagrams --write
-	@PYTHONPATH=tests $(BIN)/python -m tidy.client_settings --write
 
 cluster: $(VENV)/.dev
 	@$(BIN)/python -m cluster up $(ARGS)

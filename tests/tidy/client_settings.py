@@ -43,22 +43,21 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Section(msgspec.Struct, frozen=True):
-    """The settings of one class. `config`: the name of the struct; `inherits`: the struct with its other settings."""
+    """The settings that one struct declares. `config`: its name."""
 
     title: str
     config: str
     path: Path
-    inherits: str | None = None
 
 
 SECTIONS = (
     Section("Every client", "ClientConfig", CLIENT),
-    Section("Producer", "ProducerConfig", CLIENT, "ClientConfig"),
-    Section("Consumer", "ConsumerConfig", CONSUMER, "ClientConfig"),
-    Section("Admin", "AdminConfig", CLIENT, "ClientConfig"),
-    Section("BatchReader", "BatchReaderConfig", READER, "ClientConfig"),
-    Section("TransactionGroup", "DriverConfig", CLIENT, "ClientConfig"),
-    Section("TransactionGroup", "TransactionGroupConfig", CLIENT, "DriverConfig"),
+    Section("Producer", "ProducerConfig", CLIENT),
+    Section("Consumer", "ConsumerConfig", CONSUMER),
+    Section("Admin", "AdminConfig", CLIENT),
+    Section("BatchReader", "BatchReaderConfig", READER),
+    Section("TransactionGroup", "DriverConfig", CLIENT),
+    Section("TransactionGroup", "TransactionGroupConfig", CLIENT),
 )
 
 
@@ -127,30 +126,20 @@ def _cell(text: str) -> str:
 
 def reference() -> str:
     """The module that holds the texts for `help`."""
-    known = described()
-    parents = {section.config: section.inherits for section in SECTIONS}
     lines = [
-        '"""The settings of each client in words, for `help`. Written by `make map` from the declarations."""',
+        '"""The settings of each struct in words, for `help`. Written by `make map` from the declarations."""',
         "",
         "from typing import Final",
         "",
         "SETTINGS: Final = {",
     ]
-    for section in SECTIONS:
-        if section.config in ("ClientConfig", "DriverConfig"):
-            continue
-        texts = []
-        config: str | None = section.config
-        while config is not None:
-            texts = (
-                [_help(setting) for setting in known[config]] + texts
-                if config == "ClientConfig"
-                else texts + [_help(setting) for setting in known[config]]
-            )
-            config = parents[config]
-        text = "\n".join(texts)
-        lines += [f'    "{section.config}": """\\', text, '""",']
-    return "\n".join([*lines, "}", '"""Name of the struct -> one paragraph a setting."""']) + "\n"
+    for config, settings in described().items():
+        if settings:
+            lines += [f'    "{config}": """\\', "\n".join(map(_help, settings)), '""",']
+    return (
+        "\n".join([*lines, "}", '"""Name of the struct -> a paragraph for each setting that it declares itself."""'])
+        + "\n"
+    )
 
 
 def _help(setting: Setting) -> str:

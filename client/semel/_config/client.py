@@ -221,15 +221,15 @@ def takes_settings(
     return wrap
 
 
-def describe_settings(init: Callable[..., None], config: Callable[..., Any], *before: inspect.Parameter) -> None:
+def describe_settings(init: Callable[..., None], config: Any, *before: inspect.Parameter) -> None:
     """Gives `init` the signature and the words of its settings, for help() and for tools that read signatures.
 
-    before: the parameters in front of the settings.
+    config: the struct of the settings. before: the parameters in front of them.
     """
     myself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     settings = inspect.signature(config).parameters.values()
     init.__signature__ = inspect.Signature([myself, *before, *settings])  # type: ignore[attr-defined]
-    words = SETTINGS[config.__name__]
+    words = "".join(SETTINGS.get(each.__name__, "") for each in reversed(config.__mro__))
     init.__doc__ = f"{inspect.cleandoc(init.__doc__ or RAISES)}\n\nSettings:\n\n{words}"
 
 

@@ -1,9 +1,9 @@
-"""The settings of each client in words, for `help`. Written by `make map` from the declarations."""
+"""The settings of each struct in words, for `help`. Written by `make map` from the declarations."""
 
 from typing import Final
 
 SETTINGS: Final = {
-    "ProducerConfig": """\
+    "ClientConfig": """\
 bootstrap_servers (default: 'localhost:9092')
     One or several addresses, `host[:port]`, comma-separated or as a list. One that answers is
     enough. Must be host:port as a str, several with commas, or a list of them.
@@ -49,6 +49,8 @@ ssl_context (default: None)
 edge (default: None)
     Clocks, random numbers and TCP. None is the real ones; simulators pass their own. Must be an
     Edge, or None.
+""",
+    "ProducerConfig": """\
 acks (default: 'all')
     When a record counts as stored: at all in-sync replicas ('all'), at the leader (1), or once sent
     (0). Must be one of 0, 1, -1, 'all'.
@@ -97,51 +99,6 @@ max_in_flight_requests_per_connection (default: 5)
     number from 1 to 2147483647.
 """,
     "ConsumerConfig": """\
-bootstrap_servers (default: 'localhost:9092')
-    One or several addresses, `host[:port]`, comma-separated or as a list. One that answers is
-    enough. Must be host:port as a str, several with commas, or a list of them.
-client_id (default: 'semel')
-    The name of this client in the broker's log, in quotas and in the ledger of fences. Must be a
-    str of at most 32767 bytes.
-request_timeout_ms (default: 30000)
-    The longest wait for an answer. A request without an answer closes its connection. Must be a
-    whole number from 1 to 2147483647.
-bootstrap_timeout_ms (default: 10000)
-    How long `start` tries the bootstrap servers. Must be a whole number from 0 to
-    9223372036854775807.
-metadata_max_age_ms (default: 300000)
-    How long topics, partitions and leaders are used before the client asks for them again. An error
-    that shows that they are stale makes it ask at once. Must be a whole number from 1 to
-    9223372036854775807.
-retry_backoff_ms (default: 100)
-    The pause before a request is sent again. It doubles with each attempt, up to
-    retry_backoff_max_ms. Must be a whole number from 0 to 9223372036854775807.
-retry_backoff_max_ms (default: 1000)
-    The longest pause before a request is sent again. Must be a whole number from 0 to
-    9223372036854775807.
-reconnect_backoff_ms (default: 50)
-    The pause before the next attempt to connect to a broker. It doubles up to
-    reconnect_backoff_max_ms. Must be a whole number from 0 to 9223372036854775807.
-reconnect_backoff_max_ms (default: 1000)
-    The longest pause before the next attempt to connect to a broker. Must be a whole number from 0
-    to 9223372036854775807.
-connections_max_idle_ms (default: 540000)
-    A connection without traffic for longer is closed. None: never. Must be a whole number from 1 to
-    9223372036854775807, or None for never.
-max_block_ms (default: 60000)
-    How long a call may wait for metadata, for a coordinator or for memory. Must be a whole number
-    from 0 to 9223372036854775807.
-receive_frame_bytes_max (default: 104857600)
-    The largest response accepted from a broker, in bytes. Must be a whole number from 1 to
-    2147483647.
-security_protocol (default: 'PLAINTEXT')
-    'SSL' is TLS, with `ssl_context`. SASL is not supported. Must be one of 'PLAINTEXT', 'SSL'.
-ssl_context (default: None)
-    The certificates to trust, and the client's own: `ssl.create_default_context(cafile=...)`. Needs
-    security_protocol='SSL'. Must be an ssl.SSLContext, or None.
-edge (default: None)
-    Clocks, random numbers and TCP. None is the real ones; simulators pass their own. Must be an
-    Edge, or None.
 group_id (default: None)
     The group that shares partitions and keeps offsets. None: no group and no commits; all
     partitions are read. Must be a str of at most 32767 bytes, or None.
@@ -220,99 +177,7 @@ consumer_timeout_ms (default: None)
     Accepted for programs written for aiokafka. It has no effect. Must be a whole number from 0 to
     2147483647, or None for the same, as it has no effect.
 """,
-    "AdminConfig": """\
-bootstrap_servers (default: 'localhost:9092')
-    One or several addresses, `host[:port]`, comma-separated or as a list. One that answers is
-    enough. Must be host:port as a str, several with commas, or a list of them.
-client_id (default: 'semel')
-    The name of this client in the broker's log, in quotas and in the ledger of fences. Must be a
-    str of at most 32767 bytes.
-request_timeout_ms (default: 30000)
-    The longest wait for an answer. A request without an answer closes its connection. Must be a
-    whole number from 1 to 2147483647.
-bootstrap_timeout_ms (default: 10000)
-    How long `start` tries the bootstrap servers. Must be a whole number from 0 to
-    9223372036854775807.
-metadata_max_age_ms (default: 300000)
-    How long topics, partitions and leaders are used before the client asks for them again. An error
-    that shows that they are stale makes it ask at once. Must be a whole number from 1 to
-    9223372036854775807.
-retry_backoff_ms (default: 100)
-    The pause before a request is sent again. It doubles with each attempt, up to
-    retry_backoff_max_ms. Must be a whole number from 0 to 9223372036854775807.
-retry_backoff_max_ms (default: 1000)
-    The longest pause before a request is sent again. Must be a whole number from 0 to
-    9223372036854775807.
-reconnect_backoff_ms (default: 50)
-    The pause before the next attempt to connect to a broker. It doubles up to
-    reconnect_backoff_max_ms. Must be a whole number from 0 to 9223372036854775807.
-reconnect_backoff_max_ms (default: 1000)
-    The longest pause before the next attempt to connect to a broker. Must be a whole number from 0
-    to 9223372036854775807.
-connections_max_idle_ms (default: 540000)
-    A connection without traffic for longer is closed. None: never. Must be a whole number from 1 to
-    9223372036854775807, or None for never.
-max_block_ms (default: 60000)
-    How long a call may wait for metadata, for a coordinator or for memory. Must be a whole number
-    from 0 to 9223372036854775807.
-receive_frame_bytes_max (default: 104857600)
-    The largest response accepted from a broker, in bytes. Must be a whole number from 1 to
-    2147483647.
-security_protocol (default: 'PLAINTEXT')
-    'SSL' is TLS, with `ssl_context`. SASL is not supported. Must be one of 'PLAINTEXT', 'SSL'.
-ssl_context (default: None)
-    The certificates to trust, and the client's own: `ssl.create_default_context(cafile=...)`. Needs
-    security_protocol='SSL'. Must be an ssl.SSLContext, or None.
-edge (default: None)
-    Clocks, random numbers and TCP. None is the real ones; simulators pass their own. Must be an
-    Edge, or None.
-""",
     "BatchReaderConfig": """\
-bootstrap_servers (default: 'localhost:9092')
-    One or several addresses, `host[:port]`, comma-separated or as a list. One that answers is
-    enough. Must be host:port as a str, several with commas, or a list of them.
-client_id (default: 'semel')
-    The name of this client in the broker's log, in quotas and in the ledger of fences. Must be a
-    str of at most 32767 bytes.
-request_timeout_ms (default: 30000)
-    The longest wait for an answer. A request without an answer closes its connection. Must be a
-    whole number from 1 to 2147483647.
-bootstrap_timeout_ms (default: 10000)
-    How long `start` tries the bootstrap servers. Must be a whole number from 0 to
-    9223372036854775807.
-metadata_max_age_ms (default: 300000)
-    How long topics, partitions and leaders are used before the client asks for them again. An error
-    that shows that they are stale makes it ask at once. Must be a whole number from 1 to
-    9223372036854775807.
-retry_backoff_ms (default: 100)
-    The pause before a request is sent again. It doubles with each attempt, up to
-    retry_backoff_max_ms. Must be a whole number from 0 to 9223372036854775807.
-retry_backoff_max_ms (default: 1000)
-    The longest pause before a request is sent again. Must be a whole number from 0 to
-    9223372036854775807.
-reconnect_backoff_ms (default: 50)
-    The pause before the next attempt to connect to a broker. It doubles up to
-    reconnect_backoff_max_ms. Must be a whole number from 0 to 9223372036854775807.
-reconnect_backoff_max_ms (default: 1000)
-    The longest pause before the next attempt to connect to a broker. Must be a whole number from 0
-    to 9223372036854775807.
-connections_max_idle_ms (default: 540000)
-    A connection without traffic for longer is closed. None: never. Must be a whole number from 1 to
-    9223372036854775807, or None for never.
-max_block_ms (default: 60000)
-    How long a call may wait for metadata, for a coordinator or for memory. Must be a whole number
-    from 0 to 9223372036854775807.
-receive_frame_bytes_max (default: 104857600)
-    The largest response accepted from a broker, in bytes. Must be a whole number from 1 to
-    2147483647.
-security_protocol (default: 'PLAINTEXT')
-    'SSL' is TLS, with `ssl_context`. SASL is not supported. Must be one of 'PLAINTEXT', 'SSL'.
-ssl_context (default: None)
-    The certificates to trust, and the client's own: `ssl.create_default_context(cafile=...)`. Needs
-    security_protocol='SSL'. Must be an ssl.SSLContext, or None.
-edge (default: None)
-    Clocks, random numbers and TCP. None is the real ones; simulators pass their own. Must be an
-    Edge, or None.
 isolation_level (default: 'read_committed')
     'read_committed' returns records of committed transactions only, and none behind an open
     transaction. Must be one of 'read_uncommitted', 'read_committed'.
@@ -338,55 +203,7 @@ default_api_timeout_ms (default: 60000)
     How long a call may take, retries included, and how long `read` may go without progress. Must be
     a whole number from 1 to 2147483647.
 """,
-    "TransactionGroupConfig": """\
-bootstrap_servers (default: 'localhost:9092')
-    One or several addresses, `host[:port]`, comma-separated or as a list. One that answers is
-    enough. Must be host:port as a str, several with commas, or a list of them.
-client_id (default: 'semel')
-    The name of this client in the broker's log, in quotas and in the ledger of fences. Must be a
-    str of at most 32767 bytes.
-request_timeout_ms (default: 30000)
-    The longest wait for an answer. A request without an answer closes its connection. Must be a
-    whole number from 1 to 2147483647.
-bootstrap_timeout_ms (default: 10000)
-    How long `start` tries the bootstrap servers. Must be a whole number from 0 to
-    9223372036854775807.
-metadata_max_age_ms (default: 300000)
-    How long topics, partitions and leaders are used before the client asks for them again. An error
-    that shows that they are stale makes it ask at once. Must be a whole number from 1 to
-    9223372036854775807.
-retry_backoff_ms (default: 100)
-    The pause before a request is sent again. It doubles with each attempt, up to
-    retry_backoff_max_ms. Must be a whole number from 0 to 9223372036854775807.
-retry_backoff_max_ms (default: 1000)
-    The longest pause before a request is sent again. Must be a whole number from 0 to
-    9223372036854775807.
-reconnect_backoff_ms (default: 50)
-    The pause before the next attempt to connect to a broker. It doubles up to
-    reconnect_backoff_max_ms. Must be a whole number from 0 to 9223372036854775807.
-reconnect_backoff_max_ms (default: 1000)
-    The longest pause before the next attempt to connect to a broker. Must be a whole number from 0
-    to 9223372036854775807.
-connections_max_idle_ms (default: 540000)
-    A connection without traffic for longer is closed. None: never. Must be a whole number from 1 to
-    9223372036854775807, or None for never.
-max_block_ms (default: 60000)
-    How long a call may wait for metadata, for a coordinator or for memory. Must be a whole number
-    from 0 to 9223372036854775807.
-receive_frame_bytes_max (default: 104857600)
-    The largest response accepted from a broker, in bytes. Must be a whole number from 1 to
-    2147483647.
-security_protocol (default: 'PLAINTEXT')
-    'SSL' is TLS, with `ssl_context`. SASL is not supported. Must be one of 'PLAINTEXT', 'SSL'.
-ssl_context (default: None)
-    The certificates to trust, and the client's own: `ssl.create_default_context(cafile=...)`. Needs
-    security_protocol='SSL'. Must be an ssl.SSLContext, or None.
-edge (default: None)
-    Clocks, random numbers and TCP. None is the real ones; simulators pass their own. Must be an
-    Edge, or None.
-name
-    The name of the group. Its members are the transactional ids `<name>/<member>`. Must be a str of
-    at most 32767 bytes.
+    "DriverConfig": """\
 owner (default: '')
     A text that names the driver. Members of a step that is over get it in their errors. Must be a
     str of at most 32767 bytes.
@@ -394,5 +211,10 @@ timeout_ms (default: 60000)
     A step is aborted when its first transaction is open for longer. At most the broker's
     transaction.max.timeout.ms. Must be a whole number from 1 to 2147483647.
 """,
+    "TransactionGroupConfig": """\
+name
+    The name of the group. Its members are the transactional ids `<name>/<member>`. Must be a str of
+    at most 32767 bytes.
+""",
 }
-"""Name of the struct -> one paragraph a setting."""
+"""Name of the struct -> a paragraph for each setting that it declares itself."""

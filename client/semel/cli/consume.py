@@ -123,7 +123,7 @@ def consume(
 
 
 class _Output:
-    """What was printed so far. `is_closed`: the reader of the pipe has closed it; standard error is closed then, too."""
+    """The number of records printed so far. `is_closed`: the reader of the pipe has closed it."""
 
     records = 0
     is_closed = False

@@ -106,6 +106,8 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	MYPYPATH=tests $(BIN)/mypy -p sim -p faults -p fuzz -p support -p bench -p demo
+	$(BIN)/mypy examples tests/client/typing
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/tidy
 

@@ -12,8 +12,8 @@ SERVER = os.environ.get("SEMEL_BOOTSTRAP_SERVER", "localhost:9092")
 INPUTS = [b"3", b"4", b"five", b"6"]
 
 
-def handle(value: bytes) -> bytes:
-    return b"%d" % (int(value) ** 2)
+def handle(value: bytes | None) -> bytes:
+    return b"%d" % (int(value or b"") ** 2)
 
 
 async def main() -> None:

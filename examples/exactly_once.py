@@ -36,7 +36,7 @@ async def work(name: str, last: bytes | None) -> None:
                 async with producer.transaction():
                     for records in batch.values():
                         for record in records:
-                            await producer.send("invoices", b"invoice of " + record.value, key=record.key)
+                            await producer.send("invoices", b"invoice of " + (record.value or b""), key=record.key)
                     offsets = {partition: records[-1].offset + 1 for partition, records in batch.items()}
                     await producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
             except (CommitFailedError, AbortableError) as error:

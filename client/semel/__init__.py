@@ -17,6 +17,7 @@ from semel._subscription.listener import ConsumerRebalanceListener
 from semel.admin import Admin, ConfigResource, ConfigResourceType, NewPartitions, NewTopic, RecordsToDelete
 from semel.batch_reader import BatchReader, BatchReaderConfig, CommittedBatches
 from semel.consumer import Consumer
+from semel.errors import KafkaError
 from semel.producer import Producer
 from semel.structs import (
     BrokerMetadata,
@@ -50,6 +51,7 @@ __all__ = [
     "ConsumerRecord",
     "CooperativeStickyAssignor",
     "GroupStep",
+    "KafkaError",
     "NewPartitions",
     "NewTopic",
     "OffsetAndMetadata",

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Unpack
+from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from semel._config.client import describe_settings
-from semel._config.consumer import ConsumerConfig, ConsumerSettings
-from semel._config.settings import own_settings
+from semel._config.consumer import ConsumerConfig
+from semel._config.settings import made
 from semel._consume.commits import Commits, Committable, committable
 from semel._consume.fetcher import Fetcher
 from semel._consume.positions import Positions
@@ -36,15 +36,19 @@ from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
 from semel._net.background import Background
 from semel._net.cluster import Cluster
 from semel._net.lifecycle import Life
-from semel._subscription.fetch_buffer import Record
 from semel._subscription.listener import ConsumerRebalanceListener
 from semel._subscription.subscription import PartitionState, Reset, Subscription
+from semel._type_variables import UNCHANGED, K_co, K_out, V_co, V_out
 from semel.errors import ConsumerStoppedError, IllegalOperation, IllegalStateError
-from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from semel.structs import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from semel._config.keywords import ConsumerKeywords
 
 
-class Consumer:
-    """Reads records of the topics given, or of those that `subscribe` or `assign` name.
+class Consumer(Generic[K_co, V_co]):
+    """Reads records of the topics given, or of those that `subscribe` or `assign` name. `Consumer[K, V]` gives records
+    with keys K and values V.
 
     `help(Consumer.__init__)` lists the settings, and docs/client-settings.md.
 
@@ -52,9 +56,16 @@ class Consumer:
     earlier records as consumed.
     """
 
-    def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
+    def __init__(
+        self: Consumer[K_out, V_out],
+        *topics: str,
+        key_deserializer: Callable[[bytes | None], K_out] | None = UNCHANGED,  # type: ignore[assignment]
+        value_deserializer: Callable[[bytes | None], V_out] | None = UNCHANGED,  # type: ignore[assignment]
+        **settings: Unpack[ConsumerKeywords],
+    ) -> None:
         """Raises KafkaConfigurationError for wrong or contradicting settings, TypeError for unknown ones."""
-        config = self._config = ConsumerConfig(**own_settings(settings))
+        given = {**settings, "key_deserializer": key_deserializer, "value_deserializer": value_deserializer}
+        config = self._config = made(ConsumerConfig, given)
         cluster = self._cluster = Cluster(config, auto_create_topics=config.allow_auto_create_topics)
         self._timeout_ms = config.default_api_timeout_ms
         self._subscription = Subscription(exclude_internal_topics=config.exclude_internal_topics)
@@ -121,7 +132,7 @@ class Consumer:
         self._records.mark_consumed()
         await self._close()
 
-    async def __aenter__(self) -> Consumer:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -153,12 +164,12 @@ class Consumer:
 
     # Records
 
-    async def getone(self, *partitions: TopicPartition) -> Record:
+    async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[K_co, V_co]:
         """The next record of these partitions, or of any assigned partition. Waits for it.
 
         Raises ConsumerStoppedError, OffsetOutOfRangeError, NoOffsetForPartitionError, CorruptRecordException,
-        TopicAuthorizationFailedError, the exception of a deserializer or a rebalance listener, and the reason why the
-        consumer cannot join its group.
+        TopicAuthorizationFailedError, RecordDeserializationError (its docstring says how to continue), the exception
+        of a rebalance listener, and the reason why the consumer cannot join its group.
         """
         if not partitions and (record := self._next()) is not None:
             return record
@@ -166,7 +177,7 @@ class Consumer:
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[Record]]:
+    ) -> dict[TopicPartition, list[ConsumerRecord[K_co, V_co]]]:
         """Buffered records by partition. Without any, waits for the first for at most `timeout_ms`. Raises as `getone`.
 
         max_records: at most this many in total; None takes `max_poll_records` from the settings.
@@ -175,10 +186,10 @@ class Consumer:
             raise ValueError(f"max_records={max_records}: ask for at least one")
         return await self._records.many(partitions, timeout_ms, max_records or self._config.max_poll_records)
 
-    def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord[K_co, V_co]]:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> ConsumerRecord[K_co, V_co]:
         """As `getone`; the iteration ends when the consumer is stopped."""
         record = self._next()
         if record is not None:
@@ -188,7 +199,7 @@ class Consumer:
         except ConsumerStoppedError:
             raise StopAsyncIteration from None
 
-    def _next(self) -> Record | None:
+    def _next(self) -> ConsumerRecord[K_co, V_co] | None:
         """The next decoded record of the partition that the iteration reads now. A short path for the common case."""
         state = self._records.current
         if state is None or state.paused:

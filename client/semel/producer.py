@@ -11,14 +11,15 @@ with producer.transaction(): ...`). In a step of a transaction group, the transa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
 import msgspec
 from semel_protocol.records import BatchBuilder, record_bytes_max
 
-from semel._config.client import CODEC_OF, ProducerConfig, takes_settings
+from semel._config.client import CODEC_OF, ProducerConfig, describe_settings
+from semel._config.settings import made, named_only
 from semel._consume.commits import Committable, committable
 from semel._net.cluster import Cluster
 from semel._net.lifecycle import Life
@@ -29,6 +30,7 @@ from semel._produce.sender import Sender
 from semel._produce.transaction_state import TransactionState
 from semel._produce.whole_batch import open_built
 from semel._transactions.manager import Transactions
+from semel._type_variables import UNCHANGED, K_contra, K_in, V_contra, V_in
 from semel.errors import (
     IllegalOperation,
     IllegalStateError,
@@ -40,12 +42,15 @@ from semel.errors import (
 from semel.structs import ConsumerGroupMetadata, GroupStep, PreparedTransaction, RecordMetadata, TopicPartition
 from semel.transaction import Transaction
 
+if TYPE_CHECKING:
+    from semel._config.keywords import ProducerKeywords
+
 BURST_MS_MAX = 10
 """The event loop runs at least this often while one task calls `send` and never suspends."""
 
 
-class Producer:
-    """Sends records to topics. `async with` starts and stops it.
+class Producer(Generic[K_contra, V_contra]):
+    """Sends records to topics. `async with` starts and stops it. `Producer[K, V]` takes keys K and values V.
 
     `help(Producer.__init__)` lists the settings, and docs/client-settings.md.
 
@@ -53,9 +58,16 @@ class Producer:
     task for one partition are stored in the order of its `send` calls.
     """
 
-    @takes_settings(ProducerConfig)
-    def __init__(self, config: ProducerConfig) -> None:
-        self._config = config
+    @named_only
+    def __init__(
+        self: Producer[K_in, V_in],
+        *,
+        key_serializer: Callable[[K_in], bytes | None] | None = UNCHANGED,  # type: ignore[assignment]
+        value_serializer: Callable[[V_in], bytes | None] | None = UNCHANGED,  # type: ignore[assignment]
+        **settings: Unpack[ProducerKeywords],
+    ) -> None:
+        given = {**settings, "key_serializer": key_serializer, "value_serializer": value_serializer}
+        config = self._config = made(ProducerConfig, given)
         self._cluster = Cluster(config)
         self._life = Life.NEW
         self._topics: dict[str, TopicPartitions] = {}
@@ -65,6 +77,8 @@ class Producer:
         self._transactions: Transactions | None = None
         self._paused_ms = 0
         self._renew()
+
+    describe_settings(__init__, ProducerConfig)
 
     async def start(self) -> None:
         """Connects to the cluster. With a transactional_id, also initialises it, as `init_transactions` does.
@@ -103,7 +117,7 @@ class Producer:
                 await self._started.close()
             await self._cluster.stop()
 
-    async def __aenter__(self) -> Producer:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -115,8 +129,8 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V_contra = None,  # type: ignore[assignment]
+        key: K_contra = None,  # type: ignore[assignment]
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
@@ -134,16 +148,19 @@ class Producer:
         outside of a transaction, TransactionHasFailed when the transaction can only be aborted, and ProducerFenced.
         The future raises KafkaTimeoutError after delivery_timeout_ms, or the exception of the broker's error code.
         """
-        if self._key_serializer is not None:
-            key = self._key_serializer(key)
-        if self._value_serializer is not None:
-            value = self._value_serializer(value)
-        if type(value) is not bytes or headers is not None or (key is not None and type(key) is not bytes):
-            key, value, headers = as_bytes("key", key), as_bytes("value", value), checked_headers(headers)
+        key_bytes: Any = key if self._key_serializer is None else self._key_serializer(key)
+        value_bytes: Any = value if self._value_serializer is None else self._value_serializer(value)
+        if (
+            type(value_bytes) is not bytes
+            or headers is not None
+            or (key_bytes is not None and type(key_bytes) is not bytes)
+        ):
+            key_bytes, value_bytes = as_bytes("key", key_bytes), as_bytes("value", value_bytes)
+            headers = checked_headers(headers)
         topic_partitions = self._topics.get(topic)
         if topic_partitions is None:
             topic_partitions = await self._find_topic(topic)
-        queue = topic_partitions.choose(key) if partition is None else topic_partitions.queue(partition)
+        queue = topic_partitions.choose(key_bytes) if partition is None else topic_partitions.queue(partition)
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
             if not 0 <= timestamp_ms - self._paused_ms < BURST_MS_MAX:
@@ -156,19 +173,19 @@ class Producer:
         if waiting:
             batch = waiting[-1]
             if not batch.closed:
-                future = batch.append(timestamp_ms, key, value, headers or ())
+                future = batch.append(timestamp_ms, key_bytes, value_bytes, headers or ())
                 if future is not None:
                     return future
-        moves = partition is None and key is None and topic_partitions.may_move
+        moves = partition is None and key_bytes is None and topic_partitions.may_move
         return await self._send_in_new_batch(
-            topic_partitions if moves else None, queue, timestamp_ms, key, value, headers or ()
+            topic_partitions if moves else None, queue, timestamp_ms, key_bytes, value_bytes, headers or ()
         )
 
     async def send_and_wait(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V_contra = None,  # type: ignore[assignment]
+        key: K_contra = None,  # type: ignore[assignment]
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
@@ -189,11 +206,13 @@ class Producer:
             raise self._not_running()
         return {row.partition for row in (await self._cluster.wait_for_topic(topic)).partitions}
 
-    def create_batch(self) -> RecordBatch:
+    def create_batch(self) -> RecordBatch[K_contra, V_contra]:
         """An empty batch for `send_batch`. The caller fills it with `append`."""
         return RecordBatch(self._config, self._now_ms)
 
-    async def send_batch(self, batch: RecordBatch, topic: str, *, partition: int) -> asyncio.Future[RecordMetadata]:
+    async def send_batch(
+        self, batch: RecordBatch[Any, Any], topic: str, *, partition: int
+    ) -> asyncio.Future[RecordMetadata]:
         """Buffers a batch that the caller has filled. The future is the RecordMetadata of its first record.
 
         Raises as `send`, and IllegalOperation for a batch that is empty or was sent before.

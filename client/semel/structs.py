@@ -1,11 +1,10 @@
 """The values that users see: topic-partitions, records, offsets, metadata. Names and fields are those of aiokafka."""
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple
 
 import msgspec
 
-KT = TypeVar("KT")
-VT = TypeVar("VT")
+from semel._type_variables import K_co, V_co
 
 
 class TopicPartition(NamedTuple):
@@ -83,8 +82,8 @@ class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
         return TopicPartition(self.topic, self.partition)
 
 
-class ConsumerRecord(msgspec.Struct, Generic[KT, VT], gc=False):
-    """One record as the consumer hands it out.
+class ConsumerRecord(msgspec.Struct, Generic[K_co, V_co], gc=False):
+    """One record as the consumer hands it out. `ConsumerRecord[K, V]` names the types of its key and value.
 
     timestamp: milliseconds since the epoch; timestamp_type: as in `RecordMetadata`.
     serialized_key_size, serialized_value_size: bytes, -1 for null.
@@ -96,8 +95,8 @@ class ConsumerRecord(msgspec.Struct, Generic[KT, VT], gc=False):
     offset: int
     timestamp: int
     timestamp_type: int
-    key: KT
-    value: VT
+    key: K_co
+    value: V_co
     checksum: int | None
     serialized_key_size: int
     serialized_value_size: int

@@ -93,6 +93,7 @@ async def count(bootstrap: str, group: str, directory: Path) -> None:
                 tally = tallies.owned[tp]
                 for record in records:
                     _, dep_delay = parse(record.value)
+                    assert record.key is not None, "each flight has a key"
                     tally.add(record.offset, record.key.decode(), dep_delay)
                 if tally.offset - tally.saved >= SAVE_EVERY:
                     tally.save()

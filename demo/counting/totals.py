@@ -35,8 +35,9 @@ def truth(limit: int | None = None) -> dict[str, Total]:
     return totals
 
 
-def parse(value: bytes) -> tuple[int, int | None]:
+def parse(value: bytes | None) -> tuple[int, int | None]:
     """Returns the row number and the departure delay of a stored record; a cancelled flight has no delay."""
+    assert value is not None, "each flight has a value"
     fields = value.split(b",")
     return int(fields[0]), minutes(fields[DEP_DELAY].decode())
 

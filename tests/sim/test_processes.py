@@ -36,8 +36,8 @@ def test_acknowledged_records_are_read_after_each_kind_of_end() -> None:
                 await asyncio.sleep(2)
 
     async def read(host: Host) -> None:
-        settings = {"bootstrap_servers": broker.address, "edge": SimEdge(host), "auto_offset_reset": "earliest"}
-        async with Consumer("t", **settings) as consumer:  # type: ignore[arg-type]
+        address, edge = broker.address, SimEdge(host)
+        async with Consumer("t", bootstrap_servers=address, edge=edge, auto_offset_reset="earliest") as consumer:
             while len(got) < 3:
                 got.append((await consumer.getone()).value)
 

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 import msgspec
 
 from semel._config.reference import SETTINGS
-from semel._config.settings import check_settings, own_settings, shown
+from semel._config.settings import check_settings, made, shown
 from semel._edge import Edge
 from semel.errors import KafkaConfigurationError
 from semel.structs import GroupStep
@@ -207,12 +207,13 @@ def takes_settings(
 ) -> Callable[[Callable[[T, C], None]], Callable[Concatenate[T, P], None]]:
     """Makes `__init__(self, config)` take the fields of `config` as keyword arguments.
 
-    Raises TypeError for an unknown setting, KafkaConfigurationError for invalid or contradicting values.
+    Raises TypeError for a setting that is unknown or has no name, KafkaConfigurationError for invalid or contradicting
+    values.
     """
 
     def wrap(init: Callable[[T, C], None]) -> Callable[Concatenate[T, P], None]:
         def __init__(self: T, /, *args: P.args, **settings: P.kwargs) -> None:  # noqa: N807
-            init(self, config(*args, **own_settings(settings)))
+            init(self, made(config, settings, args))
 
         __init__.__doc__ = init.__doc__
         describe_settings(__init__, config)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Iterable, Sequence
-from typing import Literal, TypedDict
+from collections.abc import Sequence
+from typing import Literal
 
 from semel._assignment.assignors import Assignor, assignors_of
 from semel._config.client import ClientConfig, Deserializer, not_below
-from semel._edge import Edge
 from semel.errors import KafkaConfigurationError
 
 Strategies = str | Sequence[str | Assignor | type[Assignor]]
@@ -109,48 +107,3 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     def rebalance_wait_ms(self) -> int:
         """`rebalance_timeout_ms`, or max_poll_interval_ms without one."""
         return self.max_poll_interval_ms if self.rebalance_timeout_ms is None else self.rebalance_timeout_ms
-
-
-class ConsumerSettings(TypedDict, total=False):
-    """The keywords of `Consumer`, for editors and type checkers. A test compares them with ConsumerConfig."""
-
-    bootstrap_servers: str | Iterable[str]
-    client_id: str
-    request_timeout_ms: int
-    bootstrap_timeout_ms: int
-    metadata_max_age_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    reconnect_backoff_ms: int
-    reconnect_backoff_max_ms: int
-    connections_max_idle_ms: int | None
-    max_block_ms: int
-    receive_frame_bytes_max: int
-    security_protocol: Literal["PLAINTEXT", "SSL"]
-    ssl_context: ssl.SSLContext | None
-    edge: Edge | None
-    group_id: str | None
-    group_instance_id: str | None
-    key_deserializer: Deserializer | None
-    value_deserializer: Deserializer | None
-    auto_offset_reset: Literal["latest", "earliest", "none"]
-    enable_auto_commit: bool
-    auto_commit_interval_ms: int
-    max_poll_records: int | None
-    max_poll_interval_ms: int
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    rebalance_timeout_ms: int | None
-    partition_assignment_strategy: Strategies
-    fetch_min_bytes: int
-    fetch_max_bytes: int
-    fetch_max_wait_ms: int
-    max_partition_fetch_bytes: int
-    fetch_buffer_bytes: int
-    isolation_level: Literal["read_uncommitted", "read_committed"]
-    check_crcs: bool
-    exclude_internal_topics: bool
-    allow_auto_create_topics: bool
-    client_rack: str
-    default_api_timeout_ms: int
-    consumer_timeout_ms: int | None

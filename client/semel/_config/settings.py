@@ -7,10 +7,13 @@ aiokafka's classes have settings that semel does not have. Bounds are Kafka's: a
 from __future__ import annotations
 
 import asyncio
+import difflib
+import functools
+import inspect
 import math
 import ssl
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -18,6 +21,9 @@ from semel._assignment.assignors import Assignor, assignors_of
 from semel._edge import Edge
 from semel.errors import KafkaConfigurationError
 from semel.structs import GroupStep
+
+C = TypeVar("C")
+F = TypeVar("F", bound=Callable[..., None])
 
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
@@ -224,6 +230,44 @@ FOREIGN: dict[str, Foreign] = {
 
 DEFAULT_AT_NONE = ("client_id", "client_rack")
 """Settings where aiokafka's None stands for the default."""
+
+
+def made(config: Callable[..., C], given: Mapping[str, Any], positional: Sequence[object] = ()) -> C:
+    """The struct `config` of these keyword arguments, checked.
+
+    Raises TypeError for a setting that is unknown or given without its name, KafkaConfigurationError for invalid or
+    contradicting values.
+    """
+    name = getattr(config, "__name__", "").removesuffix("Config")
+    parameters = inspect.signature(config).parameters
+    own = own_settings(given)
+    for unknown in own:
+        if unknown not in parameters:
+            near = difflib.get_close_matches(unknown, parameters, n=1)
+            advice = f"did you mean {near[0]!r}?" if near else "docs/client-settings.md has the list"
+            raise TypeError(f"{name} has no setting {unknown!r}: {advice}")
+    unnamed = sum(each.kind is not each.KEYWORD_ONLY for each in parameters.values())
+    _refuse_unnamed(name, positional[unnamed:])
+    return config(*positional, **own)
+
+
+def named_only(init: F) -> F:
+    """Makes an `__init__` with keyword arguments only explain itself when it gets others. Raises TypeError."""
+
+    @functools.wraps(init)
+    def explained(self: object, *unnamed: object, **settings: Any) -> None:
+        _refuse_unnamed(type(self).__name__, unnamed)
+        init(self, **settings)
+
+    return cast(F, explained)
+
+
+def _refuse_unnamed(name: str, unnamed: Sequence[object]) -> None:
+    if unnamed:
+        raise TypeError(
+            f"{name}: {shown(unnamed[0])} is given without a name: settings are keyword arguments, as in "
+            f"{name}(bootstrap_servers='localhost:9092')"
+        )
 
 
 def own_settings(given: Mapping[str, Any]) -> dict[str, Any]:

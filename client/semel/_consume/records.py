@@ -14,6 +14,7 @@ from semel._group.heartbeat import PollCalls
 from semel._net.retry import Deadline
 from semel._subscription.fetch_buffer import Decoding, Record
 from semel._subscription.subscription import PartitionState, Subscription
+from semel.serializers import NotReady
 from semel.structs import TopicPartition
 
 DECODE_AHEAD = 500
@@ -68,20 +69,39 @@ class Records:
         # A loop over buffered records must let the tasks run that fetch, send heartbeats and commit.
         await asyncio.sleep(0)
         self._check()
-        found = look()
+        deadline = None if timeout_ms is None else Deadline(self._edge, timeout_ms)
+        found = await self._look(look, deadline)
         if found or timeout_ms == 0:
             return found
-        deadline = None if timeout_ms is None else Deadline(self._edge, timeout_ms)
         self._calls.open += 1
         try:
             while not found:
                 if not await self._fetcher.arrived.wait(None if deadline is None else deadline.remaining_ms):
                     return None
                 self._check()
-                found = look()
+                found = await self._look(look, deadline)
         finally:
             self._calls.open -= 1
         return found
+
+    async def _look(self, look: Callable[[], Any], deadline: Deadline | None) -> Any:
+        """Calls `look`; None when a deserializer is not ready in time. What it loads is loaded once, whatever happens
+        to the call that waits for it.
+        """
+        while True:
+            try:
+                return look()
+            except NotReady as missing:
+                loading = missing.load()
+            self._calls.open += 1
+            try:
+                await asyncio.wait([loading], timeout=None if deadline is None else deadline.remaining_ms / 1000)
+            finally:
+                self._calls.open -= 1
+            self._check()
+            if not loading.done():
+                return None
+            loading.result()
 
     def mark_consumed(self) -> None:
         """The application asks for more, or stops: the records handed out before are consumed."""

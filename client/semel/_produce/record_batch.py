@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic
 
 from semel_protocol.records import BatchBuilder
 
 from semel._config.client import CODEC_OF, ProducerConfig
+from semel._type_variables import K_contra, V_contra
 from semel.errors import IllegalOperation
 
 Headers = Sequence[tuple[str, bytes | None]]
 TIMESTAMP_MAX = (1 << 63) - 1
 
 
-class RecordBatch:
+class RecordBatch(Generic[K_contra, V_contra]):
     """A batch that the application fills itself (aiokafka: BatchBuilder). Made by `Producer.create_batch`."""
 
     def __init__(self, config: ProducerConfig, now_ms: Callable[[], int]) -> None:
@@ -24,7 +25,12 @@ class RecordBatch:
         self.first_timestamp_ms = -1
 
     def append(
-        self, *, timestamp: int | None = None, key: Any = None, value: Any = None, headers: Headers = ()
+        self,
+        *,
+        timestamp: int | None = None,
+        key: K_contra = None,  # type: ignore[assignment]
+        value: V_contra = None,  # type: ignore[assignment]
+        headers: Headers = (),
     ) -> int | None:
         """The record's position in the batch; None when it does not fit or the batch is closed. timestamp: ms since the
         epoch.

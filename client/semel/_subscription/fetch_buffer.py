@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from semel_protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, crc_ok, read_header
@@ -21,7 +21,8 @@ from semel_protocol.records import Columns, decode_columns
 
 from semel._config.client import Deserializer
 from semel._subscription.epoch_history import EpochHistory
-from semel.errors import CorruptRecordException
+from semel.errors import CorruptRecordException, RecordDeserializationError
+from semel.serializers import NotReady
 from semel.structs import ConsumerRecord, TopicPartition
 
 Record = ConsumerRecord[Any, Any]
@@ -69,7 +70,9 @@ class ByteCount(msgspec.Struct):
 
 
 class DeserializationError(Exception):
-    """A deserializer failed at `offset`. rows: the records of the batch before it."""
+    """A deserializer failed at `offset`. rows: the records of the batch before it. error: for the application, or
+    NotReady.
+    """
 
     def __init__(self, rows: list[Record], offset: int, error: Exception) -> None:
         super().__init__(rows, offset, error)
@@ -149,9 +152,9 @@ class FetchBuffer:
     def fill(self, decoding: Decoding, count: int) -> None:
         """Decodes whole batches until `count` records are ready or nothing is left.
 
-        Raises CorruptRecordException at a damaged batch, and the exception of a deserializer at a record that it
-        refuses. The earlier records are handed out first. Each further call raises again, because the position stays
-        before it.
+        Raises CorruptRecordException at a damaged batch, RecordDeserializationError at a record that a deserializer
+        refuses, and NotReady. The earlier records are handed out first. Each further call raises again, because the
+        position stays before it.
         """
         if len(self.records) - self.at >= count:
             return
@@ -169,7 +172,7 @@ class FetchBuffer:
                 self.next_offset = e.offset
                 if self.records:
                     return
-                raise e.error from None
+                raise e.error from e.error.__cause__
 
     def take(self, count: int) -> list[Record]:
         """Takes up to `count` decoded records."""
@@ -236,18 +239,20 @@ class FetchBuffer:
         )
         if decoding.key_deserializer is None and decoding.value_deserializer is None:
             return list(rows)
-        return self._deserialized_rows(rows, offsets)
-
-    def _deserialized_rows(self, rows: Iterable[Record], offsets: Sequence[int]) -> list[Record]:
-        """The rows before one that a deserializer refuses. Its exception is raised once they are taken."""
         made: list[Record] = []
         try:
             made.extend(rows)
+        except NotReady as e:
+            raise DeserializationError(made, offsets[len(made)], e) from e
         except Exception as e:
-            topic, partition = self._topic_partition
-            bad = offsets[len(made)]
-            e.add_note(f"while deserializing {topic}-{partition} at offset {bad}; seek({bad + 1}) continues after it")
-            raise DeserializationError(made, bad, e) from e
+            at = len(made)
+            key_size, value_size = _sizes([keys[at], values[at]])
+            raw = ConsumerRecord(
+                self._topic_partition.topic, self._topic_partition.partition, offsets[at], timestamps[at],
+                1 if header.log_append_time else 0, keys[at], values[at], None, key_size, value_size, headers[at],
+            )  # fmt: skip
+            field: Literal["key", "value"] = "key" if _refuses(decoding.key_deserializer, keys[at]) else "value"
+            raise DeserializationError(made, offsets[at], RecordDeserializationError(field, raw, e)) from e
         return made
 
     def _unreadable(self, message: str) -> CorruptRecordException:
@@ -276,6 +281,15 @@ class FetchBuffer:
 
 def _deserialized(column: Sequence[bytes | None], deserializer: Deserializer | None) -> Iterable[Any]:
     return column if deserializer is None else map(deserializer, column)
+
+
+def _refuses(deserializer: Deserializer | None, data: bytes | None) -> bool:
+    try:
+        if deserializer is not None:
+            deserializer(data)
+    except Exception:
+        return True
+    return False
 
 
 def _sizes(column: Sequence[bytes | None]) -> list[int]:

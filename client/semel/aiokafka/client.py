@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from semel._config.client import AdminConfig
-from semel._config.settings import own_settings
+from semel._config.settings import made
 from semel._net.cluster import Cluster
 from semel.structs import Metadata
 
@@ -19,7 +19,7 @@ class AIOKafkaClient:
     """
 
     def __init__(self, **settings: Any) -> None:
-        self._cluster = Cluster(AdminConfig(**own_settings(settings)), auto_create_topics=False)
+        self._cluster = Cluster(made(AdminConfig, settings), auto_create_topics=False)
 
     async def bootstrap(self) -> None:
         """Connect, and read the metadata of all topics. Raises KafkaConnectionError when no server answers."""

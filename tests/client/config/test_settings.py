@@ -7,7 +7,7 @@ import inspect
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import aiokafka
 import aiokafka.admin
@@ -17,6 +17,7 @@ from client.fake_broker import FakeBroker
 from semel import Admin, BatchReader, Consumer, Producer, TransactionGroup
 from semel._config.client import AdminConfig, ClientConfig, ProducerConfig, TransactionGroupConfig
 from semel._config.consumer import ConsumerConfig
+from semel._config.keywords import ConsumerKeywords, ProducerKeywords
 from semel._config.settings import FOREIGN, RULES
 from semel._net.cluster import Cluster
 from semel.aiokafka import AIOKafkaAdminClient, AIOKafkaConsumer, AIOKafkaProducer
@@ -219,6 +220,35 @@ def test_values_of_a_wrong_type_are_refused(config: type[ClientConfig]) -> None:
 )
 def test_values_that_are_none_are_named(make: Callable[..., object], settings: dict[str, Any], words: str) -> None:
     assert words in refusal(make, **settings)
+
+
+@pytest.mark.parametrize("make", [Producer, Admin, BatchReader, AIOKafkaProducer, AIOKafkaAdminClient])
+def test_a_setting_without_a_name_is_explained(make: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match=r"'host:1' is given without a name.*bootstrap_servers="):
+        make("host:1")
+
+
+@pytest.mark.parametrize("make", CLIENTS)
+def test_a_mistyped_setting_gets_a_proposal(make: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match=r"has no setting 'clientid': did you mean 'client_id'\?"):
+        make(clientid="me")
+    with pytest.raises(TypeError, match=r"has no setting 'zzz': .*client-settings"):
+        make(zzz=1)
+
+
+@pytest.mark.parametrize(
+    ("config", "keywords", "typed_apart"),
+    [
+        (ProducerConfig, ProducerKeywords, {"key_serializer", "value_serializer"}),
+        (ConsumerConfig, ConsumerKeywords, {"key_deserializer", "value_deserializer"}),
+    ],
+)
+def test_the_keywords_that_type_checkers_know_are_the_settings(
+    config: type[ClientConfig], keywords: type, typed_apart: set[str]
+) -> None:
+    assert set(get_type_hints(keywords)) == set(config.__struct_fields__) - typed_apart
+    hints, own = get_type_hints(keywords), get_type_hints(config)
+    assert hints == {name: own[name] for name in hints}
 
 
 def test_bootstrap_servers_from_a_generator_are_looked_at_once() -> None:

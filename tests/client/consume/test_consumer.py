@@ -8,9 +8,7 @@ import re
 import pytest
 from broker.harness import Harness
 from client.consuming import produce, take, tp, until
-from msgspec.structs import fields
 from semel import Producer
-from semel._config.consumer import ConsumerConfig, ConsumerSettings
 from semel.consumer import Consumer
 from semel.errors import (
     CommitFailedError,
@@ -21,7 +19,9 @@ from semel.errors import (
     KafkaTimeoutError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
+    RecordDeserializationError,
 )
+from semel.serializers import NotReady
 from semel.structs import OffsetAndMetadata
 
 
@@ -374,11 +374,86 @@ async def test_deserializers_see_bytes_and_a_refused_record_stays_in_front(boots
     async with consumer_of(bootstrap, "t", value_deserializer=int) as consumer:
         assert [record.value for record in await take(consumer, 2)] == [1, 2]
         for _ in range(2):
-            with pytest.raises(ValueError, match="three") as caught:
+            with pytest.raises(
+                RecordDeserializationError, match=r"t-0 at offset 2: the value .*three.*seek\(3\)"
+            ) as caught:
                 await consumer.getmany(timeout_ms=1000)
-            assert "t-0 at offset 2; seek(3)" in caught.value.__notes__[0]
-        consumer.seek(tp(0), 3)
+            assert isinstance(caught.value.__cause__, ValueError)
+            assert caught.value.record.value == b"three"
+        consumer.seek(caught.value.topic_partition, caught.value.record.offset + 1)
         assert (await consumer.getone()).value == 4
+
+
+async def test_the_field_that_is_refused_is_named(bootstrap: str) -> None:
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        await producer.send_and_wait("t", b"1", key=b"one", headers=[("from", b"here")], partition=0)
+    async with consumer_of(bootstrap, "t", key_deserializer=int, value_deserializer=int) as consumer:
+        with pytest.raises(RecordDeserializationError) as caught:
+            await consumer.getone()
+    assert caught.value.field == "key"
+    assert (caught.value.record.key, caught.value.record.headers) == (b"one", (("from", b"here"),))
+
+
+class LoadsFirst:
+    """A deserializer that loads once, when the test lets it."""
+
+    def __init__(self) -> None:
+        self.loading: asyncio.Future[None] | None = None
+        self.loads = 0
+
+    def __call__(self, data: bytes | None) -> int:
+        if self.loading is None or not self.loading.done() or self.loading.exception():
+            raise NotReady(self.load)
+        return int(data or b"")
+
+    def load(self) -> asyncio.Future[None]:
+        if self.loading is None or self.loading.done():
+            self.loading = asyncio.get_running_loop().create_future()
+            self.loads += 1
+        return self.loading
+
+
+async def test_a_deserializer_that_loads_first_is_waited_for(bootstrap: str) -> None:
+    await produce(bootstrap, [b"1", b"2"])
+    slow = LoadsFirst()
+    async with consumer_of(bootstrap, "t", value_deserializer=slow) as consumer:
+        asked = asyncio.create_task(consumer.getone())
+        await until(lambda: slow.loading is not None)
+        assert not asked.done()
+        slow.load().set_result(None)
+        assert (await asked).value == 1
+        assert (await consumer.getone()).value == 2
+    assert slow.loads == 1
+
+
+async def test_a_load_outlives_the_call_that_waits_for_it(bootstrap: str) -> None:
+    await produce(bootstrap, [b"1"])
+    slow = LoadsFirst()
+    async with consumer_of(bootstrap, "t", value_deserializer=slow) as consumer:
+        assert await consumer.getmany(timeout_ms=500) == {}
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await consumer.getone()
+        assert await consumer.getmany(timeout_ms=0) == {}
+        slow.load().set_result(None)
+        assert (await consumer.getone()).value == 1
+    assert slow.loads == 1
+
+
+async def test_a_load_that_fails_is_raised_and_tried_again(bootstrap: str) -> None:
+    await produce(bootstrap, [b"1"])
+    slow = LoadsFirst()
+    async with consumer_of(bootstrap, "t", value_deserializer=slow) as consumer:
+        for _ in range(2):
+            asked = asyncio.create_task(consumer.getone())
+            await until(lambda: slow.loading is not None and not slow.loading.done())
+            slow.load().set_exception(ConnectionError("no registry"))
+            with pytest.raises(ConnectionError, match="no registry"):
+                await asked
+        asked = asyncio.create_task(consumer.getone())
+        await until(lambda: slow.loads == 3)
+        slow.load().set_result(None)
+        assert (await asked).value == 1
 
 
 # Broker trouble
@@ -407,10 +482,6 @@ async def test_calls_give_up_after_their_timeout_and_say_why(bootstrap: str, bro
 
 
 # Settings
-
-
-def test_the_keywords_of_the_consumer_are_the_fields_of_its_config() -> None:
-    assert set(ConsumerSettings.__annotations__) == {field.name for field in fields(ConsumerConfig)}
 
 
 @pytest.mark.parametrize(

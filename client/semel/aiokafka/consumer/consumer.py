@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
+from semel._type_variables import K_co, V_co
 from semel.consumer import Consumer
 
 __all__ = ["AIOKafkaConsumer"]
@@ -16,12 +19,16 @@ class Coordinator(msgspec.Struct, frozen=True):
     generation: int
 
 
-class AIOKafkaConsumer(Consumer):
-    """`semel.Consumer`."""
+if TYPE_CHECKING:
+    AIOKafkaConsumer = Consumer
+else:
 
-    @property
-    def _coordinator(self) -> Coordinator:
-        if self.group_id is None:
-            return Coordinator("", -1)
-        metadata = self.group_metadata()
-        return Coordinator(metadata.member_id, metadata.generation_id)
+    class AIOKafkaConsumer(Consumer[K_co, V_co]):
+        """`semel.Consumer`."""
+
+        @property
+        def _coordinator(self) -> Coordinator:
+            if self.group_id is None:
+                return Coordinator("", -1)
+            metadata = self.group_metadata()
+            return Coordinator(metadata.member_id, metadata.generation_id)

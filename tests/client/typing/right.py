@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, assert_type
 
+from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
 from semel import Consumer, ConsumerRecord, KafkaError, Producer, RecordMetadata, TopicPartition, errors
 from semel.aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from semel.registry.avro import AvroDeserializer, AvroSerializer
 from semel.serializers import (
     JsonDeserializer,
     JsonSerializer,
@@ -127,3 +129,12 @@ def serializers() -> None:
         Consumer[str, int | None],
     )
     del only_orders
+
+
+async def with_a_registry(registry: AsyncSchemaRegistryClient) -> None:
+    serializer = await AvroSerializer[Order].load(registry, "{}", topic="orders")
+    assert_type(Producer(value_serializer=serializer), Producer[bytes | None, Order | None])
+    assert_type(Consumer("t", value_deserializer=AvroDeserializer(registry, Order)), Consumer[bytes | None, Order])
+    assert_type(Consumer("t", value_deserializer=AvroDeserializer(registry)), Consumer[bytes | None, Any])
+    nullable = AvroDeserializer(registry, Order, nullable=True)
+    assert_type(Consumer("t", value_deserializer=nullable), Consumer[bytes | None, Order | None])

@@ -11,6 +11,7 @@ has the declared type. docs/serializers.md explains both, and `semel.registry` h
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
@@ -55,7 +56,7 @@ class NotReady(Exception):  # noqa: N818  (it is a request to wait, no failure)
         self.load = load
 
 
-class Deserializer(Generic[T_co]):
+class Deserializer(ABC, Generic[T_co]):
     """Base of the deserializers: what becomes of a record without key or value is the same for all.
 
     nullable: None stays None. Without it None is refused.
@@ -65,16 +66,16 @@ class Deserializer(Generic[T_co]):
         self._nullable = nullable
 
     def __call__(self, data: bytes | None) -> T_co:
-        """The value of these bytes. Raises ValueError, or an exception derived from it, for bytes that are none."""
+        """The value of these bytes. Raises what `read` raises, and ValueError for None without `nullable`."""
         if data is not None:
             return self.read(data)
         if self._nullable:
             return None  # type: ignore[return-value]
         raise ValueError(f"it is null: {type(self).__name__}(..., nullable=True) makes None of null")
 
+    @abstractmethod
     def read(self, data: bytes) -> T_co:
-        """The value of these bytes, which are not None."""
-        raise NotImplementedError
+        """The value of these bytes, which are not None. Raises an exception for bytes that cannot be read."""
 
 
 class JsonSerializer(Generic[T_contra]):

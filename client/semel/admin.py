@@ -103,6 +103,11 @@ MAX_TIMESTAMP = -3
 class Admin:
     """Creates, describes, alters and deletes what a cluster holds. `help(Admin.__init__)` lists the settings.
 
+    async with Admin(bootstrap_servers="localhost:9092") as admin:
+        await admin.create_topics([NewTopic("flights", num_partitions=8)])
+        print(await admin.list_topics())
+
+    timeout_ms, where a call has it: milliseconds for the whole call, retries included; None is `max_block_ms`.
     Every call may raise KafkaTimeoutError, KafkaConnectionError, UnsupportedVersionError and the authorization errors.
     The docstrings name the other exceptions. Any number of tasks of one event loop may share an Admin.
     """
@@ -241,6 +246,9 @@ class Admin:
         """The settings of topics and brokers, in the order of `config_resources`. A broker's settings are requested
         from it.
 
+        include_synonyms: also the values that apply where a setting is not set. include_documentation: also the texts
+        that explain the settings.
+
         Raises UnknownTopicOrPartitionError, InvalidRequestError, and KafkaConfigurationError for a broker that does not
         exist.
         """
@@ -275,7 +283,10 @@ class Admin:
         return await _admin_groups.describe_consumer_groups(self._calls, group_ids)
 
     async def delete_consumer_groups(self, group_ids: Sequence[str]) -> None:
-        """Deletes groups with their committed offsets. Raises NonEmptyGroup, GroupIdNotFound."""
+        """Deletes groups with their committed offsets. A group that has members is refused.
+
+        Raises NonEmptyGroup, GroupIdNotFound.
+        """
         await _admin_groups.delete_consumer_groups(self._calls, group_ids)
 
     async def list_consumer_group_offsets(
@@ -288,6 +299,8 @@ class Admin:
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
         """Commits offsets for a group without members. Creates the group if it does not exist.
+
+        offsets: for each partition the offset of the *next* record to read.
 
         Raises UnknownMemberIdError while the group has members, UnknownTopicOrPartitionError,
         OffsetMetadataTooLargeError.
@@ -310,6 +323,8 @@ class Admin:
         MAX_TIMESTAMP.
 
         Offset and timestamp are -1 without such a record. EARLIEST and LATEST have timestamp -1.
+        partitions: for each partition a time in milliseconds since the epoch, or one of the three names.
+        read_committed: LATEST is the last stable offset, which open transactions hold back.
 
         Raises UnknownTopicOrPartitionError.
         """

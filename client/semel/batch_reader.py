@@ -64,6 +64,10 @@ class Bounds(msgspec.Struct, frozen=True):
 class BatchReader:
     """Reads offset ranges of partitions, several at the same time if needed.
 
+    async with BatchReader(bootstrap_servers="localhost:9092") as reader:
+        async for fetched in reader.read(TopicPartition("flights", 0), start=0, end=1_000):
+            print(sum(header.record_count for header, at in fetched.batches))
+
     `help(BatchReader.__init__)` lists the settings.
     """
 

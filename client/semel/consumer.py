@@ -50,6 +50,10 @@ class Consumer(Generic[K_co, V_co]):
     """Reads records of the topics given, or of those that `subscribe` or `assign` name. `Consumer[K, V]` gives records
     with keys K and values V.
 
+    async with Consumer("flights", bootstrap_servers="localhost:9092", group_id="delays") as consumer:
+        async for record in consumer:
+            print(record.topic, record.partition, record.offset, record.value)
+
     `help(Consumer.__init__)` lists the settings, and docs/client-settings.md.
 
     It must not be used from several threads. One task at a time should ask for records, because the next call marks the
@@ -165,7 +169,9 @@ class Consumer(Generic[K_co, V_co]):
     # Records
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[K_co, V_co]:
-        """The next record of these partitions, or of any assigned partition. Waits for it.
+        """The next record of these partitions, or of any assigned partition. Waits for it, without a limit.
+
+        partitions: assigned ones; the others keep their positions.
 
         Raises ConsumerStoppedError, OffsetOutOfRangeError, NoOffsetForPartitionError, CorruptRecordException,
         TopicAuthorizationFailedError, RecordDeserializationError (its docstring says how to continue), the exception
@@ -180,6 +186,7 @@ class Consumer(Generic[K_co, V_co]):
     ) -> dict[TopicPartition, list[ConsumerRecord[K_co, V_co]]]:
         """Buffered records by partition. Without any, waits for the first for at most `timeout_ms`. Raises as `getone`.
 
+        partitions: assigned ones to take records of; none given: all. timeout_ms: milliseconds; 0 does not wait.
         max_records: at most this many in total; None takes `max_poll_records` from the settings.
         """
         if max_records is not None and max_records < 1:
@@ -226,10 +233,17 @@ class Consumer(Generic[K_co, V_co]):
         """Subscribes to topics by name, or to all topics that match a pattern from the start of their names.
 
         New topics that match the pattern are added when metadata shows them. Replaces the previous subscription.
+
+        topics: names. pattern: a regular expression, as a text or compiled. listener: is called when partitions are
+        assigned or revoked.
+
         Raises IllegalStateError after `assign`, TypeError for neither or both, ValueError for an invalid pattern.
         """
         self._check_not_stopped()
         topics = [topics] if isinstance(topics, str) else list(topics)
+        for each in topics:
+            if not isinstance(each, str):
+                raise TypeError(f"topic {each!r} is {type(each).__name__}, not str: give names, as in 'a', 'b'")
         if bool(topics) == (pattern is not None):
             raise TypeError("subscribe() takes either topics or a pattern")
         if pattern is None:
@@ -295,8 +309,9 @@ class Consumer(Generic[K_co, V_co]):
     # Positions
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continues reading from `offset`. Raises IllegalStateError when the partition is not assigned, ValueError
-        below 0.
+        """Continues reading from `offset`, the offset of the next record to hand out.
+
+        Raises IllegalStateError when the partition is not assigned, ValueError below 0.
         """
         if offset < 0:
             raise ValueError(f"offset={offset}: offsets start at 0; see seek_to_beginning and seek_to_end")
@@ -354,6 +369,9 @@ class Consumer(Generic[K_co, V_co]):
 
     async def commit(self, offsets: Mapping[TopicPartition, Committable] | None = None) -> None:
         """Commits these offsets (of the *next* records to read), or the positions of all assigned partitions.
+
+        offsets: for each partition an offset, or OffsetAndMetadata. None: the positions, which are behind the records
+        handed out last, processed or not.
 
         Waits for a rebalance to end. Raises CommitFailedError when the rebalance has moved the partitions to other
         members, IllegalOperation without group_id, KafkaTimeoutError after default_api_timeout_ms.

@@ -52,6 +52,10 @@ BURST_MS_MAX = 10
 class Producer(Generic[K_contra, V_contra]):
     """Sends records to topics. `async with` starts and stops it. `Producer[K, V]` takes keys K and values V.
 
+    async with Producer(bootstrap_servers="localhost:9092", linger_ms=5) as producer:
+        stored = await producer.send_and_wait("flights", b"UA 1545", key=b"JFK")
+        print(stored.partition, stored.offset)
+
     `help(Producer.__init__)` lists the settings, and docs/client-settings.md.
 
     Any number of tasks of one event loop may share a producer. It must not be used from several threads. Records of one
@@ -140,8 +144,11 @@ class Producer(Generic[K_contra, V_contra]):
         Waits only for the topic's metadata and for free buffer_memory, each for at most max_block_ms. Cancelling `send`
         leaves nothing behind. Cancelling the future does not recall the record.
 
-        partition: None lets the partitioner choose. timestamp_ms: milliseconds since the epoch; None is the current
-        time.
+        value, key: what the serializers take; without serializers bytes, or None for null. Records of one key go to one
+        partition.
+        partition: its number, from 0. None lets the partitioner choose.
+        timestamp_ms: milliseconds since the epoch; None is the current time.
+        headers: pairs of a name and bytes or None, in the order in which readers get them.
 
         Raises KafkaTimeoutError, MessageSizeTooLargeError, ProducerClosed, TypeError for a key or value that is not
         bytes (set a serializer), ValueError for a timestamp out of range. With a transactional_id also IllegalOperation
@@ -190,7 +197,9 @@ class Producer(Generic[K_contra, V_contra]):
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> RecordMetadata:
-        """Sends a record and waits until it is stored. Raises what `send` and its future raise."""
+        """Sends a record and waits until it is stored. Arguments are those of `send`; raises what it and its future
+        raise.
+        """
         future = await self.send(topic, value, key, partition, timestamp_ms, headers)
         return await future
 
@@ -215,6 +224,8 @@ class Producer(Generic[K_contra, V_contra]):
     ) -> asyncio.Future[RecordMetadata]:
         """Buffers a batch that the caller has filled. The future is the RecordMetadata of its first record.
 
+        batch: made by `create_batch`; it can be sent once. partition: its number, from 0.
+
         Raises as `send`, and IllegalOperation for a batch that is empty or was sent before.
         """
         return await self._send_built(batch.hand_over(), topic, partition, batch.first_timestamp_ms)
@@ -230,6 +241,7 @@ class Producer(Generic[K_contra, V_contra]):
     ) -> asyncio.Future[RecordMetadata]:
         """Buffers records that are already encoded. The future is the RecordMetadata of the first one.
 
+        partition: its number, from 0. count: the number of records.
         records: the bytes after the header of an uncompressed batch (KIP-98), with offset deltas 0 to count - 1 and
         timestamp deltas from the first timestamp. The records are not checked. They are compressed with
         `compression_type`. The buffer must not change until the future is done.
@@ -316,6 +328,7 @@ class Producer(Generic[K_contra, V_contra]):
         """Initialises the transactional_id for this step of its transaction group. Also works after this producer has
         ended by an error.
 
+        step: what `TransactionGroup.begin` returned.
         The open transaction of an older step is given up; the futures of its records raise TransactionAborted.
         Connections stay open. Raises as `start`, and KafkaConfigurationError for a step of another group. The call may
         be repeated after an error.

@@ -31,6 +31,14 @@ UNKNOWN_OUTCOME = "An earlier try without an outcome may have committed it: look
 class TransactionGroup:
     """A group of transactions by name. Its members are the transactional ids `<name>/<member>`.
 
+    async with TransactionGroup("orders", bootstrap_servers="localhost:9092") as group:
+        step = await group.begin()
+        async with Producer(transactional_id="orders/worker-1", transaction_group_step=step) as producer:
+            await producer.begin_transaction()
+            await producer.send("invoices", b"...")
+            prepared = await producer.prepare_transaction()
+        await group.commit(step, "batch 17", [prepared] if prepared else [])
+
     Steps follow one another: `begin` ends the previous step, also one of another driver. Any number of tasks of one
     event loop may share a TransactionGroup.
     """
@@ -84,6 +92,9 @@ class TransactionGroup:
 
     async def commit(self, step: GroupStep, token: str, prepared: Sequence[PreparedTransaction]) -> bool:
         """Commits the prepared transactions as one, under a token. Other open transactions of the step are aborted.
+
+        step: what `begin` returned. token: a text that names what is committed, such as a batch; the group keeps the
+        last one. prepared: what each worker's `prepare_transaction` returned.
 
         True: this step is committed, now or by an earlier call. False: an earlier step has committed the token, and
         nothing of this step is committed. The request is retried until it is answered. `prepared` may be empty; the

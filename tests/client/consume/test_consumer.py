@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 from broker.harness import Harness
@@ -482,6 +483,12 @@ async def test_calls_give_up_after_their_timeout_and_say_why(bootstrap: str, bro
 
 
 # Settings
+
+
+@pytest.mark.parametrize("topics", [(["a", "b"],), (7,), (b"a",), (None,)])
+def test_a_topic_that_is_no_str_is_named(topics: Any) -> None:
+    with pytest.raises(TypeError, match=r"topic .* is \w+, not str: give names, as in 'a', 'b'"):
+        Consumer(*topics)
 
 
 @pytest.mark.parametrize(

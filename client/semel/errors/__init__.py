@@ -13,6 +13,7 @@ from semel.errors.base import *  # noqa: F403
 from semel.errors.base import ERROR_OF
 from semel.errors.base import KafkaError as KafkaError
 from semel.errors.client import *  # noqa: F403
+from semel.errors.record import RecordDeserializationError as RecordDeserializationError
 
 
 def error_for(code: int, context: str = "") -> KafkaError:

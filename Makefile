@@ -44,14 +44,17 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "installing all that developers need, Spark too: about 1.2 GB"
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@ $(VENV)/.demo $(VENV)/.processes $(VENV)/.spark $(VENV)/.spark-processes
 
 $(VENV)/.processes: pyproject.toml | $(BIN)/python
+	@echo "installing what brokers and an etcd as processes need: about 300 MB"
 	$(BIN)/python -m pip install --quiet --editable '.[demo,processes]'
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.spark: pyproject.toml | $(BIN)/python
+	@echo "installing Spark, and a Java where there is none: about 1 GB"
 	$(BIN)/python -m pip install --quiet --editable '.[demo,spark]'
 	@touch $@ $(VENV)/.demo
 
@@ -116,7 +119,7 @@ map: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m tidy.file_map --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.state_diagrams --write
 
-cluster: $(VENV)/.dev
+cluster: $(VENV)/.processes
 	@$(BIN)/python -m cluster up $(ARGS)
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python

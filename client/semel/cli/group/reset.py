@@ -9,9 +9,10 @@ import msgspec
 
 from semel import Admin, TopicPartition
 from semel.admin import EARLIEST, LATEST, ConsumerGroupDescription
-from semel.cli.shared.common import bootstrap_option, confirm, console, failure, run, say, table
+from semel.cli.shared.common import bootstrap_option, confirm, failure, run, say, show
 from semel.cli.shared.partition_names import partitions_of
 from semel.cli.shared.start_position import FORMS, StartPosition, parse
+from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.structs import OffsetAndMetadata
 
@@ -48,7 +49,7 @@ def reset(
     if (to is None) == (by is None):
         raise click.UsageError("give either --to or --by")
     moves = run(_plan(bootstrap, group, names, None if to is None else parse(to, "--to"), by or 0))
-    _show(group, moves)
+    show(moves_table(group, moves))
     changes = {each.at: OffsetAndMetadata(each.offset, "") for each in moves if each.offset != each.committed}
     if dry_run or not changes:
         say("Nothing was changed." if changes else "Nothing to change.")
@@ -114,15 +115,15 @@ async def _offsets(admin: Admin, places: Sequence[TopicPartition], timestamp: in
     return {at: row.offset for at, row in (await admin.list_offsets(dict.fromkeys(places, timestamp))).items()}
 
 
-def _show(group: str, moves: Sequence[Move]) -> None:
-    numbers = ("partition", "committed", "next", "lag")
-    shown = table(f"{group}: new offsets", "topic", *numbers, "", right=numbers)
+def moves_table(group: str, moves: Sequence[Move]) -> Table:
+    """PURE. The partitions with their committed and new offsets."""
+    numbers = ("part", "committed", "next", "lag")
+    shown = Table(f"{group}: new offsets", "topic", *numbers, "note", right=numbers, below=("note",))
     for each in moves:
-        committed = "-" if each.committed < 0 else f"{each.committed:,}"
-        beside = "" if each.wanted == each.offset else f"nearest to {each.wanted:,}"
-        lag = f"{each.end - each.offset:,}"
-        shown.add_row(each.at.topic, str(each.at.partition), committed, f"{each.offset:,}", lag, beside)
-    console().print(shown)
+        note = None if each.wanted == each.offset else f"nearest to {each.wanted:,}"
+        committed = None if each.committed < 0 else each.committed
+        shown.add_row(each.at.topic, str(each.at.partition), committed, each.offset, each.end - each.offset, note)
+    return shown
 
 
 async def _set(bootstrap: str, group: str, changes: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

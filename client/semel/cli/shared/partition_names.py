@@ -42,6 +42,20 @@ def _parsed(place: str) -> tuple[str, int | None]:
     return name, int(number) if colon else None
 
 
+def compact(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions in one text: `orders: 0-11, 14; payments: 3`."""
+    by_topic: dict[str, list[list[int]]] = {}
+    for topic, index in sorted(partitions):
+        runs = by_topic.setdefault(topic, [])
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return "; ".join(
+        f"{topic}: {', '.join(str(a) if a == b else f'{a}-{b}' for a, b in runs)}" for topic, runs in by_topic.items()
+    )
+
+
 async def known_offsets(
     admin: Admin, partitions: Iterable[PartitionMetadata], live: Container[int], timestamp: int
 ) -> dict[TopicPartition, int]:

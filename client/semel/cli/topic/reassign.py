@@ -10,9 +10,10 @@ import click
 
 from semel import Admin, TopicPartition
 from semel.admin import ClusterDescription
-from semel.cli.shared.common import bootstrap_option, confirm, console, run, say, table
+from semel.cli.shared.common import bootstrap_option, confirm, run, say, show, tell
 from semel.cli.shared.moves import Replicas, moves_of, watch
 from semel.cli.shared.partition_names import partitions_of
+from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.cli.topic.reassign_plan import plan
 
@@ -137,17 +138,26 @@ def _show(now: Replicas, changes: Replicas) -> None:
     if not changes:
         say(f"Nothing to move: {plural(len(now), 'partition')} already spread evenly.")
         return
-    rows = table("", "partition", "replicas", "new replicas", "to copy", right=("to copy",))
-    copies = 0
-    for number, (at, replicas) in enumerate(changes.items()):
-        new = sum(broker not in now[at] for broker in replicas)
-        copies += new
-        if number < SHOWN:
-            rows.add_row(f"{at.topic}-{at.partition}", _ids(now[at]), _ids(replicas), str(new))
-    console().print(rows)
+    show(plan_table(now, dict(list(changes.items())[:SHOWN])))
     if len(changes) > SHOWN:
-        say(f"and {len(changes) - SHOWN:,} more", "")
+        tell(f"and {len(changes) - SHOWN:,} more", "")
+    copies = sum(_new(now[at], replicas) for at, replicas in changes.items())
     say(f"{len(changes):,} of {plural(len(now), 'partition')} change: {plural(copies, 'replica')} to copy.")
+
+
+def plan_table(now: Replicas, changes: Replicas) -> Table:
+    """PURE. The partitions that change, with their replicas before and after."""
+    rows = Table(
+        "", "partition", "replicas", "new replicas", "to copy", right=("to copy",), below=("replicas", "new replicas")
+    )
+    for at, replicas in changes.items():
+        rows.add_row(f"{at.topic}-{at.partition}", _ids(now[at]), _ids(replicas), _new(now[at], replicas))
+    return rows
+
+
+def _new(now: Sequence[int], then: Sequence[int]) -> int:
+    """The number of replicas to copy."""
+    return sum(broker not in now for broker in then)
 
 
 def _show_left_out(moving: Replicas, leaderless: Sequence[TopicPartition]) -> None:

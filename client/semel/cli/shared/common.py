@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 from semel_protocol.visible import visible, visible_json
 
-from semel.cli.shared.tables import Table, captioned, wrapped
+from semel.cli.shared.tables import Table, captioned, hanging, wrapped
 from semel.errors import KafkaError
 
 T = TypeVar("T")
@@ -128,16 +128,15 @@ def show(*tables: Table) -> None:
             out.print(line, soft_wrap=True)
 
 
-def tell(*lines: Text | str, hanging: int = 0) -> None:
-    """Prints lines that a terminal breaks at spaces; the continuation is indented by `hanging` more columns than the
-    line. A pipe gets whole lines, and no empty ones.
+def tell(*lines: Text | str) -> None:
+    """Prints lines that a terminal breaks at spaces, with an indented continuation. A pipe gets whole lines, and no
+    empty ones.
     """
     out = console()
     for each in lines:
-        line = _escaped_text(each) if isinstance(each, str) else each
+        line = Text(visible(each)) if isinstance(each, str) else each
         if out.is_terminal:
-            indent = len(line.plain) - len(line.plain.lstrip())
-            for part in wrapped(line, out.width, indent + hanging):
+            for part in wrapped(line, out.width, hanging(line.plain)):
                 out.print(part, soft_wrap=True)
         elif line.plain:
             out.print(line, soft_wrap=True)

@@ -19,8 +19,13 @@ Cell = str | int | Text | None
 
 GAP = "  "
 INDENT = 2
+NAME_COLUMNS = 20
+"""The least width that names get before facts become lines below."""
+CAPTION_COLUMNS = 24
+"""Texts after a longer caption are not aligned with it."""
 NOTHING = "-"
 WORD = re.compile(r"\S+")
+CAPTION = re.compile(r" *\S+(?: \S+)*  +(?=\S)")
 
 
 class Table:
@@ -28,7 +33,7 @@ class Table:
 
     def __init__(self, title: str, *columns: str, right: Sequence[str] = (), below: Sequence[str] = ()) -> None:
         self.title, self.columns = title, columns
-        self._right, self._below = right, below
+        self.right, self._below = right, below
         self.added: list[tuple[Cell, ...]] = []
 
     def add_row(self, *cells: Cell) -> None:
@@ -65,15 +70,19 @@ class Table:
         for row in shown:
             yield from self._row(row, beside, widths, width)
             captions = [(self.columns[at], row[at]) for at in below if row[at].plain != NOTHING]
-            yield from captioned(captions, width, indent=INDENT)
+            together = Text(" " * INDENT).append_text(
+                Text(GAP).join(Text.assemble((a, "dim"), " ", b) for a, b in captions)
+            )
+            yield from [together] if captions and together.cell_len <= width else captioned(captions, width)
 
     def _split(self, shown: Sequence[Sequence[Text]], width: int) -> tuple[list[int], list[int]]:
         """The columns beside each other, and those below."""
         beside = list(range(len(self.columns)))
         below: list[int] = []
         for name in self._below:
-            columns = ([cell_len(self.columns[at]), *(row[at].cell_len for row in shown)] for at in beside)
-            if sum(map(max, columns)) + len(GAP) * (len(beside) - 1) <= width:
+            widths = [max([cell_len(self.columns[at]), *(row[at].cell_len for row in shown)]) for at in beside]
+            widths[0] = min(widths[0], max(cell_len(self.columns[0]), NAME_COLUMNS))  # a longer name may stand alone
+            if sum(widths) + len(GAP) * (len(widths) - 1) <= width:
                 break
             below.append(self.columns.index(name))
             beside.remove(below[-1])
@@ -95,15 +104,23 @@ class Table:
 
     def _aligned(self, at: int, cell: Text, widths: Mapping[int, int]) -> Text:
         space = " " * max(0, widths[at] - cell.cell_len)
-        return Text.assemble(space, cell) if self.columns[at] in self._right else Text.assemble(cell, space)
+        return Text.assemble(space, cell) if self.columns[at] in self.right else Text.assemble(cell, space)
 
 
-def captioned(pairs: Sequence[tuple[str, Text | str]], width: int, *, indent: int = INDENT) -> Iterator[Text]:
+def captioned(pairs: Sequence[tuple[str, Text | str]], width: int) -> Iterator[Text]:
     """Lines of a caption and its text, the texts below each other, wrapped at spaces."""
-    left = indent + max((len(caption) for caption, _ in pairs), default=0) + len(GAP)
+    left = INDENT + max((len(caption) for caption, _ in pairs), default=0) + len(GAP)
     for caption, said in pairs:
-        head = Text(f"{' ' * indent}{caption}".ljust(left), "dim")
+        head = Text(f"{' ' * INDENT}{caption}".ljust(left), "dim")
         yield from wrapped(Text.assemble(head, said if isinstance(said, Text) else visible(said)), width, left)
+
+
+def hanging(line: str) -> int:
+    """The indentation of a line's continuation: its text after a caption (two spaces end it), or two more columns."""
+    caption = CAPTION.match(line)
+    if caption is not None and caption.end() <= CAPTION_COLUMNS:
+        return caption.end()
+    return len(line) - len(line.lstrip()) + INDENT
 
 
 def wrapped(text: Text, width: int, hanging: int = 0) -> list[Text]:

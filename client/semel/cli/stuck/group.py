@@ -27,7 +27,7 @@ from semel.cli.shared.common import (
 )
 from semel.cli.shared.open_transactions import OpenTransaction, by_transaction, open_facts, open_transactions
 from semel.cli.shared.times import duration, plural
-from semel.cli.stuck.partition import CAPTION_COLUMNS, Ends, ends_of, held_back, transaction_lines
+from semel.cli.stuck.partition import Ends, ends_of, held_back, transaction_lines
 from semel.cli.txn.timeline_spans import Outcome, Spans
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -87,7 +87,7 @@ def stuck_group(bootstrap: str, name: str, wait_s: float, as_json: bool) -> None
     if as_json:
         say_json(facts_of(found))
     else:
-        tell(*diagnosis(found, Edge().now_ms()), hanging=CAPTION_COLUMNS)
+        tell(*diagnosis(found, Edge().now_ms()))
     if is_stuck(found):
         raise SystemExit(FOUND_TROUBLE)
 

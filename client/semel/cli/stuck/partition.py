@@ -73,7 +73,7 @@ def stuck_topic(bootstrap: str, place: str, as_json: bool) -> None:
         tell(f"{place} is not stuck: all of {plural(len(ends), 'partition')} can be read to the end.")
     else:
         tell(f"{place}: read_committed consumers are held back in {len(held)} of {plural(len(ends), 'partition')}.")
-        tell(*held_back(held, found, Edge().now_ms()), hanging=CAPTION_COLUMNS)
+        tell(*held_back(held, found, Edge().now_ms()))
     if held:
         raise SystemExit(FOUND_TROUBLE)
 

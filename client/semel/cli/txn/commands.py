@@ -254,7 +254,7 @@ def _show_hanging(found: Sequence[OpenTransaction], late: Sequence[TransactionGr
         if late:
             tell("")
         show(hanging_table(found, now_ms))
-        tell("End one with: semel txn abort --partition TOPIC:PARTITION --producer-id N", hanging=2)
+        tell("End one with: semel txn abort --partition TOPIC:PARTITION --producer-id N")
 
 
 def hanging_table(found: Sequence[OpenTransaction], now_ms: int) -> Table:

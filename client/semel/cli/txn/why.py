@@ -37,7 +37,7 @@ def why(bootstrap: str, name: str, as_json: bool) -> None:
     if as_json:
         say_json(facts(found, where, now_ms))
     else:
-        tell(*summary(found, where, now_ms), hanging=2)
+        tell(*summary(found, where, now_ms))
 
 
 async def _unknown(admin: Admin, name: str, error: TransactionalIdNotFound) -> click.ClickException:

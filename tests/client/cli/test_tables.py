@@ -50,7 +50,7 @@ AT = TopicPartition(TOPIC, 117)
 
 
 def transaction(**fields: Any) -> TransactionDescription:
-    given = {
+    given: dict[str, Any] = {
         "transactional_id": ID,
         "state": "PrepareCommit",
         "coordinator": 3,
@@ -292,11 +292,13 @@ def test_a_row_that_fits_stands_on_one_line_with_its_columns_aligned() -> None:
 def test_a_name_that_is_too_long_stands_on_a_line_of_its_own() -> None:
     made = Table("", "topic", "records", right=("records",))
     made.add_row("n" * 40, LARGE)
+    made.add_row("n" * 40, 8)
     made.add_row("short", 7)
     assert [line.plain for line in made.lines(40)] == [
         "topic                            records",
         "n" * 40,
         "                         123,456,789,012",
+        "                                       8",
         "short                                  7",
     ]
 

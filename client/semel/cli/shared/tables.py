@@ -57,30 +57,25 @@ class Table:
             yield from wrapped(Text(visible(self.title), "bold"), width)
         shown = [[_shown(cell) for cell in cells] for cells in self.added]
         beside, below = self._split(shown, width)
-        widths = (
-            {at: max(cell_len(self.columns[at]), *(row[at].cell_len for row in shown), 1) for at in beside}
-            if shown
-            else {at: cell_len(self.columns[at]) for at in beside}
-        )
+        widths = {at: self._width(at, shown) for at in beside}
         first = beside[0]
         taken = sum(widths[at] + len(GAP) for at in beside[1:])
         widths[first] = max(INDENT, min(widths[first], width - taken))
         headers = [Text(name, "dim") for name in self.columns]
         yield from self._row(headers, beside, widths, width)
+        above = ""
         for row in shown:
-            yield from self._row(row, beside, widths, width)
+            yield from self._row(row, beside, widths, width, above)
+            above = row[first].plain
             captions = [(self.columns[at], row[at]) for at in below if row[at].plain != NOTHING]
-            together = Text(" " * INDENT).append_text(
-                Text(GAP).join(Text.assemble((a, "dim"), " ", b) for a, b in captions)
-            )
-            yield from [together] if captions and together.cell_len <= width else captioned(captions, width)
+            yield from _below_row(captions, width)
 
     def _split(self, shown: Sequence[Sequence[Text]], width: int) -> tuple[list[int], list[int]]:
         """The columns beside each other, and those below."""
         beside = list(range(len(self.columns)))
         below: list[int] = []
         for name in self._below:
-            widths = [max([cell_len(self.columns[at]), *(row[at].cell_len for row in shown)]) for at in beside]
+            widths = [self._width(at, shown) for at in beside]
             widths[0] = min(widths[0], max(cell_len(self.columns[0]), NAME_COLUMNS))  # a longer name may stand alone
             if sum(widths) + len(GAP) * (len(widths) - 1) <= width:
                 break
@@ -88,13 +83,18 @@ class Table:
             beside.remove(below[-1])
         return beside, sorted(below)
 
+    def _width(self, at: int, shown: Sequence[Sequence[Text]]) -> int:
+        return max([cell_len(self.columns[at]), *(row[at].cell_len for row in shown)])
+
     def _row(
-        self, cells: Sequence[Text], beside: Sequence[int], widths: Mapping[int, int], width: int
+        self, cells: Sequence[Text], beside: Sequence[int], widths: Mapping[int, int], width: int, above: str = ""
     ) -> Iterator[Text]:
+        """above: the name of the row above; one that needs a line of its own is not repeated."""
         first, *others = beside
         line = self._aligned(first, cells[first], widths)
         if line.cell_len > widths[first]:
-            yield from wrapped(cells[first], width)
+            if cells[first].plain != above:
+                yield from wrapped(cells[first], width)
             line = Text(" " * widths[first])
         for at in others:
             line = Text.assemble(line, GAP, self._aligned(at, cells[at], widths))
@@ -105,6 +105,13 @@ class Table:
     def _aligned(self, at: int, cell: Text, widths: Mapping[int, int]) -> Text:
         space = " " * max(0, widths[at] - cell.cell_len)
         return Text.assemble(space, cell) if self.columns[at] in self.right else Text.assemble(cell, space)
+
+
+def _below_row(captions: Sequence[tuple[str, Text]], width: int) -> Iterator[Text]:
+    """The facts below a row: on one line if that fits, else one each."""
+    parts = [Text.assemble((caption, "dim"), " ", said) for caption, said in captions]
+    together = Text.assemble(" " * INDENT, Text(GAP).join(parts))
+    yield from [together] if captions and together.cell_len <= width else captioned(captions, width)
 
 
 def captioned(pairs: Sequence[tuple[str, Text | str]], width: int) -> Iterator[Text]:

@@ -110,6 +110,32 @@ def test_listings_as_json_have_numbers(semel: Shell) -> None:
     assert json.loads(semel("txn", "list", "--json")) == []
 
 
+def test_lag_counts_partitions_that_a_topic_got_later(semel: Shell) -> None:
+    semel("topic", "create", "cli-grows", "-p", "1")
+    semel("produce", "cli-grows", text="a\nb\n")
+    semel("consume", "cli-grows", "-g", "cli-grows-group", "--from-beginning", "-e")
+    semel("topic", "alter", "cli-grows", "-p", "2")
+    semel("produce", "cli-grows", "-p", "1", text="c\nd\ne\n")
+    out = semel("group", "describe", "cli-grows-group")
+    assert "Total lag: 3, of it 3 in 1 partition without a committed offset" in out
+    assert [line.split("\t")[:5] for line in out.splitlines() if line.startswith("cli-grows\t")] == [
+        ["cli-grows", "0", "2", "2", "0"],
+        ["cli-grows", "1", "-", "3", "3"],
+    ]
+    (row,) = [line for line in semel("group", "list").splitlines() if line.startswith("cli-grows-group")]
+    assert row.split("\t") == ["cli-grows-group", "Empty", "0", "3", "-"]
+
+
+def test_a_group_whose_topics_are_gone_has_no_lag(semel: Shell) -> None:
+    semel("topic", "create", "cli-gone", "-p", "1")
+    semel("produce", "cli-gone", text="a\n")
+    semel("consume", "cli-gone", "-g", "cli-gone-group", "--from-beginning", "-e")
+    semel("topic", "delete", "cli-gone", "-y")
+    (row,) = [line for line in semel("group", "list").splitlines() if line.startswith("cli-gone-group")]
+    assert row.split("\t") == ["cli-gone-group", "Empty", "0", "-", "-"]
+    assert "Total lag: -" in semel("group", "describe", "cli-gone-group")
+
+
 def test_a_line_without_separator_is_named_with_what_was_stored(semel: Shell) -> None:
     semel("topic", "create", "cli-keys")
     said = semel.fails("produce", "cli-keys", "-k", ":", text="a:b\nc:d\nno separator\ne:f\n")

@@ -6,13 +6,15 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from client.cli.test_tables import ID, OWNER, TOPIC, WIDTHS, assert_whole
 from semel import Admin, Consumer, NewTopic, Producer, TransactionGroup
-from semel.cli.main import main
+from semel.cli.main import OWN, main
 from semel.cli.shared.tables import Table
 from semel_broker.testing.in_process import EphemeralBroker
 
@@ -121,6 +123,8 @@ def test_a_pipe_gets_rows_and_json_has_numbers_states_and_times(semel_broker: Ep
             if command in TABLES and "timeline" not in command:
                 assert any("\t" in line for line in lines), command
                 assert not any("─" in line or "━" in line for line in lines), command
+            if command.startswith("txn timeline"):
+                assert f"No offsets to show: {TOPIC}: 3-11" in lines
             name = " ".join(command.split()[:2])
             found[name] = json.loads(terminal.run(f"{command} --json").stdout)
             other = json.loads(terminal.run(f"{command} --output json").stdout)
@@ -172,6 +176,44 @@ def test_a_pipe_gets_rows_and_json_has_numbers_states_and_times(semel_broker: Ep
     (span,) = found["txn timeline"][0]["transactions"]
     assert (span["transactional_id"], span["outcome"], span["records"], span["took_ms"]) == (ID, "open", 1, None)
     assert found["cluster"]["verdict"] == "healthy"
+
+
+def test_the_page_names_the_fields_of_every_json(semel_broker: EphemeralBroker) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
+    rows = page.split("<!-- fields: begin")[1].split("<!-- fields: end")[0].splitlines()
+    said = {}
+    for row in rows:
+        if row.startswith("| `"):
+            name, form, fields = (cell.strip() for cell in row.strip("|").split(" | "))
+            said[name.strip("`")] = (form, re.findall(r"`([a-z_]+)`", re.sub(r"\([^)]*\)", "", fields)))
+    said["txn why"] = ("object", [*said["txn describe"][1], *said["txn why"][1]])
+
+    def commands(terminal: Terminal) -> None:
+        for command in (*TABLES, *TEXTS):
+            name = " ".join(command.split()[: 1 if command == "cluster" else 2])
+            found = json.loads(terminal.run(f"{command} --json").stdout)
+            form, element = ("array", found[0]) if isinstance(found, list) else ("object", found)
+            assert said[name] == (form, list(element)), name
+
+    asyncio.run(scene(semel_broker.bootstrap_servers, commands))
+    listing = {" ".join(line.split()[: 1 if line == "cluster" else 2]) for line in (*TABLES, *TEXTS)}
+    assert said.keys() == listing
+
+
+def test_every_command_with_json_is_looked_at() -> None:
+    """A new listing command has to join the commands above."""
+    found = set()
+    for name in OWN:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        for path, each in (
+            [(f"{name} {sub}", part) for sub, part in command.commands.items()]
+            if isinstance(command, click.Group)
+            else [(name, command)]
+        ):
+            if any("--output" in option.opts for option in each.params):
+                found.add(path)
+    assert found == {" ".join(line.split()[: 1 if line == "cluster" else 2]) for line in (*TABLES, *TEXTS)}
 
 
 def test_the_forms_of_the_output_are_checked(semel_broker: EphemeralBroker) -> None:

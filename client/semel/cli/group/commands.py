@@ -111,7 +111,7 @@ def describe(bootstrap: str, names: tuple[str, ...], as_json: bool) -> None:
 
 
 def described(found: ConsumerGroupDescription, lags: Sequence[PartitionLag]) -> dict[str, Any]:
-    """PURE. The group as plain types. committed, end_offset, lag, owner, host: None where unknown."""
+    """PURE. The group as plain types. total_lag, committed, end_offset, lag, owner, host: None where unknown."""
     owners = {tp: member for member in found.members for tp in member.assignment}
     partitions = []
     for each in lags:
@@ -132,7 +132,7 @@ def described(found: ConsumerGroupDescription, lags: Sequence[PartitionLag]) -> 
         "state": found.state,
         "members": len(found.members),
         "members_without_partition": [m.group_instance_id or m.member_id for m in found.members if not m.assignment],
-        "total_lag": total(lags) or 0,
+        "total_lag": total(lags),
         "lag_without_commit": total(each for each in lags if each.committed is None) or 0,
         "partitions": partitions,
     }
@@ -153,7 +153,7 @@ def _below(found: Mapping[str, Any]) -> list[str]:
     lines = []
     if found["members_without_partition"]:
         lines.append(f"Without a partition: {', '.join(found['members_without_partition'])}")
-    lines.append(f"Total lag: {found['total_lag']:,}")
+    lines.append("Total lag: -" if found["total_lag"] is None else f"Total lag: {found['total_lag']:,}")
     if without := found["lag_without_commit"]:
         count = sum(row["committed"] is None and bool(row["lag"]) for row in found["partitions"])
         lines[-1] += f", of it {without:,} in {plural(count, 'partition')} without a committed offset"

@@ -90,6 +90,21 @@ def test_a_missing_topic_is_told_before_the_question(semel: Shell) -> None:
     assert "--if-not-exists" in semel.fails("topic", "create", "cli-flights")
 
 
+@pytest.mark.parametrize(
+    "command", ["topic describe", "topic stuck", "topic alter -p 2", "topic elect", "txn timeline", "txn hanging"]
+)
+def test_a_missing_topic_is_told_with_the_nearest_name(semel: Shell, command: str) -> None:
+    semel("topic", "create", "cli-trains", "--if-not-exists")
+    said = semel.fails(*command.split(), "cli-trians")
+    assert "Error: There is no topic 'cli-trians'. Did you mean 'cli-trains'? Create the topic, or check its" in said
+
+
+def test_a_missing_group_is_told_with_the_nearest_name(semel: Shell) -> None:
+    semel("topic", "create", "cli-near")
+    semel("group", "reset", "cli-kitchen", "cli-near", "--to", "0", "-y")
+    assert "no such group: cli-kitchn. Did you mean 'cli-kitchen'?" in semel.fails("group", "describe", "cli-kitchn")
+
+
 def test_a_mistyped_command_gets_a_proposal(semel: Shell) -> None:
     assert "No such command 'prduce'. Did you mean 'produce'?" in semel.fails("prduce")
     assert "No such command 'xyzzy'." in semel.fails("xyzzy")

@@ -307,5 +307,10 @@ def test_a_text_is_broken_at_spaces_alone_and_a_command_not_at_all() -> None:
     said = Text("  ends  when its producer commits")
     assert [line.plain for line in wrapped(said, 20, 8)] == ["  ends  when its", "        producer", "        commits"]
     assert [line.plain for line in wrapped(Text("x" * 30 + " y"), 20, 2)] == ["x" * 30, "  y"]
+    assert [line.plain for line in wrapped(Text("held by  " + "x" * 18 + " y"), 20, 9)] == [
+        "held by",
+        "  " + "x" * 18,
+        "         y",
+    ]
     command = Text("semel txn abort " + "i" * 30, no_wrap=True)
     assert wrapped(command, 20) == [command]

@@ -179,7 +179,7 @@ def test_a_stuck_topic_names_the_transaction_that_holds_it(semel_broker: Ephemer
     shop.commit_transaction(WAIT_S)
     assert "is not stuck" in semel("topic", "stuck", "orders")
     assert "no partition 7" in semel.refused("topic", "stuck", "orders:7")
-    assert "UnknownTopicOrPartition" in semel.refused("topic", "stuck", "nosuch")
+    assert "There is no topic 'order'. Did you mean 'orders'?" in semel.refused("topic", "stuck", "order")
 
 
 def test_abort_fences_the_producer_and_hides_its_records(semel_broker: EphemeralBroker, semel: Shell) -> None:

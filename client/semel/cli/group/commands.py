@@ -21,6 +21,7 @@ from semel.cli.shared.common import (
     say,
     say_json,
     show,
+    similar,
     tell,
 )
 from semel.cli.shared.tables import Table
@@ -89,15 +90,17 @@ def describe(bootstrap: str, names: tuple[str, ...], as_json: bool) -> None:
     Partitions of the group's topics without a committed offset are shown too; their lag counts from their first offset.
     """
 
-    async def work() -> tuple[list[dict[str, Any]], list[str]]:
+    async def work() -> tuple[list[dict[str, Any]], list[str], str]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             found = await admin.describe_consumer_groups(names)
             living = [each for each in found if each.state != "Dead"]
             lags = await lag_of(admin, living) if living else {}
             missing = [each.group_id for each in found if each.state == "Dead"]
-            return [described(each, lags[each.group_id]) for each in living], missing
+            known = [each.group_id for each in await admin.list_consumer_groups()] if missing else []
+            hint = similar(missing[0], known) if missing else ""
+            return [described(each, lags[each.group_id]) for each in living], missing, hint
 
-    groups, missing = run(work())
+    groups, missing, hint = run(work())
     if as_json:
         say_json(groups)
     else:
@@ -107,7 +110,7 @@ def describe(bootstrap: str, names: tuple[str, ...], as_json: bool) -> None:
             show(group_table(each))
             tell(*_below(each))
     if missing:
-        raise failure(f"no such group: {', '.join(missing)}; `semel group list` lists the groups")
+        raise failure(f"no such group: {', '.join(missing)}.{hint} `semel group list` lists the groups")
 
 
 def described(found: ConsumerGroupDescription, lags: Sequence[PartitionLag]) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def hanging(line: str) -> int:
 
 def wrapped(text: Text, width: int, hanging: int = 0) -> list[Text]:
     """The lines of a text, broken at spaces alone; the second and later ones are indented by `hanging`. A longer word
-    has a line of its own. A text with `no_wrap` (a command to copy) stays on one line.
+    has a line of its own, indented by less. A text with `no_wrap` (a command to copy) stays on one line.
     """
     if text.no_wrap or text.cell_len <= width:
         return [text]
@@ -145,7 +145,7 @@ def wrapped(text: Text, width: int, hanging: int = 0) -> list[Text]:
             start = word.start()
         end = word.end()
     pieces.append(text[start:end])
-    return [pieces[0], *(Text.assemble(" " * hanging, piece) for piece in pieces[1:])]
+    return [pieces[0], *(Text.assemble(" " * min(hanging, width - piece.cell_len), piece) for piece in pieces[1:])]
 
 
 def _shown(cell: Cell) -> Text:

@@ -9,6 +9,7 @@ import click
 from semel import Admin
 from semel.admin import ConfigResource, ConfigResourceType, NewPartitions
 from semel.cli.shared.common import bootstrap_option, failure, key_values, run, say, similar
+from semel.cli.shared.partition_names import topics_of
 from semel.cli.shared.times import plural
 from semel.structs import TopicMetadata
 
@@ -51,7 +52,7 @@ def alter(
 
     async def work() -> list[str]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            topics = await admin.describe_topics(list(dict.fromkeys(names)))
+            topics = await topics_of(admin, list(dict.fromkeys(names)))
             growing = _growing(topics, partitions)
             before = await _settings(admin, topics, settings)
             await _check_names(admin, topics, [key for key in unset if (topics[0].name, key) not in before])

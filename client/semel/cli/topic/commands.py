@@ -33,7 +33,7 @@ from semel.cli.shared.common import (
     tell,
 )
 from semel.cli.shared.moves import moves_of
-from semel.cli.shared.partition_names import known_offsets
+from semel.cli.shared.partition_names import known_offsets, topics_of
 from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.cli.stuck.partition import stuck_topic
@@ -184,7 +184,7 @@ def describe(bootstrap: str, names: tuple[str, ...], all_configs: bool, as_json:
 
     async def work() -> list[dict[str, Any]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            topics = await admin.describe_topics(names)
+            topics = await topics_of(admin, names)
             cluster = await admin.describe_cluster()
             moves = await moves_of(admin, cluster)
             return [

@@ -32,7 +32,7 @@ from semel.cli.shared.open_transactions import (
     open_facts,
     open_transactions,
 )
-from semel.cli.shared.partition_names import compact, places
+from semel.cli.shared.partition_names import compact, places, topics_of
 from semel.cli.shared.tables import Table
 from semel.cli.shared.times import duration, iso, moment, plural
 from semel.cli.txn.facts import facts_of, group_facts
@@ -223,7 +223,7 @@ def hanging(bootstrap: str, topics: tuple[str, ...], as_json: bool) -> None:
 
     async def work() -> tuple[int, list[OpenTransaction], list[TransactionGroupDescription]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            found = await admin.describe_topics(topics or None)
+            found = await topics_of(admin, topics)
             partitions = [TopicPartition(each.name, p.partition) for each in found for p in each.partitions]
             open_ones = await open_transactions(admin, partitions)
             hanging = [each for each in open_ones if each.verdict is Verdict.HANGING]

@@ -160,9 +160,7 @@ def test_records_are_raw_to_a_pipe_and_escaped_to_a_terminal() -> None:
 def test_names_from_brokers_are_escaped_in_tables_and_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
-    if terminal:
-        monkeypatch.setenv("FORCE_COLOR", "1")
-        monkeypatch.setenv("TERM", "unknown")  # a terminal without colours
+    monkeypatch.setattr(semel.cli.shared.common, "is_terminal", lambda: terminal)
     shown = Table(EVIL, "a", "b", below=("b",))
     shown.add_row(EVIL, Text(EVIL, "bold"))
     show(shown)

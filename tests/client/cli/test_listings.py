@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from client.cli.test_tables import ID, OWNER, TOPIC, WIDTHS, assert_whole
 from semel import Admin, Consumer, NewTopic, Producer, TransactionGroup
 from semel.cli.main import OWN, main
+from semel.cli.shared import common
 from semel.cli.shared.tables import Table
 from semel_broker.testing.in_process import EphemeralBroker
 
@@ -49,11 +50,12 @@ class Terminal:
     """Runs commands as in a terminal of `width` columns, or as in a pipe."""
 
     def __init__(self, address: str) -> None:
-        self.environment = {"SEMEL_BOOTSTRAP_SERVER": address}
+        self.environment = {"SEMEL_BOOTSTRAP_SERVER": address, "FORCE_COLOR": "1", "TERM": "xterm-256color"}
 
     def run(self, command: str, width: int = 0) -> Result:
-        given = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": str(width)} if width else {}
-        done = CliRunner().invoke(main, command.split(), env=self.environment | given)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(common, "is_terminal", lambda: bool(width))
+            done = CliRunner().invoke(main, command.split(), env=self.environment | {"COLUMNS": str(width or 80)})
         assert done.exit_code == (3 if command.startswith(TROUBLE) else 0), (command, done.output, done.exception)
         return done
 
@@ -221,6 +223,7 @@ def test_the_forms_of_the_output_are_checked(semel_broker: EphemeralBroker) -> N
     for line, words in (
         ("topic list --json --output table", "give either --json or --output table"),
         ("topic list --output yaml", "'yaml' is not one of"),
+        ("txn timeline t --json --svg -", "give either --svg or JSON"),
         ("topic reassign --json --execute", "JSON is for the plan"),
         ("group reset g --to 0 --json", "give --dry-run or --yes"),
     ):

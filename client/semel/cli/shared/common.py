@@ -109,17 +109,24 @@ def _escaped_text(shown: Any) -> Any:
     return shown
 
 
+def is_terminal() -> bool:
+    """Whether standard output is a terminal. FORCE_COLOR, which rich takes for one, does not change the layout."""
+    return sys.stdout.isatty()
+
+
 def console() -> Console:
-    """Standard output. Without a terminal it is 240 columns wide."""
-    out = SafeConsole(highlight=False, markup=False, emoji=False)
-    return out if out.is_terminal else SafeConsole(highlight=False, markup=False, emoji=False, width=240)
+    """Standard output. Without a terminal it is 240 columns wide and has no colours."""
+    options: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+    if is_terminal():
+        return SafeConsole(**options)
+    return SafeConsole(**options, width=240, force_terminal=False)
 
 
 def show(*tables: Table) -> None:
     """Prints tables: within the width of a terminal, or as rows with tabs for a pipe."""
     out = console()
     for number, each in enumerate(tables):
-        if not out.is_terminal:
+        if not is_terminal():
             click.echo("\n".join(each.rows()))  # a table escapes its cells
             continue
         if number:
@@ -135,7 +142,7 @@ def tell(*lines: Text | str) -> None:
     out = console()
     for each in lines:
         line = Text(visible(each)) if isinstance(each, str) else each
-        if out.is_terminal:
+        if is_terminal():
             for part in wrapped(line, out.width, hanging(line.plain)):
                 out.print(part, soft_wrap=True)
         elif line.plain:
@@ -145,7 +152,7 @@ def tell(*lines: Text | str) -> None:
 def tell_captioned(pairs: Sequence[tuple[str, Text | str]]) -> None:
     """Prints captions with their texts, the texts below each other."""
     out = console()
-    for line in captioned(pairs, out.width if out.is_terminal else sys.maxsize):
+    for line in captioned(pairs, out.width if is_terminal() else sys.maxsize):
         out.print(line, soft_wrap=True)
 
 

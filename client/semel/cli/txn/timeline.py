@@ -56,6 +56,9 @@ def timeline(
     facts of --list, without a picture.
     """
 
+    if as_json and svg is not None:
+        raise click.UsageError("give either --svg or JSON")
+
     async def work() -> list[PartitionTimeline]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             return [await _read(admin, at, from_offset, last) for at in await places(admin, place)]

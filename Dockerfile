@@ -1,5 +1,5 @@
 # semel: the broker, the client and its commands. `docker run -p 127.0.0.1:9092:9092 semel` is a broker to try;
-# docker-compose.yml is a cluster of three. The target `demo` adds the demo and its flights; the target `spark` has a
+# docker-compose.single.yml is one for development, docker-compose.yml a cluster of three. The target `demo` adds the demo and its flights; the target `spark` has a
 # Spark with a Java of its own, for the masters, workers and drivers of pipelines.
 
 ARG PYTHON=3.13-slim-trixie
@@ -31,6 +31,10 @@ ENV PATH=/opt/semel/bin:$PATH \
 WORKDIR /var/lib/semel
 USER 10001:10001
 
+LABEL org.opencontainers.image.title="semel" \
+      org.opencontainers.image.description="A Kafka-wire-compatible log broker, built around exactly once" \
+      org.opencontainers.image.licenses="Apache-2.0"
+
 FROM runtime AS demo
 COPY --from=demo-wheels /opt/semel /opt/semel
 COPY demo /opt/demo/demo
@@ -48,9 +52,12 @@ ENTRYPOINT ["python", "-m", "pyspark_semel.standalone"]
 
 FROM runtime AS broker
 COPY --from=wheels /opt/semel /opt/semel
+ARG REVISION=unknown
+LABEL org.opencontainers.image.revision=$REVISION
+VOLUME /var/lib/semel
 EXPOSE 9092 9093
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=15s --timeout=10s --start-period=30s --start-interval=1s --retries=3 \
-    CMD ["semel", "topic", "list", "--quiet", "--bootstrap-server", "127.0.0.1:9092"]
+HEALTHCHECK --interval=15s --timeout=6s --start-period=30s --start-interval=1s --retries=3 \
+    CMD ["python", "-m", "semel_broker.health", "127.0.0.1:9092"]
 ENTRYPOINT ["semel"]
 CMD ["serve", "--host", "0.0.0.0", "--advertised-host", "127.0.0.1", "--data-dir", "/var/lib/semel"]

@@ -16,6 +16,8 @@
 # make check  format, lint, types, floors, tidy
 # make map    writes the file map of ARCHITECTURE.md from the docstrings, and docs/states.md from the tables of transitions
 # make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running)
+# make docs   the site of the documents, with the API reference, in build/site (ARGS=serve shows it on 127.0.0.1:8000)
+# make dist   wheel and sdist in dist/; the wheel is installed into empty environments, where README, docs and examples run
 # make bench  the figures of docs/figures.md, measured on this machine
 # Each target does all the set-up it needs; it wants python3 (3.11 or newer), make and a package registry.
 
@@ -26,7 +28,7 @@ JOBS   ?= 2
 MINUTES ?= 2
 BROKERS ?= 1
 
-.PHONY: help demo demo-client test test-all crashes sim ablations fuzz faults strangers map cluster check bench format clean
+.PHONY: help demo demo-client test test-all crashes sim ablations fuzz faults strangers map cluster check docs dist bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,14 +44,17 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "installing all that developers need, Spark too: about 1.2 GB"
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@ $(VENV)/.demo $(VENV)/.processes $(VENV)/.spark $(VENV)/.spark-processes
 
 $(VENV)/.processes: pyproject.toml | $(BIN)/python
+	@echo "installing what brokers and an etcd as processes need: about 300 MB"
 	$(BIN)/python -m pip install --quiet --editable '.[demo,processes]'
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.spark: pyproject.toml | $(BIN)/python
+	@echo "installing Spark, and a Java where there is none: about 1 GB"
 	$(BIN)/python -m pip install --quiet --editable '.[demo,spark]'
 	@touch $@ $(VENV)/.demo
 
@@ -116,8 +121,22 @@ map: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m tidy.file_map --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.state_diagrams --write
 
-cluster: $(VENV)/.dev
+cluster: $(VENV)/.processes
 	@$(BIN)/python -m cluster up $(ARGS)
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs
+	@$(BIN)/python -m website $(ARGS)
+
+$(VENV)/.release: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[release]'
+	@touch $@
+
+dist: $(VENV)/.release
+	@$(BIN)/python -m release $(ARGS)
 
 bench: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)
@@ -127,4 +146,4 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .strangers demo-data fuzz-findings
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .strangers demo-data fuzz-findings

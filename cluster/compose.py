@@ -19,7 +19,19 @@ Condition = Literal["service_started", "service_healthy", "service_completed_suc
 Words = str | list[str]
 ServiceName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_-]{0,40}$")]
 
-CONTAINER_ONLY = ("build", "cap_drop", "init", "pull_policy", "read_only", "security_opt", "tmpfs", "user")
+CONTAINER_ONLY = (
+    "build",
+    "cap_drop",
+    "cpus",
+    "init",
+    "logging",
+    "mem_limit",
+    "pull_policy",
+    "read_only",
+    "security_opt",
+    "tmpfs",
+    "user",
+)
 """Keys that concern a container and not its process. They are ignored, and `up` says so."""
 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h)")
@@ -86,6 +98,13 @@ class Attachment(_Part):
     aliases: list[str] = []
 
 
+class Logging(_Part):
+    """What keeps the output of a container."""
+
+    driver: str = "json-file"
+    options: dict[str, str] = {}
+
+
 class Service(_Part):
     """One service of the file."""
 
@@ -108,7 +127,10 @@ class Service(_Part):
     working_dir: str | None = None
     # CONTAINER_ONLY: read, so that `up` can say that they have no effect.
     cap_drop: list[str] = []
+    cpus: float | str | None = None
     init: bool = False
+    logging: Logging | None = None
+    mem_limit: Annotated[str, msgspec.Meta(pattern=r"^\d+[bkmg]b?$")] | None = None
     pull_policy: Literal["always", "never", "missing", "build"] | None = None
     read_only: bool = False
     security_opt: list[str] = []

@@ -10,7 +10,7 @@ import socket
 from contextlib import closing
 
 from cluster.compose import Project
-from cluster.places import HOST, NotAvailableError, Place, put_in
+from cluster.places import HOST, NotAvailableError, Place, with_hosts_replaced
 
 CLAIM_PORT = 7770
 NETWORKS = range(1, 255)
@@ -55,5 +55,5 @@ class Loopback(Place):
 
     def text(self, service: str, word: str) -> str:
         if self.project.services[service].network_mode == HOST:
-            return put_in(word, {**self.names(), **self.fixed()})
-        return put_in(word, {**self.names(), **self.fixed(), "0.0.0.0": self.addresses[service]})
+            return with_hosts_replaced(word, {**self.names(), **self.fixed()})
+        return with_hosts_replaced(word, {**self.names(), **self.fixed(), "0.0.0.0": self.addresses[service]})

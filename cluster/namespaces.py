@@ -20,7 +20,7 @@ from pathlib import Path
 
 from cluster.compose import Project
 from cluster.loopback import claim
-from cluster.places import HOST, NotAvailableError, Place, put_in
+from cluster.places import HOST, NotAvailableError, Place, with_hosts_replaced
 
 UNUSED_MAC = "02:00:00:00:00:01"
 ENTER = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
@@ -91,7 +91,7 @@ class Namespaces(Place):
         return ["ip", "netns", "exec", self.namespace(service), *inside]
 
     def text(self, service: str, word: str) -> str:
-        return put_in(word, self.fixed())
+        return with_hosts_replaced(word, self.fixed())
 
     def _gateway(self) -> str:
         return f"10.77.{self._number}.1"

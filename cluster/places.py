@@ -85,7 +85,7 @@ class Place(abc.ABC):
         return found
 
 
-def put_in(word: str, meant: Mapping[str, str]) -> str:
+def with_hosts_replaced(word: str, meant: Mapping[str, str]) -> str:
     """`word` with the hosts of `meant` replaced, where the word is a host, an address, or a list of them."""
     if not meant:
         return word

@@ -14,11 +14,12 @@ from rich.console import Console
 
 from cluster import choice, user_namespaces
 from cluster.cluster import Cluster
-from cluster.compose import ComposeError, Project, order
+from cluster.compose import ComposeError, Project, order, ports, words
 from cluster.control import ControlServer
 from cluster.loopback import Loopback
 from cluster.namespaces import Namespaces
 from cluster.places import NotAvailableError, Place
+from cluster.programs import OWN
 from cluster.published_ports import PublishedPort, PublishedPorts, open_ports
 from cluster.screen import Tail
 from cluster.service import ServiceError, cancelled
@@ -120,9 +121,21 @@ class Supervisor:
         names = order(request.project, request.names or request.project.enabled(request.profiles))
         self._say(f"starting {', '.join(names)} on {self._cluster.place.kind}; state in {self._cluster.state.path}")
         await self._cluster.up(names)
+        self._say_what_to_do_next(names)
         self._say(READY)
         if request.report is not None:
             request.report.close()
+
+    def _say_what_to_do_next(self, names: list[str]) -> None:
+        """The addresses for clients, and the commands to look at the services and to stop them."""
+        services = self._request.project.services
+        brokers = [
+            name for name in names if OWN.fullmatch(services[name].image) and "serve" in words(services[name].command)
+        ]
+        addresses = ",".join(f"{port.host}:{port.published}" for name in brokers for port in ports(services[name]))
+        if addresses:
+            self._say(f"clients connect to {addresses}; try: semel cluster -b {addresses.partition(',')[0]}")
+        self._say("look: python -m cluster ps, python -m cluster logs; stop: Ctrl-C or python -m cluster down")
 
     def _say_ignored_keys(self) -> None:
         keys: dict[str, None] = {}

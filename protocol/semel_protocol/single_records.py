@@ -85,7 +85,8 @@ class _Shape(msgspec.Struct, frozen=True, gc=False):
 def read_rows(data: bytes) -> Rows:
     """Decode the records of all complete batches of `data`, without control batches and a partial batch at the end.
 
-    Raises CorruptBatch for bytes that are not batches, or that contradict themselves.
+    Raises CorruptBatch for bytes that are not batches, or that contradict themselves; UNSUPPORTED_COMPRESSION_TYPE for
+    an unknown codec.
     """
     keys: list[bytes | None] = []
     values: list[bytes | None] = []

@@ -128,6 +128,26 @@ def test_data_lies_in_the_volumes(project: Project) -> None:
         assert options(project.services[name])["data-dir"] == mount.target
 
 
+def test_brokers_have_bounds_for_memory_processors_and_logs(project: Project) -> None:
+    for name in BROKERS:
+        service = project.services[name]
+        assert service.mem_limit
+        assert service.cpus
+        assert service.logging is not None
+        assert {"max-size", "max-file"} <= service.logging.options.keys()
+
+
+def test_the_file_with_a_single_broker_publishes_the_address_that_the_image_advertises() -> None:
+    single = compose.load(ROOT / "docker-compose.single.yml", {})
+    (service,) = single.services.values()
+    _, command = declared(single, service)
+    assert command[command.index("--advertised-host") + 1] == "127.0.0.1"
+    (port,) = compose.ports(service)
+    assert (port.host, port.published, port.target) == ("127.0.0.1", 9092, 9092)
+    (mount,) = compose.mounts(service)
+    assert mount.target == command[command.index("--data-dir") + 1]
+
+
 # The Dockerfile
 
 
@@ -155,7 +175,7 @@ def lineage(text: str, stage: str) -> list[tuple[str, str]]:
 
 INSTRUCTIONS = {
     "ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "LABEL", "RUN", "STOPSIGNAL", "USER",
-    "WORKDIR",
+    "VOLUME", "WORKDIR",
 }  # fmt: skip
 
 
@@ -214,7 +234,8 @@ def test_the_image_is_a_broker_to_try_and_the_file_s_commands_are_its_own(projec
     last = dict(lineage((ROOT / "Dockerfile").read_text(), "broker"))
     assert last["STOPSIGNAL"] == "SIGTERM"
     assert last["EXPOSE"] == "9092 9093"
-    assert "HEALTHCHECK" in last
+    assert last["VOLUME"] == "/var/lib/semel"
+    assert "semel_broker.health" in last["HEALTHCHECK"]
     assert list(stages((ROOT / "Dockerfile").read_text()))[-1] == "broker", "what `docker build .` makes"
 
 

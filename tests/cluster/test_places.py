@@ -6,7 +6,7 @@ import pytest
 
 from cluster import compose, namespaces
 from cluster.loopback import Loopback, claim
-from cluster.places import NotAvailableError, put_in
+from cluster.places import NotAvailableError, with_hosts_replaced
 
 MEANT = {"store": "127.77.1.2", "store-2": "127.77.1.3", "0.0.0.0": "127.77.1.9", "10.9.0.7": "127.77.1.4"}
 
@@ -36,7 +36,7 @@ MEANT = {"store": "127.77.1.2", "store-2": "127.77.1.3", "0.0.0.0": "127.77.1.9"
     ],
 )
 def test_hosts_are_put_in_where_a_host_stands(word: str, expected: str) -> None:
-    assert put_in(word, MEANT) == expected
+    assert with_hosts_replaced(word, MEANT) == expected
 
 
 PROJECT = """

@@ -11,7 +11,7 @@ from faults.journal import journal, read
 
 def test_events_of_several_processes_are_one_history_in_order_of_time(tmp_path: Path) -> None:
     one, other = journal(tmp_path / "a.jsonl"), journal(tmp_path / "b.jsonl")
-    left, right = one.witness("a"), other.witness("b")
+    left, right = one.recorder("a"), other.recorder("b")
     first = left.sending("t", 0, value="x")
     second = right.sending("t", 0, value="y")
     right.stored(second, 0, 0)
@@ -26,9 +26,9 @@ def test_events_of_several_processes_are_one_history_in_order_of_time(tmp_path: 
 
 def test_what_was_written_before_a_kill_is_read_and_a_torn_line_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    witness = journal(path).witness("a")
-    witness.sending("t", 0, value="x")
-    witness.sending("t", 0, value="y")
+    recorder = journal(path).recorder("a")
+    recorder.sending("t", 0, value="x")
+    recorder.sending("t", 0, value="y")
     path.write_bytes(path.read_bytes()[:-10])
     assert [event.value for event in read([path]).events] == ["x"]
 

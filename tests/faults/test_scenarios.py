@@ -13,7 +13,7 @@ from scenarios.language import VERBS, parse
 from support.tiers import tiered
 
 from faults.actor import Actor
-from faults.stage import Stage, Unmet, Unsupported
+from faults.scenario_run import ScenarioRun, Unmet, Unsupported
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "scenarios").glob("*.txt"))
 QUICK = {
@@ -34,7 +34,7 @@ class Play:
 
     def __init__(self, path: Path, directory: Path, pool: ThreadPoolExecutor) -> None:
         self.lines: list[str] = []
-        self._stage = Stage(directory, self.lines.append)
+        self._stage = ScenarioRun(directory, self.lines.append)
         self._path = path
         self.outcome: Future[None] = pool.submit(self._run)
 
@@ -70,12 +70,12 @@ def test_every_verb_can_be_played() -> None:
         if verb.by_client and name != "wait":
             assert hasattr(Actor, name), name
         elif not verb.by_client:
-            assert hasattr(Stage, f"on_{name}"), name
+            assert hasattr(ScenarioRun, f"on_{name}"), name
 
 
 async def test_what_is_not_as_the_scenario_says_is_told_with_its_line(tmp_path: Path) -> None:
     text = "# about\nstart broker\ntopic out 1\nclient A id=tx\nA commit -> ok\nexpect all out 0 x\n"
     with pytest.raises(Unmet, match=r"wrong.txt:5: A commit -> ok: refused \(IllegalStateError"):
-        await Stage(tmp_path).play(parse("wrong.txt", text))
+        await ScenarioRun(tmp_path).play(parse("wrong.txt", text))
     assert "ready" in (tmp_path / "broker.log").read_text()
     assert (tmp_path / "data" / "meta.properties").exists(), "what the broker left behind can be looked at"

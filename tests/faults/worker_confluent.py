@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from sim.history import Witness
+from sim.history import Recorder
 
 from faults.worker import (
     DELIVERY_TIMEOUT_MS,
@@ -66,7 +66,7 @@ class ConfluentWorker:
         config |= {name.replace("_", "."): value for name, value in settings.items()}
         return Producer({**self._common, **config, "linger.ms": self._job.rng.choice((0, 5))})
 
-    def _transactional(self, witness: Witness) -> Any:
+    def _transactional(self, recorder: Recorder) -> Any:
         producer = self._producer(
             transactional_id=self._plan.transactional_id,
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
@@ -74,51 +74,51 @@ class ConfluentWorker:
         )
         began_ms = self._job.history.now_ms()
         _insist(lambda: producer.init_transactions(PATIENCE_S))
-        witness.initialized(self._plan.transactional_id, since_ms=began_ms)
+        recorder.initialized(self._plan.transactional_id, since_ms=began_ms)
         return producer
 
-    def _send(self, producer: Any, witness: Witness, topic: str, partition: int, **what: Any) -> None:
+    def _send(self, producer: Any, recorder: Recorder, topic: str, partition: int, **what: Any) -> None:
         value = what.pop("value")
-        op = witness.sending(topic, partition, value=value, **what)
+        op = recorder.sending(topic, partition, value=value, **what)
 
         def told(error: Any, message: Any) -> None:
             if error is None:
                 offset = message.offset()  # None: acknowledged together with a later batch
-                witness.stored(op, message.partition(), -1 if offset is None else offset)
+                recorder.stored(op, message.partition(), -1 if offset is None else offset)
             else:
-                witness.not_stored(op, error.name())
+                recorder.not_stored(op, error.name())
 
         producer.produce(topic, value.encode(), partition=partition, on_delivery=told)
         producer.poll(0)
 
     def write(self) -> None:
-        witness = self._job.history.witness(self._job.run.name)
+        recorder = self._job.history.recorder(self._job.run.name)
         producer = self._producer()
         for _ in range(LIFE_OPS):
             if self._job.is_stopping:
                 break
-            self._send(producer, witness, self._plan.source, self._job.partition(), value=self._job.value())
+            self._send(producer, recorder, self._plan.source, self._job.partition(), value=self._job.value())
             producer.poll(self._job.pause_s())
         producer.flush(DELIVERY_TIMEOUT_MS / 1000)
 
     def append(self) -> None:
-        witness = self._job.history.witness(self._job.run.name)
-        producer = self._transactional(witness)
+        recorder = self._job.history.recorder(self._job.run.name)
+        producer = self._transactional(recorder)
         for _ in range(LIFE_OPS // 4):
             if self._job.is_stopping:
                 break
-            txn = witness.beginning(self._plan.transactional_id)
+            txn = recorder.beginning(self._plan.transactional_id)
             producer.begin_transaction()
-            self._end(producer, witness, txn, self._append_some(producer, witness, txn))
+            self._end(producer, recorder, txn, self._append_some(producer, recorder, txn))
             time.sleep(self._job.pause_s())
 
-    def _append_some(self, producer: Any, witness: Witness, txn: int) -> bool:
+    def _append_some(self, producer: Any, recorder: Recorder, txn: int) -> bool:
         """Send a few records to random partitions. Returns whether to commit them."""
         rng = self._job.rng
         for _ in range(rng.randint(1, 6)):
             topic, place = rng.choice(self._plan.topics), self._job.partition()
             try:
-                self._send(producer, witness, topic, place, value=self._job.value(), txn=txn)
+                self._send(producer, recorder, topic, place, value=self._job.value(), txn=txn)
             except KafkaException as error:
                 return self._is_lost(error)
             time.sleep(self._job.pause_s() if rng.random() > LINGERS else LINGER_S)
@@ -131,25 +131,25 @@ class ConfluentWorker:
         self._job.log.warning("abort, after %s", error)
         return False
 
-    def _end(self, producer: Any, witness: Witness, txn: int, commit: bool) -> bool:
+    def _end(self, producer: Any, recorder: Recorder, txn: int, commit: bool) -> bool:
         """Commit or abort; if the commit fails, abort. Returns whether it was committed."""
         if commit:
-            witness.committing(txn)
+            recorder.committing(txn)
             try:
                 _insist(lambda: producer.commit_transaction(PATIENCE_S))
-                witness.committed(txn)
+                recorder.committed(txn)
                 return True
             except KafkaException as error:
                 if not error.args[0].txn_requires_abort():
                     raise
                 self._is_lost(error)
         _insist(lambda: producer.abort_transaction(PATIENCE_S))
-        witness.aborted(txn)
+        recorder.aborted(txn)
         return False
 
     # --- consumers ---
 
-    def _consumer(self, witness: Witness, *, read_committed: bool) -> Any:
+    def _consumer(self, recorder: Recorder, *, read_committed: bool) -> Any:
         consumer = Consumer(
             {
                 **self._common,
@@ -166,36 +166,36 @@ class ConfluentWorker:
         )
         consumer.subscribe(
             [self._plan.source],
-            on_assign=lambda _, places: witness.assigned(_pairs(places)),
-            on_revoke=lambda _, places: witness.revoked(_pairs(places)),
-            on_lost=lambda _, places: witness.revoked(_pairs(places), lost=True),
+            on_assign=lambda _, places: recorder.assigned(_pairs(places)),
+            on_revoke=lambda _, places: recorder.revoked(_pairs(places)),
+            on_lost=lambda _, places: recorder.revoked(_pairs(places), lost=True),
         )
-        witness.consuming(self._plan.group, read_committed=read_committed)
+        recorder.consuming(self._plan.group, read_committed=read_committed)
         return consumer
 
     def transform(self) -> None:
-        witness = self._job.history.witness(self._job.run.name)
-        consumer = self._consumer(witness, read_committed=True)
+        recorder = self._job.history.recorder(self._job.run.name)
+        consumer = self._consumer(recorder, read_committed=True)
         try:
-            producer = self._transactional(witness)
+            producer = self._transactional(recorder)
             for _ in range(LIFE_OPS // 4):
                 if self._job.is_stopping:
                     break
                 found = _records(consumer, BATCH_RECORDS)
                 if not found:
                     continue
-                txn = witness.beginning(self._plan.transactional_id)
+                txn = recorder.beginning(self._plan.transactional_id)
                 producer.begin_transaction()
-                commit = self._transform_some(producer, consumer, witness, txn, found)
-                if not self._end(producer, witness, txn, commit):
-                    self._rewind(consumer, witness)
+                commit = self._transform_some(producer, consumer, recorder, txn, found)
+                if not self._end(producer, recorder, txn, commit):
+                    self._rewind(consumer, recorder)
         finally:
             consumer.close()
 
     def _transform_some(
-        self, producer: Any, consumer: Any, witness: Witness, txn: int, found: dict[tuple[str, int], list[Any]]
+        self, producer: Any, consumer: Any, recorder: Recorder, txn: int, found: dict[tuple[str, int], list[Any]]
     ) -> bool:
-        _note_polled(witness, found, txn=txn)
+        _note_polled(recorder, found, txn=txn)
         try:
             positions = {}
             for place, records in found.items():
@@ -203,13 +203,13 @@ class ConfluentWorker:
                     made_from = record.value().decode()
                     value = self._job.value(made_from)
                     self._send(
-                        producer, witness, self._plan.target, place[1], value=value, txn=txn, made_from=made_from
+                        producer, recorder, self._plan.target, place[1], value=value, txn=txn, made_from=made_from
                     )
                 positions[place] = records[-1].offset() + 1
-            op = witness.committing_offsets(self._plan.group, positions, txn=txn)
+            op = recorder.committing_offsets(self._plan.group, positions, txn=txn)
             places = [TopicPartition(*place, offset) for place, offset in positions.items()]
             self._send_offsets(producer, consumer, places)
-            witness.offsets_committed(op)
+            recorder.offsets_committed(op)
         except KafkaException as error:
             return self._is_lost(error)
         return self._job.rng.random() >= ABORTS
@@ -238,46 +238,46 @@ class ConfluentWorker:
         if errors:
             raise errors[0]
 
-    def _rewind(self, consumer: Any, witness: Witness) -> None:
+    def _rewind(self, consumer: Any, recorder: Recorder) -> None:
         """Seek to the committed offsets: the transaction was aborted, so its input must be read again."""
         found = consumer.committed(consumer.assignment(), PATIENCE_S)
-        witness.revoked(_pairs(found))
+        recorder.revoked(_pairs(found))
         for place in found:
             place.offset = max(place.offset, 0)
             consumer.seek(place)
-        witness.assigned(_pairs(found), positions=[place.offset for place in found])
+        recorder.assigned(_pairs(found), positions=[place.offset for place in found])
 
     def count(self) -> None:
-        witness = self._job.history.witness(self._job.run.name)
-        consumer = self._consumer(witness, read_committed=self._plan.read_committed)
+        recorder = self._job.history.recorder(self._job.run.name)
+        consumer = self._consumer(recorder, read_committed=self._plan.read_committed)
         try:
             for _ in range(LIFE_OPS // 4):
                 if self._job.is_stopping:
                     break
                 found = _records(consumer, BATCH_RECORDS * 5)
-                _note_polled(witness, found)
+                _note_polled(recorder, found)
                 if found:
-                    self._commit(consumer, witness, {place: rows[-1].offset() + 1 for place, rows in found.items()})
+                    self._commit(consumer, recorder, {place: rows[-1].offset() + 1 for place, rows in found.items()})
                 if self._job.rng.random() < 0.05:
-                    self._look(consumer, witness)
+                    self._look(consumer, recorder)
         finally:
             consumer.close()
 
-    def _commit(self, consumer: Any, witness: Witness, positions: dict[tuple[str, int], int]) -> None:
-        op = witness.committing_offsets(self._plan.group, positions)
+    def _commit(self, consumer: Any, recorder: Recorder, positions: dict[tuple[str, int], int]) -> None:
+        op = recorder.committing_offsets(self._plan.group, positions)
         places = [TopicPartition(*place, offset) for place, offset in positions.items()]
         try:
             consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:  # it may be committed: the error may be that of a repeated request
             self._job.log.warning("perhaps not committed: %s", error)
         else:
-            witness.offsets_committed(op)
+            recorder.offsets_committed(op)
 
-    def _look(self, consumer: Any, witness: Witness) -> None:
+    def _look(self, consumer: Any, recorder: Recorder) -> None:
         asked_ms = self._job.history.now_ms()
         found = consumer.committed(consumer.assignment(), PATIENCE_S)
         seen = {(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in found}
-        witness.offsets_seen(self._plan.group, seen, since_ms=asked_ms)
+        recorder.offsets_seen(self._plan.group, seen, since_ms=asked_ms)
 
 
 def _insist(call: Callable[[], Any]) -> None:
@@ -302,9 +302,9 @@ def _records(consumer: Any, count: int) -> dict[tuple[str, int], list[Any]]:
     return found
 
 
-def _note_polled(witness: Witness, found: dict[tuple[str, int], list[Any]], **more: Any) -> None:
+def _note_polled(recorder: Recorder, found: dict[tuple[str, int], list[Any]], **more: Any) -> None:
     for place, records in found.items():
-        witness.polled(place, [r.offset() for r in records], [r.value().decode() for r in records], **more)
+        recorder.polled(place, [r.offset() for r in records], [r.value().decode() for r in records], **more)
 
 
 def _pairs(places: list[Any]) -> list[tuple[str, int]]:

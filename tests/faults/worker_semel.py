@@ -14,7 +14,7 @@ from semel.errors import (
     TransactionWasCommitted,
 )
 from semel.structs import RecordMetadata
-from sim.history import Witness
+from sim.history import Recorder
 
 from faults.worker import (
     DELIVERY_TIMEOUT_MS,
@@ -39,8 +39,8 @@ LINGER_S = 0.7
 class Listener(ConsumerRebalanceListener):
     """Notes assigned and revoked partitions in the history."""
 
-    def __init__(self, witness: Witness) -> None:
-        self._witness = witness
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
         self.consumer: Consumer | None = None
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
@@ -48,13 +48,13 @@ class Listener(ConsumerRebalanceListener):
         # Not the generation of `group_metadata`: that is for records returned earlier, perhaps in an older generation.
         group = self.consumer._group
         assert group is not None
-        self._witness.assigned(assigned, group.member.generation)
+        self._recorder.assigned(assigned, group.member.generation)
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        self._witness.revoked(revoked)
+        self._recorder.revoked(revoked)
 
     def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
-        self._witness.revoked(lost, lost=True)
+        self._recorder.revoked(lost, lost=True)
 
 
 class SemelWorker:
@@ -94,46 +94,46 @@ class SemelWorker:
             transactional_id=self._plan.transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
         )
 
-    async def _send(self, producer: Producer, witness: Witness, topic: str, partition: int, **what: Any) -> None:
+    async def _send(self, producer: Producer, recorder: Recorder, topic: str, partition: int, **what: Any) -> None:
         value = what.pop("value")
-        op = witness.sending(topic, partition, value=value, **what)
+        op = recorder.sending(topic, partition, value=value, **what)
         try:
             future = await producer.send(topic, value.encode(), partition=partition)
         except KafkaError as error:
-            witness.not_stored(op, type(error).__name__)
+            recorder.not_stored(op, type(error).__name__)
             raise
-        future.add_done_callback(lambda done: _note_delivery(witness, op, done))
+        future.add_done_callback(lambda done: _note_delivery(recorder, op, done))
 
     async def write(self) -> None:
-        witness = self._job.history.witness(self._job.run.name)
+        recorder = self._job.history.recorder(self._job.run.name)
         async with self._producer() as producer:
             for _ in range(LIFE_OPS):
                 if self._job.is_stopping:
                     break
                 place = self._job.partition()
-                await self._send(producer, witness, self._plan.source, place, value=self._job.value())
+                await self._send(producer, recorder, self._plan.source, place, value=self._job.value())
                 await asyncio.sleep(self._job.pause_s())
             await producer.flush()
 
     async def append(self) -> None:
-        witness, began_ms = self._job.history.witness(self._job.run.name), self._job.history.now_ms()
+        recorder, began_ms = self._job.history.recorder(self._job.run.name), self._job.history.now_ms()
         async with self._transactional() as producer:
-            witness.initialized(self._plan.transactional_id, since_ms=began_ms)
+            recorder.initialized(self._plan.transactional_id, since_ms=began_ms)
             for _ in range(LIFE_OPS // 4):
                 if self._job.is_stopping:
                     break
-                txn = witness.beginning(self._plan.transactional_id)
+                txn = recorder.beginning(self._plan.transactional_id)
                 await producer.begin_transaction()
-                await self._end(producer, witness, txn, await self._append_some(producer, witness, txn))
+                await self._end(producer, recorder, txn, await self._append_some(producer, recorder, txn))
                 await asyncio.sleep(self._job.pause_s())
 
-    async def _append_some(self, producer: Producer, witness: Witness, txn: int) -> bool:
+    async def _append_some(self, producer: Producer, recorder: Recorder, txn: int) -> bool:
         """Send a few records to random partitions. Returns whether to commit them."""
         rng = self._job.rng
         try:
             for _ in range(rng.randint(1, 6)):
                 topic, place = rng.choice(self._plan.topics), self._job.partition()
-                await self._send(producer, witness, topic, place, value=self._job.value(), txn=txn)
+                await self._send(producer, recorder, topic, place, value=self._job.value(), txn=txn)
                 await asyncio.sleep(self._job.pause_s() if rng.random() > LINGERS else LINGER_S)
         except ProducerFenced:
             raise
@@ -142,13 +142,13 @@ class SemelWorker:
             return False
         return rng.random() >= ABORTS
 
-    async def _end(self, producer: Producer, witness: Witness, txn: int, commit: bool) -> bool:
+    async def _end(self, producer: Producer, recorder: Recorder, txn: int, commit: bool) -> bool:
         """Commit or abort; if the commit fails, abort. Returns whether it was committed."""
         if commit:
-            witness.committing(txn)
+            recorder.committing(txn)
             try:
                 await _insist(producer.commit_transaction)
-                witness.committed(txn)
+                recorder.committed(txn)
                 return True
             except ProducerFenced:
                 raise
@@ -157,15 +157,15 @@ class SemelWorker:
         try:
             await _insist(producer.abort_transaction)
         except TransactionWasCommitted:
-            witness.committed(txn)
+            recorder.committed(txn)
             return True
-        witness.aborted(txn)
+        recorder.aborted(txn)
         return False
 
     # --- consumers ---
 
-    def _consumer(self, witness: Witness, *, read_committed: bool) -> Consumer:
-        listener = Listener(witness)
+    def _consumer(self, recorder: Recorder, *, read_committed: bool) -> Consumer:
+        listener = Listener(recorder)
         consumer = listener.consumer = Consumer(
             **self._common,
             group_id=self._plan.group,
@@ -179,31 +179,31 @@ class SemelWorker:
             partition_assignment_strategy=("range",),
         )
         consumer.subscribe([self._plan.source], listener=listener)
-        witness.consuming(self._plan.group, read_committed=read_committed)
+        recorder.consuming(self._plan.group, read_committed=read_committed)
         return consumer
 
     async def transform(self) -> None:
-        witness, began_ms = self._job.history.witness(self._job.run.name), self._job.history.now_ms()
-        consumer = self._consumer(witness, read_committed=True)
+        recorder, began_ms = self._job.history.recorder(self._job.run.name), self._job.history.now_ms()
+        consumer = self._consumer(recorder, read_committed=True)
         async with self._transactional() as producer, consumer:
-            witness.initialized(self._plan.transactional_id, since_ms=began_ms)
+            recorder.initialized(self._plan.transactional_id, since_ms=began_ms)
             for _ in range(LIFE_OPS // 4):
                 if self._job.is_stopping:
                     break
                 found = await consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_RECORDS)
                 if not found:
                     continue
-                txn = witness.beginning(self._plan.transactional_id)
+                txn = recorder.beginning(self._plan.transactional_id)
                 await producer.begin_transaction()
-                commit = await self._transform_some(producer, consumer, witness, txn, found)
-                if not await self._end(producer, witness, txn, commit):
-                    await self._rewind(consumer, witness)
+                commit = await self._transform_some(producer, consumer, recorder, txn, found)
+                if not await self._end(producer, recorder, txn, commit):
+                    await self._rewind(consumer, recorder)
 
     async def _transform_some(
-        self, producer: Producer, consumer: Consumer, witness: Witness, txn: int, found: dict[TopicPartition, Any]
+        self, producer: Producer, consumer: Consumer, recorder: Recorder, txn: int, found: dict[TopicPartition, Any]
     ) -> bool:
         for place, records in found.items():
-            _note_polled(witness, place, records, txn=txn)
+            _note_polled(recorder, place, records, txn=txn)
         try:
             positions = {}
             for place, records in found.items():
@@ -211,13 +211,13 @@ class SemelWorker:
                     made_from = record.value.decode()
                     value = self._job.value(made_from)
                     await self._send(
-                        producer, witness, self._plan.target, place.partition,
+                        producer, recorder, self._plan.target, place.partition,
                         value=value, txn=txn, made_from=made_from,
                     )  # fmt: skip
                 positions[place] = records[-1].offset + 1
-            op = witness.committing_offsets(self._plan.group, positions, txn=txn)
+            op = recorder.committing_offsets(self._plan.group, positions, txn=txn)
             await producer.send_offsets_to_transaction(positions, consumer.group_metadata())
-            witness.offsets_committed(op)
+            recorder.offsets_committed(op)
         except ProducerFenced:
             raise
         except KafkaError as error:
@@ -225,40 +225,40 @@ class SemelWorker:
             return False
         return self._job.rng.random() >= ABORTS
 
-    async def _rewind(self, consumer: Consumer, witness: Witness) -> None:
+    async def _rewind(self, consumer: Consumer, recorder: Recorder) -> None:
         """Seek to the committed offsets: the transaction was aborted, so its input must be read again."""
         found = await consumer.seek_to_committed()
-        witness.revoked(found)
-        witness.assigned(found, positions=[-1 if at is None else at for at in found.values()])
+        recorder.revoked(found)
+        recorder.assigned(found, positions=[-1 if at is None else at for at in found.values()])
 
     async def count(self) -> None:
-        witness = self._job.history.witness(self._job.run.name)
-        consumer = self._consumer(witness, read_committed=self._plan.read_committed)
+        recorder = self._job.history.recorder(self._job.run.name)
+        consumer = self._consumer(recorder, read_committed=self._plan.read_committed)
         async with consumer:
             for _ in range(LIFE_OPS // 4):
                 if self._job.is_stopping:
                     break
                 found = await consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_RECORDS * 5)
                 for place, records in found.items():
-                    _note_polled(witness, place, records)
+                    _note_polled(recorder, place, records)
                 if found:
-                    await self._commit(consumer, witness, {p: rows[-1].offset + 1 for p, rows in found.items()})
+                    await self._commit(consumer, recorder, {p: rows[-1].offset + 1 for p, rows in found.items()})
                 if self._job.rng.random() < 0.05:
-                    await self._look(consumer, witness)
+                    await self._look(consumer, recorder)
 
-    async def _commit(self, consumer: Consumer, witness: Witness, positions: dict[TopicPartition, int]) -> None:
-        op = witness.committing_offsets(self._plan.group, positions)
+    async def _commit(self, consumer: Consumer, recorder: Recorder, positions: dict[TopicPartition, int]) -> None:
+        op = recorder.committing_offsets(self._plan.group, positions)
         try:
             await consumer.commit(positions)
         except (CommitFailedError, KafkaTimeoutError) as error:  # it may be committed: perhaps the error of a retry
             self._job.log.warning("perhaps not committed: %s", error)
         else:
-            witness.offsets_committed(op)
+            recorder.offsets_committed(op)
 
-    async def _look(self, consumer: Consumer, witness: Witness) -> None:
+    async def _look(self, consumer: Consumer, recorder: Recorder) -> None:
         asked_ms = self._job.history.now_ms()
         seen = {place: await consumer.committed(place) for place in sorted(consumer.assignment())}
-        witness.offsets_seen(self._plan.group, seen, since_ms=asked_ms)
+        recorder.offsets_seen(self._plan.group, seen, since_ms=asked_ms)
 
 
 async def _insist(call: Any) -> None:
@@ -271,15 +271,15 @@ async def _insist(call: Any) -> None:
             continue
 
 
-def _note_delivery(witness: Witness, op: int, done: asyncio.Future[RecordMetadata]) -> None:
+def _note_delivery(recorder: Recorder, op: int, done: asyncio.Future[RecordMetadata]) -> None:
     if done.cancelled():
         return
     error = done.exception()
     if error is None:
-        witness.stored(op, done.result().partition, done.result().offset)
+        recorder.stored(op, done.result().partition, done.result().offset)
     else:
-        witness.not_stored(op, f"{type(error).__name__}: {error}")
+        recorder.not_stored(op, f"{type(error).__name__}: {error}")
 
 
-def _note_polled(witness: Witness, place: TopicPartition, records: Any, **more: Any) -> None:
-    witness.polled(place, [r.offset for r in records], [r.value.decode() for r in records], **more)
+def _note_polled(recorder: Recorder, place: TopicPartition, records: Any, **more: Any) -> None:
+    recorder.polled(place, [r.offset for r in records], [r.value.decode() for r in records], **more)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar
 
-from fuzz.arena import WALL_MS
+from fuzz.fuzzed_broker import WALL_MS
 from fuzz.mutations import SIZE_BYTES, framed, misframed, mutate, splice
 from semel._edge import Edge
 from support.virtual_loop import Transport, VirtualLoop

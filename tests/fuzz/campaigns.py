@@ -11,11 +11,11 @@ from collections.abc import Callable
 from random import Random
 
 import msgspec
-from fuzz.arena import Arena
 from fuzz.client_run import ClientRun
 from fuzz.conversations import PIPELINING, SERVED, SWELLING, TWO_PHASE, ConversationMaker
 from fuzz.damaged_directory import DamagedDirectory
 from fuzz.damaged_log import DamagedLog
+from fuzz.fuzzed_broker import FuzzedBroker
 from fuzz.mutations import framed
 from fuzz.oracle import FETCH
 from fuzz.produced_batches import batches, produce_and_look
@@ -48,7 +48,7 @@ class SlowTurn(AssertionError):  # noqa: N818 (named for what it tells)
 
 
 class Found(AssertionError):  # noqa: N818 (named for what it tells)
-    """A fault, with conversations that show it on a new arena, as few and short as the search could make them."""
+    """A fault, with conversations that show it on a new target, as few and short as the search could make them."""
 
     def __init__(self, message: str, conversations: list[list[bytes]]) -> None:
         super().__init__(message)
@@ -58,24 +58,24 @@ class Found(AssertionError):  # noqa: N818 (named for what it tells)
 def requests(seed: int) -> Tried:
     """Requests of every served API and version, from the grammar and mutated, to a broker with all kinds of state."""
     random = Random(seed)
-    arena = Arena.open(**ARENA_SETTINGS)
-    maker = ConversationMaker(arena, random)
+    target = FuzzedBroker.open(**ARENA_SETTINGS)
+    maker = ConversationMaker(target, random)
     said: list[list[bytes]] = []
     order = random.sample(SERVED, len(SERVED))
     try:
         for start in range(0, len(order), AT_ONCE):
             now = [maker.conversation(*case) for case in order[start : start + AT_ONCE]]
             said += now
-            arena.talk(*now, random=random)
-        arena.run(arena.pass_time(REST_S))
-        arena.close()
+            target.talk(*now, random=random)
+        target.run(target.pass_time(REST_S))
+        target.close()
     except (Exception, AssertionError) as error:
         raise Found(f"{type(error).__name__}: {error}", smallest(said, fails)) from error
-    return Tried(sum(map(len, said)), arena.loop.longest_turn_s)
+    return Tried(sum(map(len, said)), target.loop.longest_turn_s)
 
 
 def fails(conversations: list[list[bytes]]) -> bool:
-    """Whether conversations show a fault on a new arena."""
+    """Whether conversations show a fault on a new target."""
     try:
         replay(conversations)
     except (Exception, AssertionError):
@@ -84,29 +84,29 @@ def fails(conversations: list[list[bytes]]) -> bool:
 
 
 def replay(conversations: list[list[bytes]]) -> None:
-    """Holds conversations one after the other on a new arena. Raises the fault."""
-    arena = Arena.open(**ARENA_SETTINGS)
+    """Holds conversations one after the other on a new target. Raises the fault."""
+    target = FuzzedBroker.open(**ARENA_SETTINGS)
     for conversation in conversations:
-        arena.talk(conversation)
-    arena.run(arena.pass_time(REST_S))
-    arena.close()
+        target.talk(conversation)
+    target.run(target.pass_time(REST_S))
+    target.close()
 
 
 def crowds(seed: int) -> Tried:
     """Too much valid input: requests of the largest size, thousands of pipelined requests, frames that never become
     whole, and unread answers."""
     random = Random(seed)
-    arena = Arena.open(**ARENA_SETTINGS)
-    maker = ConversationMaker(arena, random)
+    target = FuzzedBroker.open(**ARENA_SETTINGS)
+    maker = ConversationMaker(target, random)
     said = [[maker.swollen(*random.choice(SWELLING), ELEMENTS)] for _ in range(LARGE_REQUESTS)]
     small = framed(maker.made(*random.choice(PIPELINING), 0.0)[0])
     said += [[small] * PIPELINED for _ in range(2)]
     whole = framed(maker.made(FETCH, 11, 0.0)[0])
     silent = [whole * UNREAD_FETCHES, said[0][0][: random.randrange(8, len(said[0][0]))], b"\x05\0\0\0\0\0\0\x07\0"]
-    arena.loop.forget_turns()
-    arena.talk_beside(said, silent * 4)
-    longest_turn_s = arena.loop.longest_turn_s
-    arena.close()
+    target.loop.forget_turns()
+    target.talk_beside(said, silent * 4)
+    longest_turn_s = target.loop.longest_turn_s
+    target.close()
     return Tried(sum(map(len, said)), longest_turn_s)
 
 
@@ -129,23 +129,23 @@ def record_batches(seed: int) -> Tried:
     requests that read records."""
     random = Random(seed)
     bombs = seed % BOMBS_EVERY == 0
-    arena = Arena.open(log_segment_bytes="20000" if not bombs else "5000000")
+    target = FuzzedBroker.open(log_segment_bytes="20000" if not bombs else "5000000")
     count = 0
-    arena.loop.forget_turns()
+    target.loop.forget_turns()
     for _ in range(ROUNDS):
-        asks = batches(random, arena.producers, bombs=bombs)
-        produce_and_look(arena, asks)
+        asks = batches(random, target.producers, bombs=bombs)
+        produce_and_look(target, asks)
         count += len(asks)
-    arena.run(arena.pass_time(REST_S))
-    produce_and_look(arena, [])
-    arena.close()
-    return Tried(count, arena.loop.longest_turn_s)
+    target.run(target.pass_time(REST_S))
+    produce_and_look(target, [])
+    target.close()
+    return Tried(count, target.loop.longest_turn_s)
 
 
 def responses(seed: int) -> Tried:
     """Producers, consumers and admins that get altered answers."""
     clients = ClientRun(Random(seed))
-    return Tried(clients.run(), clients.arena.loop.longest_turn_s)
+    return Tried(clients.run(), clients.target.loop.longest_turn_s)
 
 
 def log_files(seed: int) -> Tried:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from fuzz.altered_answers import AlteringEdge
-from fuzz.arena import Arena
+from fuzz.fuzzed_broker import FuzzedBroker
 from semel.admin import Admin
 from semel.consumer import Consumer
 from semel.errors import KafkaError
@@ -35,12 +35,12 @@ class UnexpectedErrors(logging.Handler):
 
 
 class ClientRun:
-    """One arena, one altering edge, and one client of each kind."""
+    """One target, one altering edge, and one client of each kind."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.arena = Arena.open(auto_create_topics_enable="false")
-        self.edge = AlteringEdge(self.arena.loop, random, random.choice((0.05, 0.2, 0.6)))
+        self.target = FuzzedBroker.open(auto_create_topics_enable="false")
+        self.edge = AlteringEdge(self.target.loop, random, random.choice((0.05, 0.2, 0.6)))
         self.raised: list[str] = []
         """The client errors that were raised. They are allowed."""
 
@@ -55,25 +55,25 @@ class ClientRun:
             assert not unexpected.lines, "\n".join([*unexpected.lines, *self.raised])
 
     def _run(self) -> int:
-        arena = self.arena
+        target = self.target
         jobs = [self.produce, self.transact, self.consume, self.administer]
         self.random.shuffle(jobs)
         for job in jobs[: self.random.choice((1, 2, 4))]:
-            arena.run(self._in_time(job))
+            target.run(self._in_time(job))
             self.check(job.__name__)
         self.edge.is_altering = False
-        arena.run(self._in_time(self.all_is_well))
+        target.run(self._in_time(self.all_is_well))
         self.check("afterwards")
-        arena.run(arena.bystander.leave())
-        arena.run(arena.node.stop())
+        target.run(target.other_client.leave())
+        target.run(target.node.stop())
         self.check("at the end")
-        arena.loop.close()
+        target.loop.close()
         return self.edge.altered_count
 
     def check(self, when: str) -> None:
-        """Asserts that no exception reached the loop, and the arena's invariants."""
-        assert not self.arena.loop.errors, f"{when}: {self.arena.loop.errors}"
-        self.arena.check()
+        """Asserts that no exception reached the loop, and the target's invariants."""
+        assert not self.target.loop.errors, f"{when}: {self.target.loop.errors}"
+        self.target.check()
 
     async def _in_time(self, job: Callable[[], Awaitable[None]]) -> None:
         before = set(asyncio.all_tasks())
@@ -100,7 +100,7 @@ class ClientRun:
 
     @property
     def _common(self) -> dict[str, Any]:
-        return {"bootstrap_servers": f"127.0.0.1:{self.arena.node.port}", "edge": self.edge}
+        return {"bootstrap_servers": f"127.0.0.1:{self.target.node.port}", "edge": self.edge}
 
     # --- client calls -------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from fuzz.arena import Arena
+from fuzz.fuzzed_broker import FuzzedBroker
 from fuzz.grammar import Grammar, arrays_of
 from fuzz.mutations import change_a_length, framed, misframed, mutate, splice
 from semel_broker.config.loading import load
@@ -36,10 +36,10 @@ PIPELINING = [(3, 7), (18, 3), (12, 4), (10, 3), (2, 6), (8, 7), (9, 7), (19, 4)
 
 
 class ConversationMaker:
-    """Makes conversations for one arena from one `Random`."""
+    """Makes conversations for one target from one `Random`."""
 
-    def __init__(self, arena: Arena, random: Random, *, bombs: bool = False) -> None:
-        self.arena, self.random, self.bombs = arena, random, bombs
+    def __init__(self, target: FuzzedBroker, random: Random, *, bombs: bool = False) -> None:
+        self.target, self.random, self.bombs = target, random, bombs
         self._correlation_id = 1_000
 
     def conversation(self, key: int, version: int) -> list[bytes]:
@@ -62,26 +62,26 @@ class ConversationMaker:
                 return framed(change_a_length(body, lengths, random))
             case 8:
                 other, _ = self.made(*random.choice(SERVED), 0.0)
-                return framed(splice(body, random.choice((other, random.choice(self.arena.recorded))), random))
+                return framed(splice(body, random.choice((other, random.choice(self.target.recorded))), random))
             case _:
                 return random.choice((misframed(body, random), framed(self.recorded())))
 
     def made(self, key: int, version: int, wildness: float) -> tuple[bytes, list[tuple[int, int]]]:
         """A message by the grammar, and the positions of its lengths."""
         self._correlation_id += 1
-        grammar = Grammar(self.random, self.arena.pools_with_batches(self.random, bombs=self.bombs), wildness)
+        grammar = Grammar(self.random, self.target.pools_with_batches(self.random, bombs=self.bombs), wildness)
         body = grammar.request(APIS[key], version, self._correlation_id)
         return body, grammar.lengths
 
     def swollen(self, key: int, version: int, elements: int) -> bytes:
         """A frame of this API and version with so many elements, or of the largest allowed size."""
         self._correlation_id += 1
-        grammar = Grammar(self.random, self.arena.pools_with_batches(self.random), elements_max=elements)
+        grammar = Grammar(self.random, self.target.pools_with_batches(self.random), elements_max=elements)
         return framed(grammar.request(APIS[key], version, self._correlation_id))
 
     def recorded(self) -> bytes:
-        """A mutated copy of a frame that a client sent to this arena."""
-        return mutate(self.random.choice(self.arena.recorded), self.random)
+        """A mutated copy of a frame that a client sent to this target."""
+        return mutate(self.random.choice(self.target.recorded), self.random)
 
 
 def corpus() -> list[tuple[int, int, bytes]]:

@@ -1,6 +1,6 @@
 """Damages a whole data directory while the broker is down: the store, checkpoints, internal topics and all other files.
 
-The rule of `damaged_log`, seen from a client: the broker refuses to start and names the file, or the bystander reads
+The rule of `damaged_log`, seen from a client: the broker refuses to start and names the file, or the other_client reads
 its committed records, in order and without others. Missing records were reported, or reads of them fail with an error.
 """
 
@@ -11,9 +11,9 @@ from random import Random
 
 from broker.members import committed
 from broker.wire import Wire, headers_of
-from fuzz.arena import DATA, Arena
-from fuzz.bystander import GROUP, TOPIC, committed_values
+from fuzz.fuzzed_broker import DATA, FuzzedBroker
 from fuzz.mutations import mutate
+from fuzz.other_client import GROUP, TOPIC, committed_values
 from semel_broker.cluster.local_store import CorruptStoreError
 from semel_broker.config.loading import ConfigError
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -33,57 +33,57 @@ class DamagedDirectory:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.arena = Arena.open()
+        self.target = FuzzedBroker.open()
         self.notes: list[str] = []
         self._damaged: list[str] = []
         """The damaged files."""
         self._gone: list[str] = []
 
     def run(self) -> str:
-        arena, random = self.arena, self.random
-        arena.run(self._run_rounds())
+        target, random = self.target, self.random
+        target.run(self._run_rounds())
         if is_clean := random.random() < 0.5:
-            arena.run(arena.node.stop())
+            target.run(target.node.stop())
         else:
-            arena.run(arena.kill())
+            target.run(target.kill())
         self.notes.append("stopped" if is_clean else "killed")
-        arena.disk.kill()
+        target.disk.kill()
         for _ in range(random.choice((1, 1, 2))):
             self._damage(random.choice(self._paths()))
-        self._gone = [path for path in self._damaged if not (arena.disk.exists(path) and arena.disk.size(path))]
-        arena.log.events.clear()
+        self._gone = [path for path in self._damaged if not (target.disk.exists(path) and target.disk.size(path))]
+        target.log.events.clear()
         refusal = ""
         try:
-            arena.run(arena.start())
+            target.run(target.start())
         except REFUSALS as error:
             refusal = str(error)
         if refusal:
             assert DATA in refusal, self._message(f"a refusal that names no file: {refusal}")
             return "refused"
-        outcome = arena.run(self._read_back())
-        assert not arena.log.lines or self._is_reported(), self._message("\n".join(arena.log.lines))
-        assert not arena.loop.errors, self._message("\n".join(arena.loop.errors))
-        arena.run(arena.node.stop())
-        arena.loop.close()
+        outcome = target.run(self._read_back())
+        assert not target.log.lines or self._is_reported(), self._message("\n".join(target.log.lines))
+        assert not target.loop.errors, self._message("\n".join(target.loop.errors))
+        target.run(target.node.stop())
+        target.loop.close()
         return outcome
 
     async def _run_rounds(self) -> None:
         for _ in range(ROUNDS):
-            await self.arena.bystander.round()
-        await self.arena.bystander.leave()
+            await self.target.other_client.round()
+        await self.target.other_client.leave()
         if self.random.random() < 0.5:
-            await self.arena.pass_time(self.random.choice((5, 100)))
+            await self.target.pass_time(self.random.choice((5, 100)))
 
     # --- damage ----------------------------------------------------------------------------------------------
 
     def _paths(self) -> list[str]:
         """The files to choose from: all, or with equal chance those of the broker itself and of internal topics."""
-        paths = [path for path in sorted(self.arena.disk._names) if path.startswith(DATA)]
+        paths = [path for path in sorted(self.target.disk._names) if path.startswith(DATA)]
         special = [path for path in paths if path.count("/") == 1 or any(name in path for name in INTERNAL)]
         return self.random.choice((paths, special))
 
     def _damage(self, path: str) -> None:
-        random, disk = self.random, self.arena.disk
+        random, disk = self.random, self.target.disk
         old = disk.read_bytes(path)
         self._damaged.append(path)
         match random.randrange(8):
@@ -110,9 +110,9 @@ class DamagedDirectory:
     # --- reading back ---------------------------------------------------------------------------------------------
 
     async def _read_back(self) -> str:
-        wire = await Wire.connect(self.arena.node.port)
+        wire = await Wire.connect(self.target.node.port)
         values = await self._committed(wire)
-        expected = self.arena.bystander.expected
+        expected = self.target.other_client.expected
         assert _is_subsequence(values, expected), self._message(f"read {values} of {expected}")
         if len(values) < len(expected):
             assert self._is_reported(), self._message(f"read {values} of {expected}, and no report")
@@ -130,7 +130,7 @@ class DamagedDirectory:
                 if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and offset < row.log_start_offset:
                     offset = row.log_start_offset
                     continue
-                self.arena.log.events.append("log_damaged")
+                self.target.log.events.append("log_damaged")
                 return values
             headers = headers_of(row.records)
             if not headers:
@@ -140,7 +140,7 @@ class DamagedDirectory:
                 values += committed_values(row.records, aborted, checked=True)
             except KafkaError as error:
                 self.notes.append(f"records at {offset}: {error}")
-                self.arena.log.events.append("log_damaged")  # the reader got an error, which is a report
+                self.target.log.events.append("log_damaged")  # the reader got an error, which is a report
                 return values
             offset = max(header.next_offset for header in headers)
 
@@ -160,12 +160,12 @@ class DamagedDirectory:
         if "killed" in self.notes and any(path.endswith(".log") for path in self._gone):
             return True
         loads = ("transactions_not_loaded", "groups_not_loaded")
-        return any(event in REPORTS for event in self.arena.log.events) or any(
-            line.startswith(loads) for line in self.arena.log.lines
+        return any(event in REPORTS for event in self.target.log.events) or any(
+            line.startswith(loads) for line in self.target.log.lines
         )
 
     def _message(self, what: str) -> str:
-        return "\n".join([what, *self.notes, *self.arena.log.events, *self.arena.log.lines])
+        return "\n".join([what, *self.notes, *self.target.log.events, *self.target.log.lines])
 
 
 def _is_subsequence(some: list[bytes | None], of: list[bytes]) -> bool:

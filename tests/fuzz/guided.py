@@ -13,9 +13,9 @@ from random import Random
 import atheris
 
 with atheris.instrument_imports(include=["semel_protocol", "semel_broker", "semel_storage"]):
-    from fuzz.arena import Arena
     from fuzz.campaigns import ARENA_SETTINGS
     from fuzz.conversations import SERVED, ConversationMaker
+    from fuzz.fuzzed_broker import FuzzedBroker
 
 CONVERSATIONS = 4
 INPUTS_PER_ARENA = 100
@@ -43,21 +43,21 @@ class ByteRandom(Random):
 
 
 class Target:
-    """One arena for `INPUTS_PER_ARENA` inputs. Then it is closed, which checks all data, and replaced by a new one."""
+    """One target for `INPUTS_PER_ARENA` inputs. Then it is closed, which checks all data, and replaced by a new one."""
 
     def __init__(self) -> None:
-        self._arena = Arena.open(**ARENA_SETTINGS)
+        self._target = FuzzedBroker.open(**ARENA_SETTINGS)
         self._inputs = 0
 
     def one_input(self, data: bytes) -> None:
         random = ByteRandom(data)
-        maker = ConversationMaker(self._arena, random)
+        maker = ConversationMaker(self._target, random)
         for _ in range(CONVERSATIONS):
-            self._arena.talk(maker.conversation(*random.choice(SERVED)))
+            self._target.talk(maker.conversation(*random.choice(SERVED)))
         self._inputs += 1
         if self._inputs % INPUTS_PER_ARENA == 0:
-            self._arena.close()
-            self._arena = Arena.open(**ARENA_SETTINGS)
+            self._target.close()
+            self._target = FuzzedBroker.open(**ARENA_SETTINGS)
 
 
 if __name__ == "__main__":

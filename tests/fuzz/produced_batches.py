@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from broker.wire import Wire, produce_request
-from fuzz.arena import WALL_MS, Arena
+from fuzz.fuzzed_broker import WALL_MS, FuzzedBroker
 from fuzz.record_batches import Producer, any_batch
 from semel_protocol.batch import BatchHeader, iterate
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -40,22 +40,22 @@ def batches(random: Random, producers: list[Producer], *, bombs: bool) -> list[t
     return asks
 
 
-def produce_and_look(arena: Arena, asks: list[tuple[ProduceRequest, int]]) -> int:
+def produce_and_look(target: FuzzedBroker, asks: list[tuple[ProduceRequest, int]]) -> int:
     """Returns the number of accepted batches. Asserts the invariants of batches and broker."""
 
     async def run() -> int:
-        wire = await Wire.connect(arena.node.port)
+        wire = await Wire.connect(target.node.port)
         taken = 0
         for request, version in asks:
             response = await wire.call(request, version)
             taken += response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
         for topic in TOPICS:
-            await _look(arena.loop, wire, topic)
+            await _look(target.loop, wire, topic)
         await wire.close()
         return taken
 
-    taken = arena.run(run())
-    arena.check()
+    taken = target.run(run())
+    target.check()
     return taken
 
 

@@ -10,9 +10,9 @@ import tracemalloc
 from random import Random
 
 import pytest
-from fuzz.arena import Arena
 from fuzz.campaigns import ARENA_SETTINGS, CAMPAIGNS, TURN_S_MAX, SlowTurn, Tried, crowds, judged, requests
 from fuzz.conversations import SERVED, ConversationMaker, corpus
+from fuzz.fuzzed_broker import FuzzedBroker
 from fuzz.grammar import Grammar
 from fuzz.mutations import framed, mutate
 from hypothesis import HealthCheck, given, settings
@@ -55,9 +55,9 @@ def test_a_turn_that_is_long_each_time_is_a_finding(monkeypatch: pytest.MonkeyPa
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(SERVED), st.randoms(use_true_random=False))
 def test_any_conversation_leaves_the_broker_well(case: tuple[int, int], random: Random) -> None:
-    arena = Arena.open(**ARENA_SETTINGS)
-    arena.talk(ConversationMaker(arena, random).conversation(*case), random=random)
-    arena.close()
+    target = FuzzedBroker.open(**ARENA_SETTINGS)
+    target.talk(ConversationMaker(target, random).conversation(*case), random=random)
+    target.close()
 
 
 @pytest.mark.parametrize(("key", "version"), SERVED)
@@ -78,41 +78,41 @@ NOT_IN_CORPUS = {33, 43, 45, 46, 20_001, 20_002, 20_003}
 def test_random_messages_of_kafkas_own_encoder_find_no_bug() -> None:
     cases = corpus()
     assert {key for key, _, _ in cases} >= set(HANDLERS) - NOT_IN_CORPUS
-    arena = Arena.open(**ARENA_SETTINGS)
+    target = FuzzedBroker.open(**ARENA_SETTINGS)
     frames = [[framed(header_of(key, version) + body)] for key, version, body in cases]
     for start in range(0, len(frames), AT_ONCE):
-        arena.talk(*frames[start : start + AT_ONCE])
-    assert arena.answered > len(frames) // 2
-    arena.close()
+        target.talk(*frames[start : start + AT_ONCE])
+    assert target.answered > len(frames) // 2
+    target.close()
 
 
 def test_mutants_of_kafkas_own_messages_find_no_bug() -> None:
     random = Random(1)
-    arena = Arena.open(**ARENA_SETTINGS)
+    target = FuzzedBroker.open(**ARENA_SETTINGS)
     frames = [[framed(mutate(header_of(key, version) + body, random))] for key, version, body in corpus()]
     for start in range(0, len(frames), AT_ONCE):
-        arena.talk(*frames[start : start + AT_ONCE])
-    arena.close()
+        target.talk(*frames[start : start + AT_ONCE])
+    target.close()
 
 
 ROUNDS = 4
 SAME_AGAIN = 200
 GROWTH_BYTES_PER_FRAME_MAX = 60
-"""The bystander's records, the log's index, caches and Python's own counters grow a little. A leak takes hundreds."""
+"""Records of the other client, the index, caches and Python's counters grow a little. A leak takes hundreds."""
 
 
 def test_memory_stays_flat_under_the_same_frames_again_and_again() -> None:
-    arena = Arena.open(**ARENA_SETTINGS, connections_max_idle_ms="10000000")
-    maker = ConversationMaker(arena, Random(5))
+    target = FuzzedBroker.open(**ARENA_SETTINGS, connections_max_idle_ms="10000000")
+    maker = ConversationMaker(target, Random(5))
     conversations = [maker.conversation(*maker.random.choice(SERVED)) for _ in range(SAME_AGAIN)]
     frames = sum(map(len, conversations))
 
     def play() -> int:
         for start in range(0, SAME_AGAIN, AT_ONCE):
-            arena.talk(*conversations[start : start + AT_ONCE])
-        arena.run(arena.pass_time(2_000))  # sessions end
+            target.talk(*conversations[start : start + AT_ONCE])
+        target.run(target.pass_time(2_000))  # sessions end
         gc.collect()
-        return tracemalloc.get_traced_memory()[0] - arena.stored_bytes
+        return tracemalloc.get_traced_memory()[0] - target.stored_bytes
 
     tracemalloc.start()
     try:
@@ -121,5 +121,5 @@ def test_memory_stays_flat_under_the_same_frames_again_and_again() -> None:
         grown = [play() - before for _ in range(ROUNDS)][-1]
     finally:
         tracemalloc.stop()
-    arena.close()
+    target.close()
     assert grown < GROWTH_BYTES_PER_FRAME_MAX * frames * ROUNDS, f"{grown} bytes in {frames * ROUNDS} frames"

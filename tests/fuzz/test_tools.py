@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 from fuzz import campaigns
-from fuzz.arena import Arena
 from fuzz.conversations import SERVED, ConversationMaker
+from fuzz.fuzzed_broker import FuzzedBroker
 from fuzz.mutations import framed
 from fuzz.shrink import smallest
 from semel_broker.handlers import HANDLERS
@@ -32,7 +32,7 @@ def test_a_wait_that_cannot_end_is_reported() -> None:
 
 def test_same_seed_makes_the_same_conversations() -> None:
     def said() -> list[list[bytes]]:
-        maker = ConversationMaker(Arena.open(), Random(3))
+        maker = ConversationMaker(FuzzedBroker.open(), Random(3))
         return [maker.conversation(*case) for case in SERVED]
 
     assert said() == said()

@@ -1,5 +1,7 @@
 """Batches of a single record: the same rows and the same errors as `decode_columns`."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from protocol.record_strategies import record_lists
 from semel_protocol import single_records
 from semel_protocol.batch import CorruptBatch, iterate
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
+from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.records import Record, build_batch, decode_columns
 from semel_protocol.single_records import build_single, read_rows
 
@@ -55,27 +58,34 @@ def test_damage_raises_the_same_error_as_decode_columns(whole: bytes, draw: st.D
     data = bytearray(whole)
     for _ in range(draw.draw(st.integers(1, 3))):
         data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
+    same_result(bytes(data))
+
+
+def same_result(data: bytes) -> None:
+    assert outcome(by_the_short_cut, data) == outcome(by_the_long_way, data)
+
+
+def outcome(read: Callable[[bytes], tuple[list[Row], int]], data: bytes) -> tuple[list[Row], int] | ErrorCode:
+    """The rows, or the code of the error: CORRUPT_MESSAGE, or UNSUPPORTED_COMPRESSION_TYPE for an unknown codec."""
     try:
-        expected = by_the_long_way(bytes(data))
-    except CorruptBatch:
-        with pytest.raises(CorruptBatch):
-            read_rows(bytes(data))
-    else:
-        assert by_the_short_cut(bytes(data)) == expected
+        return read(data)
+    except KafkaError as error:
+        return error.code
+
+
+def test_an_unknown_codec_raises_the_same_error_as_decode_columns() -> None:
+    data = bytearray(build_batch([Record(0, 5, b"k" * 70, b"v" * 90)]))
+    data[22] = 5  # the low byte of the attributes
+    with pytest.raises(KafkaError, match="codec 5 is unknown"):
+        read_rows(bytes(data))
+    same_result(bytes(data))
 
 
 def test_every_damaged_byte_raises_the_same_error_as_decode_columns() -> None:
     whole = build_batch([Record(0, 5, b"k" * 70, b"v" * 90)]) + build_batch([Record(0, 5, b"key", b"value")])
     for at in range(len(whole)):
         for byte in (0, 1, 2, 0x7F, 0x80, 0x81, 0xFF, whole[at] ^ 1, whole[at] ^ 2):
-            data = whole[:at] + bytes([byte]) + whole[at + 1 :]
-            try:
-                expected = by_the_long_way(data)
-            except CorruptBatch:
-                with pytest.raises(CorruptBatch):
-                    read_rows(data)
-            else:
-                assert by_the_short_cut(data) == expected, (at, byte)
+            same_result(whole[:at] + bytes([byte]) + whole[at + 1 :])
 
 
 def test_batches_with_the_same_head_but_other_layouts_are_read() -> None:

@@ -6,28 +6,28 @@ from collections.abc import Mapping
 from itertools import permutations
 from random import Random
 
-from sim.faults import KINDS, NS_PER_MS, Fault, Kind, Stage, drawn
+from sim.faults import KINDS, NS_PER_MS, Fault, FaultTargets, Kind, drawn
 from sim.store import SimStore
 
 ORDERS = tuple(permutations(range(3)))
 
 
-def _names(stage: Stage) -> list[str]:
-    return list(stage.brokers)
+def _names(targets: FaultTargets) -> list[str]:
+    return list(targets.brokers)
 
 
-def _store(stage: Stage) -> SimStore:
-    assert stage.store is not None, "a single broker has no store"
-    return stage.store
+def _store(targets: FaultTargets) -> SimStore:
+    assert targets.store is not None, "a single broker has no store"
+    return targets.store
 
 
 # The network between brokers, and to the store
 
 
-def _peers(stage: Stage, fault: Fault) -> list[str]:
+def _peers(targets: FaultTargets, fault: Fault) -> list[str]:
     """The hosts at the other ends of the links. `whom`: 0 one other broker, 1 all others, 2 the store, 3 all these."""
-    others = [name for name in _names(stage) if name != fault.host]
-    store = _store(stage).host.name
+    others = [name for name in _names(targets) if name != fault.host]
+    store = _store(targets).host.name
     match int(fault.args["whom"]):
         case 0:
             return [others[int(fault.args["other"])]]
@@ -39,109 +39,109 @@ def _peers(stage: Stage, fault: Fault) -> list[str]:
             return [*others, store]
 
 
-def _cut_peers(stage: Stage, fault: Fault) -> None:
+def _cut_peers(targets: FaultTargets, fault: Fault) -> None:
     ways = int(fault.args["ways"])
-    for peer in _peers(stage, fault):
+    for peer in _peers(targets, fault):
         source, sink = (peer, fault.host) if ways == 1 else (fault.host, peer)
-        stage.world.network.cut(source, sink, both_ways=ways == 2)
+        targets.world.network.cut(source, sink, both_ways=ways == 2)
 
 
-def _mend_peers(stage: Stage, fault: Fault) -> None:
-    for peer in _peers(stage, fault):
-        stage.world.network.mend(fault.host, peer)
+def _mend_peers(targets: FaultTargets, fault: Fault) -> None:
+    for peer in _peers(targets, fault):
+        targets.world.network.mend(fault.host, peer)
 
 
-def _reset_peers(stage: Stage, fault: Fault) -> None:
-    for peer in _peers(stage, fault):
-        stage.world.network.reset(fault.host, peer)
+def _reset_peers(targets: FaultTargets, fault: Fault) -> None:
+    for peer in _peers(targets, fault):
+        targets.world.network.reset(fault.host, peer)
 
 
-def _slow_peers(stage: Stage, fault: Fault) -> None:
-    for peer in _peers(stage, fault):
+def _slow_peers(targets: FaultTargets, fault: Fault) -> None:
+    for peer in _peers(targets, fault):
         source, sink = (peer, fault.host) if fault.args["answers"] else (fault.host, peer)
-        stage.world.network.slow_down(source, sink, fault.args["by_ms"])
+        targets.world.network.slow_down(source, sink, fault.args["by_ms"])
 
 
-def _fast_peers(stage: Stage, fault: Fault) -> None:
-    for peer in _peers(stage, fault):
-        stage.world.network.slow_down(fault.host, peer, 0)
-        stage.world.network.slow_down(peer, fault.host, 0)
+def _fast_peers(targets: FaultTargets, fault: Fault) -> None:
+    for peer in _peers(targets, fault):
+        targets.world.network.slow_down(fault.host, peer, 0)
+        targets.world.network.slow_down(peer, fault.host, 0)
 
 
 # Several brokers
 
 
-def _chosen(stage: Stage, fault: Fault) -> list[str]:
-    return [name for number, name in enumerate(_names(stage)) if int(fault.args["which"]) >> number & 1]
+def _chosen(targets: FaultTargets, fault: Fault) -> list[str]:
+    return [name for number, name in enumerate(_names(targets)) if int(fault.args["which"]) >> number & 1]
 
 
-def _end_some(stage: Stage, fault: Fault) -> None:
-    for name in _chosen(stage, fault):
+def _end_some(targets: FaultTargets, fault: Fault) -> None:
+    for name in _chosen(targets, fault):
         if fault.args["dark"]:
-            stage.brokers[name].power_loss()
+            targets.brokers[name].power_loss()
         else:
-            stage.brokers[name].kill()
+            targets.brokers[name].kill()
 
 
-def _boot_some(stage: Stage, fault: Fault) -> None:
-    for name in _chosen(stage, fault):
-        stage.boot(name)
+def _boot_some(targets: FaultTargets, fault: Fault) -> None:
+    for name in _chosen(targets, fault):
+        targets.boot(name)
 
 
-def _end_by_turns(stage: Stage, fault: Fault) -> None:
+def _end_by_turns(targets: FaultTargets, fault: Fault) -> None:
     """One broker after the other ends and starts again. Another broker may have become leader in between."""
-    names = _names(stage)
+    names = _names(targets)
     at_ms = 0.0
     for place in ORDERS[int(fault.args["order"])][: int(fault.args["count"])]:
-        stage.world.after(int(at_ms * NS_PER_MS) + 1, _end_one, stage, names[place], bool(fault.args["dark"]))
-        stage.world.after(int((at_ms + fault.args["away_ms"]) * NS_PER_MS) + 1, _boot_one, stage, names[place])
+        targets.world.after(int(at_ms * NS_PER_MS) + 1, _end_one, targets, names[place], bool(fault.args["dark"]))
+        targets.world.after(int((at_ms + fault.args["away_ms"]) * NS_PER_MS) + 1, _boot_one, targets, names[place])
         at_ms += fault.args["next_ms"]
 
 
-def _end_one(stage: Stage, name: str, dark: bool) -> None:
-    if not stage.is_healed:
+def _end_one(targets: FaultTargets, name: str, dark: bool) -> None:
+    if not targets.is_healed:
         if dark:
-            stage.brokers[name].power_loss()
+            targets.brokers[name].power_loss()
         else:
-            stage.brokers[name].kill()
+            targets.brokers[name].kill()
 
 
-def _boot_one(stage: Stage, name: str) -> None:
-    stage.boot(name)
+def _boot_one(targets: FaultTargets, name: str) -> None:
+    targets.boot(name)
 
 
 # The store
 
 
-def _store_down(stage: Stage, fault: Fault) -> None:
+def _store_down(targets: FaultTargets, fault: Fault) -> None:
     if fault.args["dark"]:
-        _store(stage).power_loss()
+        _store(targets).power_loss()
     else:
-        _store(stage).kill()
+        _store(targets).kill()
 
 
-def _store_up(stage: Stage, fault: Fault) -> None:
-    _store(stage).boot()
+def _store_up(targets: FaultTargets, fault: Fault) -> None:
+    _store(targets).boot()
 
 
-def _store_paused(stage: Stage, fault: Fault) -> None:
-    _store(stage).host.pause()
+def _store_paused(targets: FaultTargets, fault: Fault) -> None:
+    _store(targets).host.pause()
 
 
-def _store_resumed(stage: Stage, fault: Fault) -> None:
-    _store(stage).host.resume()
+def _store_resumed(targets: FaultTargets, fault: Fault) -> None:
+    _store(targets).host.resume()
 
 
-def _slow_store(stage: Stage, fault: Fault) -> None:
-    _store(stage).slowdown = fault.args["factor"]
+def _slow_store(targets: FaultTargets, fault: Fault) -> None:
+    _store(targets).slowdown = fault.args["factor"]
 
 
-def _quick_store(stage: Stage, fault: Fault) -> None:
-    _store(stage).slowdown = 1.0
+def _quick_store(targets: FaultTargets, fault: Fault) -> None:
+    _store(targets).slowdown = 1.0
 
 
-def _store_forgets(stage: Stage, fault: Fault) -> None:
-    _store(stage).forget()
+def _store_forgets(targets: FaultTargets, fault: Fault) -> None:
+    _store(targets).forget()
 
 
 def _whom(rng: Random, role: str) -> dict[str, float]:

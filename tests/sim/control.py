@@ -30,7 +30,7 @@ from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.elections import Register
 from sim.cluster import NAMES_OF, STORE
 from sim.cluster_faults import CLUSTER_FAULTS
-from sim.faults import KINDS, Fault, Stage
+from sim.faults import KINDS, Fault, FaultTargets
 from sim.host import Host
 from sim.network import NetworkWeather
 from sim.run import Verdict
@@ -205,7 +205,7 @@ class ControlRun:
             name: self.broker(world.host(name), number, self.store, ttl_ms, is_synced=is_synced)
             for number, name in enumerate(names, 1)
         }
-        self.stage = Stage(world, self.brokers, lambda name: None, self.store)
+        self.targets = FaultTargets(world, self.brokers, lambda name: None, self.store)
         self.faults = list(draw(rng, names))
         self.wrong: list[str] = []
         self.believed: list[str] = []
@@ -233,9 +233,9 @@ class ControlRun:
                 broker.boot()
                 world.run(world.now_ns + NS // 100)
             self._create_topics()
-            faults.schedule(self.faults, self.stage)
+            faults.schedule(self.faults, self.targets)
             world.run(world.now_ns + WORK_FOR_NS, self._look)
-            faults.heal(self.stage)
+            faults.heal(self.targets)
             world.run(world.now_ns + WORK_FOR_NS, self._look)
             self._rest()
             if not world.run(world.now_ns + SETTLED_WITHIN_NS, self._is_well):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from semel_broker.groups.group import GroupState
 from semel_broker.txn.model.metadata import BETWEEN
 
-from sim.checkers.story import Outcome, Story
+from sim.checkers.history_index import HistoryIndex, Outcome
 from sim.events import Assigned, Revoked
 
 if TYPE_CHECKING:
@@ -46,28 +46,28 @@ def fault_met(world: World, kind: str, node: Node | None) -> None:
         world.count(f"{MET}/{kind}>{state}")
 
 
-def count_history(tally: Tally, story: Story, held: list[Held]) -> None:
+def count_history(tally: Tally, facts: HistoryIndex, held: list[Held]) -> None:
     """Add the counts of the clients' events to a tally."""
 
     def count(what: str, by: int) -> None:
         if by:
             tally[f"{CAME}/{what}"] = tally.get(f"{CAME}/{what}", 0) + by
 
-    txns = list(story.txns.values())
+    txns = list(facts.txns.values())
     for outcome, words in OUTCOMES.items():
         count(f"transactions {words}", sum(txn.outcome is outcome for txn in txns))
     count("commits never answered", sum(txn.committing_ms < txn.ended_ms == float("inf") for txn in txns))
-    count("records acknowledged", sum(write.is_acknowledged for write in story.writes.values()))
-    count("records that failed", sum(write.has_failed for write in story.writes.values()))
-    decisions = list(story.decisions.values())
-    count("steps of transaction groups begun", len(story.steps))
+    count("records acknowledged", sum(write.is_acknowledged for write in facts.writes.values()))
+    count("records that failed", sum(write.has_failed for write in facts.writes.values()))
+    decisions = list(facts.decisions.values())
+    count("steps of transaction groups begun", len(facts.steps))
     count("steps committed", sum(bool(decision.is_ours) for decision in decisions))
     count("steps whose commit was never answered", sum(decision.is_ours is None for decision in decisions))
     count("tokens that an earlier step had committed", sum(decision.is_ours is False for decision in decisions))
-    assigned = [event for event in story.assigned if isinstance(event, Assigned) and event.generation >= 0]
-    groups = {(story.consumers[event.client].group, event.generation): None for event in assigned}
+    assigned = [event for event in facts.assigned if isinstance(event, Assigned) and event.generation >= 0]
+    groups = {(facts.consumers[event.client].group, event.generation): None for event in assigned}
     count("generations of groups", len(groups))
-    count("partitions lost by members", sum(isinstance(event, Revoked) and event.lost for event in story.assigned))
+    count("partitions lost by members", sum(isinstance(event, Revoked) and event.lost for event in facts.assigned))
     began = [(txn.began.client.partition("#")[0], txn.began.at_ms) for txn in txns]
     for each in held:
         if each.api in LATE and not each.is_answer:

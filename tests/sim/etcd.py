@@ -49,7 +49,7 @@ class Etcd:
         self.compacted = 0
         """A watch cannot begin at this revision or an earlier one."""
         self.leases: dict[int, Lease] = {}
-        self.story: list[Event] = []
+        self.facts: list[Event] = []
         """All changes since the start, for checkers."""
         self._keys: dict[bytes, KeyValue] = {}
         self._lease_of: dict[bytes, int] = {}
@@ -160,7 +160,7 @@ class Etcd:
         if not events:
             return
         self.revision += 1
-        self.story += events
+        self.facts += events
         self._history.append((self.revision, events))
         if len(self._history) > self.keeps:
             self.compact(self._history[0][0])

@@ -60,7 +60,7 @@ class Fault(msgspec.Struct, kw_only=True):
         return f"{self.at_ms / 1000:.3f} {self.kind} {self.host}{aim}{lasting}{args}"
 
 
-class Stage(msgspec.Struct):
+class FaultTargets(msgspec.Struct):
     """The objects that faults act on: `brokers` by host name, and the `store` of a cluster of several brokers.
 
     `boot_client` starts the process of a client host again. `is_healed`: the faults are over; no further fault begins.
@@ -89,7 +89,7 @@ class Stage(msgspec.Struct):
         return names if number < 0 else [names[number % len(names)]]
 
 
-Act = Callable[[Stage, Fault], None]
+Act = Callable[[FaultTargets, Fault], None]
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,10 +109,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     needs_fsync: bool = False
 
 
-def schedule(faults: list[Fault], stage: Stage) -> None:
+def schedule(faults: list[Fault], targets: FaultTargets) -> None:
     """Schedule the faults in the world; their times count from now."""
     for fault in faults:
-        stage.world.after(fault.at_ms * NS_PER_MS, _take_aim if fault.waits else _begin, stage, fault)
+        targets.world.after(fault.at_ms * NS_PER_MS, _take_aim if fault.waits else _begin, targets, fault)
 
 
 def needs_frames(fault: Fault) -> bool:
@@ -120,145 +120,145 @@ def needs_frames(fault: Fault) -> bool:
     return fault.kind in ("hold", "late") or fault.aim >= 0
 
 
-def _take_aim(stage: Stage, fault: Fault) -> None:
-    if stage.is_healed:
+def _take_aim(targets: FaultTargets, fault: Fault) -> None:
+    if targets.is_healed:
         return
     triggers: dict[str, MomentTrigger] = {}
 
     def come_about(where: str) -> None:
         for name, trigger in triggers.items():
-            stage.brokers[name].watch.drop(trigger)
+            targets.brokers[name].watch.drop(trigger)
         met = msgspec.structs.replace(fault, host=where) if fault.host == WHICHEVER else fault
-        stage.world.after(int(fault.aim_ms * NS_PER_MS) + 1, _begin, stage, met)
+        targets.world.after(int(fault.aim_ms * NS_PER_MS) + 1, _begin, targets, met)
 
     if fault.moment:
-        for name, broker in stage.brokers.items():
+        for name, broker in targets.brokers.items():
             if fault.host in (name, WHICHEVER):
                 triggers[name] = MomentTrigger(fault.moment, partial(come_about, name))
                 broker.watch.wait(triggers[name])
         return
-    is_client = fault.host not in (WHICHEVER, *stage.brokers) and KINDS[fault.kind].meets != "store"
-    is_asking = is_client or (fault.host in stage.brokers and fault.aim == WRITE_TXN_MARKERS)
+    is_client = fault.host not in (WHICHEVER, *targets.brokers) and KINDS[fault.kind].meets != "store"
+    is_asking = is_client or (fault.host in targets.brokers and fault.aim == WRITE_TXN_MARKERS)
     source = fault.host if is_asking else ""
-    stage.world.network.aim(RequestTrigger(fault.aim, source, come_about))
+    targets.world.network.aim(RequestTrigger(fault.aim, source, come_about))
 
 
-def _begin(stage: Stage, fault: Fault) -> None:
-    if stage.is_healed:
+def _begin(targets: FaultTargets, fault: Fault) -> None:
+    if targets.is_healed:
         return
     kind = KINDS[fault.kind]
-    stage.world.tell(fault.host, f"fault: {fault}")
+    targets.world.tell(fault.host, f"fault: {fault}")
     how = ", at a moment" if fault.moment else ", aimed" if fault.waits else ""
-    broker = stage.brokers.get(fault.host) or next(iter(stage.brokers.values()))
-    fault_met(stage.world, f"{fault.kind}{how}", broker.node)
-    kind.begin(stage, fault)
+    broker = targets.brokers.get(fault.host) or next(iter(targets.brokers.values()))
+    fault_met(targets.world, f"{fault.kind}{how}", broker.node)
+    kind.begin(targets, fault)
     if kind.end is not None:
-        stage.world.after(max(1, fault.lasting_ms * NS_PER_MS), kind.end, stage, fault)
+        targets.world.after(max(1, fault.lasting_ms * NS_PER_MS), kind.end, targets, fault)
 
 
-def heal(stage: Stage) -> None:
+def heal(targets: FaultTargets) -> None:
     """End all faults: links and disks work, all processes run. Clocks keep their skew."""
-    stage.is_healed = True
-    stage.world.network.heal()
-    if stage.store is not None:
-        stage.store.heal()
-    for broker in stage.brokers.values():
+    targets.is_healed = True
+    targets.world.network.heal()
+    if targets.store is not None:
+        targets.store.heal()
+    for broker in targets.brokers.values():
         broker.watch.clear()
-    for name, host in stage.world.hosts.items():
+    for name, host in targets.world.hosts.items():
         host.disk.weather.heal()
         host.disk.fuse = None
         host.finish_waiting()
         host.resume()
-        if name in stage.brokers:
-            stage.brokers[name].boot()
+        if name in targets.brokers:
+            targets.brokers[name].boot()
 
 
 # Processes and machines
 
 
-def _kill(stage: Stage, fault: Fault) -> None:
-    if fault.host in stage.brokers:
-        stage.brokers[fault.host].kill()
+def _kill(targets: FaultTargets, fault: Fault) -> None:
+    if fault.host in targets.brokers:
+        targets.brokers[fault.host].kill()
     else:
-        stage.host(fault.host).kill()
+        targets.host(fault.host).kill()
 
 
-def _boot(stage: Stage, fault: Fault) -> None:
-    stage.boot(fault.host)
+def _boot(targets: FaultTargets, fault: Fault) -> None:
+    targets.boot(fault.host)
 
 
-def _power_loss(stage: Stage, fault: Fault) -> None:
-    stage.brokers[fault.host].power_loss()
+def _power_loss(targets: FaultTargets, fault: Fault) -> None:
+    targets.brokers[fault.host].power_loss()
 
 
-def _kill_amid(stage: Stage, fault: Fault) -> None:
-    stage.host(fault.host).end_before_change(int(fault.args["changes"]), dark=False)
+def _kill_amid(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).end_before_change(int(fault.args["changes"]), dark=False)
 
 
-def _power_loss_amid(stage: Stage, fault: Fault) -> None:
-    stage.host(fault.host).end_before_change(int(fault.args["changes"]), dark=True)
+def _power_loss_amid(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).end_before_change(int(fault.args["changes"]), dark=True)
 
 
-def _terminate(stage: Stage, fault: Fault) -> None:
-    stage.brokers[fault.host].terminate()
+def _terminate(targets: FaultTargets, fault: Fault) -> None:
+    targets.brokers[fault.host].terminate()
 
 
-def _pause(stage: Stage, fault: Fault) -> None:
-    stage.host(fault.host).pause()
+def _pause(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).pause()
 
 
-def _resume(stage: Stage, fault: Fault) -> None:
-    stage.host(fault.host).resume()
+def _resume(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).resume()
 
 
-def _jump(stage: Stage, fault: Fault) -> None:
-    stage.host(fault.host).jump_clock(int(fault.args["by_ms"]))
+def _jump(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).jump_clock(int(fault.args["by_ms"]))
 
 
-def _damage(stage: Stage, fault: Fault) -> None:
-    broker = stage.brokers[fault.host]
+def _damage(targets: FaultTargets, fault: Fault) -> None:
+    broker = targets.brokers[fault.host]
     broker.kill()
-    for path, before in damage(broker.host.disk, stage.world.random("damage", fault.args["number"])).items():
+    for path, before in damage(broker.host.disk, targets.world.random("damage", fault.args["number"])).items():
         broker.damaged.setdefault(path, before)
 
 
 # The network between a client and the broker
 
 
-def _cut(stage: Stage, fault: Fault) -> None:
+def _cut(targets: FaultTargets, fault: Fault) -> None:
     ways = int(fault.args["ways"])
-    for broker in stage.across(fault):
+    for broker in targets.across(fault):
         source, sink = (broker, fault.host) if ways == 1 else (fault.host, broker)
-        stage.world.network.cut(source, sink, both_ways=ways == 2)
+        targets.world.network.cut(source, sink, both_ways=ways == 2)
 
 
-def _mend(stage: Stage, fault: Fault) -> None:
-    for broker in stage.across(fault):
-        stage.world.network.mend(fault.host, broker)
+def _mend(targets: FaultTargets, fault: Fault) -> None:
+    for broker in targets.across(fault):
+        targets.world.network.mend(fault.host, broker)
 
 
-def _reset(stage: Stage, fault: Fault) -> None:
-    for broker in stage.across(fault):
-        stage.world.network.reset(fault.host, broker)
+def _reset(targets: FaultTargets, fault: Fault) -> None:
+    for broker in targets.across(fault):
+        targets.world.network.reset(fault.host, broker)
 
 
-def _slow_link(stage: Stage, fault: Fault) -> None:
-    _slow_down(stage, fault, fault.args["by_ms"])
+def _slow_link(targets: FaultTargets, fault: Fault) -> None:
+    _slow_down(targets, fault, fault.args["by_ms"])
 
 
-def _fast_link(stage: Stage, fault: Fault) -> None:
-    _slow_down(stage, fault, 0)
+def _fast_link(targets: FaultTargets, fault: Fault) -> None:
+    _slow_down(targets, fault, 0)
 
 
-def _slow_down(stage: Stage, fault: Fault, by_ms: float) -> None:
-    for broker in stage.across(fault):
+def _slow_down(targets: FaultTargets, fault: Fault, by_ms: float) -> None:
+    for broker in targets.across(fault):
         source, sink = (broker, fault.host) if fault.args["answers"] else (fault.host, broker)
-        stage.world.network.slow_down(source, sink, by_ms)
+        targets.world.network.slow_down(source, sink, by_ms)
 
 
-def _hold(stage: Stage, fault: Fault) -> None:
+def _hold(targets: FaultTargets, fault: Fault) -> None:
     args = fault.args
-    stage.world.network.hold(
+    targets.world.network.hold(
         Hold(
             api_key=int(args["api_key"]),
             delay_ms=args["by_ms"],
@@ -269,9 +269,9 @@ def _hold(stage: Stage, fault: Fault) -> None:
     )
 
 
-def _late(stage: Stage, fault: Fault) -> None:
+def _late(targets: FaultTargets, fault: Fault) -> None:
     args = fault.args
-    stage.world.network.hold(
+    targets.world.network.hold(
         Hold(
             api_key=int(args["api_key"]),
             delay_ms=args["by_ms"],
@@ -286,31 +286,31 @@ def _late(stage: Stage, fault: Fault) -> None:
 # The broker's disk
 
 
-def _slow_disk(stage: Stage, fault: Fault) -> None:
-    stage.host(fault.host).disk.weather.slowdown = fault.args["factor"]
+def _slow_disk(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).disk.weather.slowdown = fault.args["factor"]
 
 
-def _fast_disk(stage: Stage, fault: Fault) -> None:
-    stage.host(fault.host).disk.weather.slowdown = 1.0
+def _fast_disk(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).disk.weather.slowdown = 1.0
 
 
-def _full_disk(stage: Stage, fault: Fault) -> None:
-    disk = stage.host(fault.host).disk
+def _full_disk(targets: FaultTargets, fault: Fault) -> None:
+    disk = targets.host(fault.host).disk
     disk.weather.full_bytes = disk.used_bytes() + int(fault.args["left_bytes"])
-    stage.world.note(fault.host, f"disk has {int(fault.args['left_bytes'])} bytes left")
+    targets.world.note(fault.host, f"disk has {int(fault.args['left_bytes'])} bytes left")
 
 
-def _space_again(stage: Stage, fault: Fault) -> None:
-    stage.host(fault.host).disk.weather.full_bytes = None
+def _space_again(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).disk.weather.full_bytes = None
 
 
-def _failing_disk(stage: Stage, fault: Fault) -> None:
-    stage.host(fault.host).disk.weather.failing_syncs = True
-    stage.world.note(fault.host, "syncs fail")
+def _failing_disk(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).disk.weather.failing_syncs = True
+    targets.world.note(fault.host, "syncs fail")
 
 
-def _well_disk(stage: Stage, fault: Fault) -> None:
-    stage.host(fault.host).disk.weather.failing_syncs = False
+def _well_disk(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).disk.weather.failing_syncs = False
 
 
 def _hold_args(rng: Random, role: str) -> dict[str, float]:

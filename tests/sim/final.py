@@ -88,7 +88,7 @@ class Replica(msgspec.Struct, kw_only=True):
     groups: dict[str, int] = {}
 
 
-class Told(msgspec.Struct, frozen=True, gc=False):
+class StoreWrite(msgspec.Struct, frozen=True, gc=False):
     """A write of a key in the store at a revision; `value` None: the key was removed."""
 
     revision: int
@@ -110,6 +110,6 @@ class Final(msgspec.Struct, kw_only=True):
     configs: dict[str, dict[str, str]] = {}
     decisions: list[Decision] | None = None
     replicas: dict[Place, list[Replica]] = {}
-    store: list[Told] = []
+    store: list[StoreWrite] = []
     uncommitted: list[str] = []
     undrained: list[str] = []

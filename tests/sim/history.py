@@ -4,9 +4,9 @@ Times are milliseconds of one clock for all clients (virtual time, or a monotoni
 unique: each value belongs to one call of `send`.
 
     history = History(now_ms)
-    witness = history.witness("shop")           # one client object, from its start to its end
-    op = witness.sending("orders", 0, value="shop-17")
-    witness.stored(op, 0, 42)
+    recorder = history.recorder("shop")           # one client object, from its start to its end
+    op = recorder.sending("orders", 0, value="shop-17")
+    recorder.stored(op, 0, 42)
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class History:
         self._incarnations: dict[str, int] = {}
         self._op = 0
 
-    def witness(self, name: str) -> Witness:
+    def recorder(self, name: str) -> Recorder:
         """A recorder for the next client object of this name."""
         number = self._incarnations[name] = self._incarnations.get(name, 0) + 1
-        return Witness(self, f"{name}#{number}")
+        return Recorder(self, f"{name}#{number}")
 
     def new_op(self) -> int:
         """The next operation number: 1, 2, ..."""
@@ -118,7 +118,7 @@ def _renumbered(event: Any, by: int) -> Any:
     return msgspec.structs.replace(event, **changed) if changed else event
 
 
-class Witness:
+class Recorder:
     """Records the actions of one client object. Call each method at the moment of the action."""
 
     def __init__(self, history: History, client: str) -> None:

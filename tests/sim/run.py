@@ -14,14 +14,14 @@ from semel.errors import InvalidReplicationFactorError
 
 from sim import faults
 from sim.broker import SimBroker
-from sim.checkers import Anomaly, Story, judge
+from sim.checkers import Anomaly, HistoryIndex, judge
 from sim.client import SimEdge
 from sim.cluster import SimCluster
 from sim.commitment import Commitment
 from sim.coverage import count_history
 from sim.ending import Reading, topics_of
 from sim.events import Topic
-from sim.faults import Stage
+from sim.faults import FaultTargets
 from sim.final import Final
 from sim.history import History
 from sim.host import Host
@@ -31,8 +31,8 @@ from sim.replicas import replicas_of
 from sim.rot import Rot
 from sim.workloads import WORKLOADS
 from sim.workloads.base import ClientContext, FaultFreePhase
-from sim.workloads.board import Board
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
+from sim.workloads.shared_state import SharedState
 from sim.world import NS, Stuck, World
 
 SERVES_WITHIN_NS = 10 * NS
@@ -98,7 +98,7 @@ class Run:
         self.rot: Rot | None = None
         self._mains: dict[str, Callable[[Host], Any]] = {}
         self._done: dict[str, bool] = {}
-        self._boards: dict[str, Board] = {}
+        self._shared_states: dict[str, SharedState] = {}
         self._fault_free = FaultFreePhase()
 
     def execute(self) -> None:
@@ -109,13 +109,13 @@ class Run:
         for workload in self.plan.workloads:
             for client in workload.clients:
                 self._add_client(workload, client)
-        stage = Stage(self.world, self.cluster.brokers, self._boot_client, self.cluster.store)
-        faults.schedule(self.plan.faults, stage)
+        targets = FaultTargets(self.world, self.cluster.brokers, self._boot_client, self.cluster.store)
+        faults.schedule(self.plan.faults, targets)
         self._until(self._nothing_to_do, WORK_FOR_NS)
         self._fault_free.has_begun = True
-        faults.heal(stage)
+        faults.heal(targets)
         for name in self._mains:
-            stage.boot(name)
+            targets.boot(name)
         if not self._until(self._all_done, DRAINED_WITHIN_NS):
             self.final.undrained += [f"{name} has not finished" for name, done in self._done.items() if not done]
         self.final.undrained += self._fault_free.stalled
@@ -229,7 +229,7 @@ class Run:
             history=self.history,
             fault_free=self._fault_free,
             pause_process=host.pause,
-            boards=self._boards,
+            shared_states=self._shared_states,
         )
 
     def _nothing_to_do(self) -> bool:
@@ -271,10 +271,10 @@ def execute(plan: RunPlan, listener: Listener | None = None) -> tuple[Verdict, R
     gc.disable()  # a collection at a random moment would make runs differ
     try:
         with captured():
-            stage = Run(plan, listener)
-            world = stage.world
+            targets = Run(plan, listener)
+            world = targets.world
             try:
-                stage.execute()
+                targets.execute()
             except Stuck as error:
                 world.fail("world", "stuck", error)
             finally:
@@ -284,16 +284,16 @@ def execute(plan: RunPlan, listener: Listener | None = None) -> tuple[Verdict, R
             digest=world.digest(),
             simulated_s=world.now_ns / NS,
             steps=world.steps,
-            events=len(stage.history.events),
+            events=len(targets.history.events),
         )
         verdict.failures = [str(failure) for failure in world.failures]
-        story = Story(stage.history, stage.final)
-        verdict.anomalies = judge(story)
-        if stage.rot is not None and not verdict.failures:
-            verdict.anomalies += stage.rot.found()
-            world.count("came/rotten batches met by readers", stage.rot.errors)
+        facts = HistoryIndex(targets.history, targets.final)
+        verdict.anomalies = judge(facts)
+        if targets.rot is not None and not verdict.failures:
+            verdict.anomalies += targets.rot.found()
+            world.count("came/rotten batches met by readers", targets.rot.errors)
         verdict.tally = world.tally
-        count_history(world.tally, story, world.network.held)
-        return verdict, stage
+        count_history(world.tally, facts, world.network.held)
+        return verdict, targets
     finally:
         gc.enable()

@@ -11,7 +11,7 @@ import asyncio
 
 from sim.etcd import Etcd
 from sim.etcd_gateway import Gateway
-from sim.final import Told
+from sim.final import StoreWrite
 from sim.host import Host
 
 PORT = 2379
@@ -52,15 +52,15 @@ class SimStore:
         self.etcd.compact(self.etcd.revision)
         self.host.world.note(self.host.name, f"compacted up to {self.etcd.compacted}")
 
-    def told(self) -> list[Told]:
+    def told(self) -> list[StoreWrite]:
         """All writes since the start, with the keys as brokers know them."""
         return [
-            Told(
+            StoreWrite(
                 event.kv.mod_revision,
                 event.kv.key.decode().removeprefix(NAMESPACE),
                 event.kv.value if event.type == "PUT" else None,
             )
-            for event in self.etcd.story
+            for event in self.etcd.facts
         ]
 
     def heal(self) -> None:

@@ -13,7 +13,7 @@ from sim.broker import SimBroker
 from sim.client import SimEdge
 from sim.cluster import NAMES_OF, STORE
 from sim.cluster_faults import CLUSTER_FAULTS
-from sim.faults import KINDS, WHICHEVER, Fault, Stage
+from sim.faults import KINDS, WHICHEVER, Fault, FaultTargets
 from sim.plan import RunPlan, draw
 from sim.store import SimStore
 from sim.world import NS, World
@@ -22,7 +22,7 @@ BROKERS = NAMES_OF[3]
 SEEDS = 120
 
 
-def stage(seed: int = 1) -> tuple[Stage, list[str]]:
+def targets(seed: int = 1) -> tuple[FaultTargets, list[str]]:
     """Three brokers without a common cluster, a store, and the lines of the transcript."""
     lines: list[str] = []
     world = World(seed, lambda now_ns, host, text: lines.append(f"{host}: {text}"))
@@ -32,7 +32,7 @@ def stage(seed: int = 1) -> tuple[Stage, list[str]]:
     for broker in brokers.values():
         broker.boot()
     assert world.run(10 * NS, lambda: all(broker.serves for broker in brokers.values()))
-    return Stage(world, brokers, lambda name: None, store), lines
+    return FaultTargets(world, brokers, lambda name: None, store), lines
 
 
 def test_plans_for_several_brokers_are_data_and_begin_as_those_for_one() -> None:
@@ -70,7 +70,7 @@ WORDS = {
 
 @pytest.mark.parametrize("kind", list(CLUSTER_FAULTS))
 def test_each_kind_of_fault_takes_effect_and_ends(kind: str) -> None:
-    set_up, lines = stage()
+    set_up, lines = targets()
     assert set_up.store is not None
     host = STORE if CLUSTER_FAULTS[kind].meets == "store" else BROKERS[0]
     args = {**CLUSTER_FAULTS[kind].args(Random(1), ""), **({"dark": 0} if kind == "store down" else {})}
@@ -88,7 +88,7 @@ def test_each_kind_of_fault_takes_effect_and_ends(kind: str) -> None:
 
 
 def test_heal_ends_every_fault_that_is_in_progress() -> None:
-    set_up, _ = stage()
+    set_up, _ = targets()
     rng = Random(2)
     planned = [
         Fault(at_ms=100, kind=kind, host=STORE if each.meets == "store" else BROKERS[1], lasting_ms=99_000,
@@ -108,7 +108,7 @@ def test_heal_ends_every_fault_that_is_in_progress() -> None:
 
 
 def test_a_fault_that_waits_for_a_moment_meets_its_broker_once() -> None:
-    set_up, lines = stage()
+    set_up, lines = targets()
     fault = Fault(at_ms=0, kind="kill broker", host=WHICHEVER, lasting_ms=100, moment="serves")
     faults.schedule([fault], set_up)
     world = set_up.world
@@ -123,7 +123,7 @@ def test_a_fault_that_waits_for_a_moment_meets_its_broker_once() -> None:
 
 
 def test_a_fault_that_waits_for_a_request_meets_the_broker_that_gets_it() -> None:
-    set_up, lines = stage()
+    set_up, lines = targets()
     world = set_up.world
     world.network.watching = True
     faults.schedule([Fault(at_ms=0, kind="pause broker", host=WHICHEVER, lasting_ms=100, aim=18)], set_up)

@@ -48,16 +48,16 @@ def test_replicas_are_compared_after_the_last_record_is_committed_everywhere(mon
                 await producer.send_and_wait(topic, b"last words", key=b"k0", partition=partition)
 
     monkeypatch.setattr("sim.run.Reading", Interrupted)
-    verdict, stage = execute(draw(2, brokers=BROKERS))
-    place, end = next(iter(stage.final.partitions.items()))
-    replicas = stage.final.replicas[place]
+    verdict, executed = execute(draw(2, brokers=BROKERS))
+    place, end = next(iter(executed.final.partitions.items()))
+    replicas = executed.final.replicas[place]
     assert [replica.high_watermark for replica in replicas] == [end.high_watermark + 1] * BROKERS
     assert verdict.is_clean, (verdict.anomalies, verdict.failures)
 
 
 def test_checkers_get_all_writes_of_the_store() -> None:
-    _, stage = execute(draw(2, brokers=BROKERS))
-    kinds = {told.key.partition("/")[0] for told in stage.final.store}
+    _, executed = execute(draw(2, brokers=BROKERS))
+    kinds = {told.key.partition("/")[0] for told in executed.final.store}
     assert {"topics", "brokers", "admissions", "partitions"} <= kinds
-    assert stage.commitment is not None
-    assert stage.commitment.watched
+    assert executed.commitment is not None
+    assert executed.commitment.watched

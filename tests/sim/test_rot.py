@@ -21,17 +21,17 @@ def rotting(seed: int, bits: int) -> RunPlan:
 def test_readers_get_what_was_there_or_an_error_and_all_else(bits: int) -> None:
     errors = 0
     for seed in range(4):
-        verdict, stage = execute(rotting(seed, bits))
+        verdict, executed = execute(rotting(seed, bits))
         assert verdict.is_clean, (verdict.anomalies, verdict.failures)
-        assert stage.rot is not None
-        assert stage.rot.hit
-        errors += stage.rot.errors
+        assert executed.rot is not None
+        assert executed.rot.hit
+        errors += executed.rot.errors
     assert errors > 0
 
 
 def test_a_record_that_was_not_there_before_is_found() -> None:
-    _, stage = execute(rotting(1, 1))
-    rot = stage.rot
+    _, executed = execute(rotting(1, 1))
+    rot = executed.rot
     assert rot is not None
     assert list(rot.found()) == []
     (place,) = rot.hit

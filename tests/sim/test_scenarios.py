@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from faults.stage import Unmet, Unsupported
+from faults.scenario_run import Unmet, Unsupported
 from scenarios.language import parse
 
-from sim.scenarios.stage import play
+from sim.scenarios.scenario_run import play
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "scenarios").glob("*.txt"))
 

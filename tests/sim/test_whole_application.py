@@ -42,13 +42,13 @@ async def transform_and_commit_apart(
     writer: RecordingProducer, member: Membership, batches: dict[TopicPartition, Any]
 ) -> None:
     """As in an application that is not exactly once."""
-    txn = writer.witness.beginning(enrich.ID)
+    txn = writer.recorder.beginning(enrich.ID)
     async with writer.producer.transaction():
         for records in batches.values():
             for record in records:
                 await writer.send(enrich.TARGET, 0, txn=txn, made_from=text(record.value))
-        writer.witness.committing(txn)
-    writer.witness.committed(txn)
+        writer.recorder.committing(txn)
+    writer.recorder.committed(txn)
     await member.commit()
 
 

@@ -45,9 +45,9 @@ class Transcript:
 def replay(plan: RunPlan) -> tuple[Verdict, Run, Transcript]:
     """Run a plan with a listener; the run is the same as without."""
     transcript = Transcript()
-    verdict, stage = execute(plan, transcript.hear)
-    transcript.add_history(stage.history)
-    return verdict, stage, transcript
+    verdict, executed = execute(plan, transcript.hear)
+    transcript.add_history(executed.history)
+    return verdict, executed, transcript
 
 
 def describe(plan: RunPlan) -> Iterator[str]:

@@ -178,7 +178,7 @@ class Controller:
         image = self._feed.image
         views: list[PartitionView]
         if self._all_dirty:
-            views = list(image.contested())
+            views = list(image.electable())
         else:
             found = [image.partition(*place) for place in self._dirty]
             views = [view for view in found if view is not None]
@@ -224,7 +224,7 @@ class Controller:
         self._schedule_rebalance()
         if not self._config.auto_leader_rebalance_enable:
             return ()
-        return list(elections.preferred(self._feed.image.contested(), brokers))
+        return list(elections.preferred(self._feed.image.electable(), brokers))
 
     def _schedule_rebalance(self) -> None:
         self._rebalance_at = get_running_loop().time() + self._config.leader_imbalance_check_interval_seconds

@@ -164,7 +164,7 @@ class Image:
             for index in range(len(stored.value.replicas)):
                 yield self._view(stored.value, index)
 
-    def contested(self) -> Iterator[PartitionView]:
+    def electable(self) -> Iterator[PartitionView]:
         """The partitions that an election can change: partitions with several replicas, or with a stored state."""
         for _, stored in sorted(self.topics.items()):
             topic = stored.value

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -20,6 +21,7 @@ from time import monotonic, time_ns
 from types import TracebackType
 from typing import Any, TypeVar
 
+from semel_protocol.errors import KafkaError
 from semel_storage.disk.disk import MissingFile
 from semel_storage.disk.memory_disk import MemoryDisk
 
@@ -32,6 +34,7 @@ T = TypeVar("T")
 
 DATA = "data"
 END_S = 30
+LOG_LINES_MAX = 1_000
 TEST_SETTINGS: Mapping[str, object] = {
     "durability": "os",
     "group.initial.rebalance.delay.ms": 0,
@@ -55,6 +58,11 @@ class EphemeralBroker:
         self.settings = {"port": 0, **TEST_SETTINGS, **(settings or {}), "log.dir": DATA}
         self._disk = MemoryDisk()
         self._run: _Run | None = None
+        self._log = StandardLogger()
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_running else "stopped"
+        return f"<EphemeralBroker at {self.host}:{self.settings['port'] or 'a free port'}, {state}>"
 
     @property
     def port(self) -> int:
@@ -73,6 +81,11 @@ class EphemeralBroker:
         return self._run is not None
 
     @property
+    def log(self) -> list[str]:
+        """The last lines of the broker's log, from level INFO on; the oldest first."""
+        return list(self._log.lines)
+
+    @property
     def node(self) -> Node:
         """The running node. It belongs to the broker's event loop: use it only through `call`."""
         return self._running().node
@@ -86,7 +99,7 @@ class EphemeralBroker:
             monotonic=monotonic,
             rng=SystemRandom(),
             disk=self._disk,
-            log=StandardLogger(),
+            log=self._log,
         )
         self._run = _Run(lambda: Node.start(config, world))
         try:
@@ -120,8 +133,13 @@ class EphemeralBroker:
         `partitions` -1: num.partitions. Clients can create topics, too, also by their first use
         (auto.create.topics.enable). Raises semel_protocol's KafkaError: TOPIC_ALREADY_EXISTS, INVALID_CONFIG, ...
         """
+        __tracebackhide__ = True  # the report of a test ends at the line of the test
         settings = {key.replace("_", "."): _text(value) for key, value in configs.items()}
-        self.call(lambda node: node.broker.topics.create(NewTopic(name=name, partitions=partitions, configs=settings)))
+        new = NewTopic(name=name, partitions=partitions, configs=settings)
+        try:
+            self.call(lambda node: node.broker.topics.create(new))
+        except KafkaError as error:
+            raise error.with_traceback(None) from None
 
     def call(self, function: Callable[[Node], Awaitable[T]]) -> T:
         """Run `function(node)` in the broker's event loop and return its result. Blocks the caller, at most END_S."""
@@ -200,10 +218,11 @@ class _Run:
 
 
 class StandardLogger:
-    """Sends the broker's log lines to `logging` (logger "semel_broker"): pytest shows them with a failed test."""
+    """Keeps the last lines of the broker's log, and sends all lines to `logging` (logger "semel_broker")."""
 
     def __init__(self) -> None:
         self._log = logging.getLogger("semel_broker")
+        self.lines: deque[str] = deque(maxlen=LOG_LINES_MAX)
 
     def debug(self, event: str, **fields: object) -> None:
         self._line(logging.DEBUG, event, fields)
@@ -221,10 +240,11 @@ class StandardLogger:
         self._line(logging.ERROR, event, {"exc_info": True, **fields})
 
     def _line(self, level: int, event: str, fields: dict[str, Any]) -> None:
-        if self._log.isEnabledFor(level):
-            exc_info = fields.pop("exc_info", None)
-            text = "".join(f" {key}={value}" for key, value in fields.items())
-            self._log.log(level, "%s%s", event, text, exc_info=exc_info)
+        exc_info = fields.pop("exc_info", None)
+        text = "".join(f" {key}={value}" for key, value in fields.items())
+        if level >= logging.INFO:
+            self.lines.append(f"{logging.getLevelName(level):<7} {event}{text}")
+        self._log.log(level, "%s%s", event, text, exc_info=exc_info)
 
 
 def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ Both fixtures are synchronous: they serve plain tests, and asynchronous tests wi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ __all__ = ["semel_broker", "semel_broker_session"]
 
 KEPT = pytest.StashKey[list[str]]()
 WORKER_KEY = "semel_kept"
+FIXTURES = ("semel_broker", "semel_broker_session")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +46,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[KEPT] = []
     config.addinivalue_line("markers", "semel(settings={...}): settings of the test's broker, under Kafka's names")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds what the brokers logged to the report of a failed test, whatever the level of `logging` is."""
+    report = yield
+    if report.failed:
+        for name in FIXTURES:
+            broker = getattr(item, "funcargs", {}).get(name)
+            if broker is not None and broker.log:
+                report.sections.append((f"log of {name}", "\n".join(broker.log)))
+    return report
 
 
 @pytest.fixture

@@ -93,4 +93,7 @@ def main() -> None:
 
     Commands that connect to a cluster take its address from the option --bootstrap-server, or else from the environment
     variable SEMEL_BOOTSTRAP_SERVER. `semel COMMAND --help` shows the options of a command.
+
+    Exit status 0: done. 1: the command failed. 2: the arguments are wrong. 3: a command that looks for trouble found
+    some.
     """

@@ -109,7 +109,7 @@ async def test_a_clean_stop_moves_leaders_first(cluster: Cluster) -> None:
     one, two, _ = await cluster.start(1, 2, 3)
     topic_id = await cluster.topic([1, 2, 3], [1])
     states: list[PartitionState] = []
-    two.feed.listeners.append(lambda delta: states.extend(view.state for view in two.image.contested()))
+    two.feed.listeners.append(lambda delta: states.extend(view.state for view in two.image.electable()))
     await one.stop()
     assert PartitionState(2, 1, [1, 2, 3]) in states, "while it was there still"
     await settled(cluster, topic_id, PartitionState(2, 1, [2, 3]))
@@ -323,7 +323,7 @@ async def test_a_thousand_leaders_fail_over_in_few_transactions(cluster: Cluster
     topic_id = await cluster.topic(*[[2, 3, 1]] * 1000)
     before = len(one.store.transactions)
     await two.kill()
-    await until(lambda: all(view.state.leader == 3 for view in one.image.contested()))
+    await until(lambda: all(view.state.leader == 3 for view in one.image.electable()))
     assert await cluster.state(topic_id, 999) == PartitionState(3, 1, [3, 1])
     written = one.store.transactions[before:]
     assert len(written) == 1000 // (CHANGES_MAX - 2) + 1

@@ -105,4 +105,4 @@ async def test_many_reassignments_of_one_topic_all_end(local: Cluster) -> None:
     done = msgspec.json.encode(PartitionState(1, 0, [1, 2, 3]))
     await hand.transact([], [Put(records.partition_key(topic_id, index), done) for index in range(80)])
     await until(lambda: one.image.reassignments() == [])
-    assert all(view.replicas == [2, 3] and view.state == PartitionState(2, 1, [2, 3]) for view in one.image.contested())
+    assert all(view.replicas == [2, 3] and view.state == PartitionState(2, 1, [2, 3]) for view in one.image.electable())

@@ -25,13 +25,13 @@ def state_of(sketch: Sketch) -> tuple[int, int, list[int]]:
 
 def settle(sketch: Sketch) -> tuple[int, int, list[int]]:
     """What the controller would make of it."""
-    sketch.write(elections.unsettled(sketch.image.contested(), BrokerStates.of(sketch.image)))
+    sketch.write(elections.unsettled(sketch.image.electable(), BrokerStates.of(sketch.image)))
     assert not list(unsettled(sketch.image.partitions(), BrokerStates.of(sketch.image)))
     return state_of(sketch)
 
 
 def give_back(sketch: Sketch) -> Iterator[Step]:
-    return preferred(sketch.image.contested(), BrokerStates.of(sketch.image))
+    return preferred(sketch.image.electable(), BrokerStates.of(sketch.image))
 
 
 def admit(sketch: Sketch, node_id: int, *, is_synced: bool = False) -> None:
@@ -250,7 +250,7 @@ def test_an_unclean_election_leaves_the_isr_only_if_no_member_of_it_is_live(thre
 
 def test_an_election_holds_only_for_the_registration_that_was_seen(three: Sketch) -> None:
     three.dies(1)
-    (step,) = unsettled(three.image.contested(), BrokerStates.of(three.image))
+    (step,) = unsettled(three.image.electable(), BrokerStates.of(three.image))
     assert Expect(records.broker_key(2), three.revisions[records.broker_key(2)]) in step.expects
     three.lives(2)  # it boots at that moment
     with pytest.raises(AssertionError):

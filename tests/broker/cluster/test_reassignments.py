@@ -139,7 +139,7 @@ def test_it_does_not_end_while_nobody_of_the_target_lives(five: Sketch) -> None:
     five.state(1, 0, [1, 2, 3])
     five.dies(3)
     assert end(five) == 0
-    five.write(unsettled(five.image.contested(), BrokerStates.of(five.image)))
+    five.write(unsettled(five.image.electable(), BrokerStates.of(five.image)))
     assert five.view().state == PartitionState(1, 0, [1, 2])
     assert end(five) == 0
 
@@ -290,9 +290,9 @@ def test_a_reassignment_makes_no_broker_leader_or_in_sync_that_lacks_records(
         elif isinstance(about, int) and move == "live" and sketch.image.registration(about) is None:
             sketch.lives(about)
         brokers = BrokerStates.of(sketch.image)
-        sketch.write(unsettled(sketch.image.contested(), brokers))
+        sketch.write(unsettled(sketch.image.electable(), brokers))
         end(sketch)
-        sketch.write(unsettled(sketch.image.contested(), brokers))
+        sketch.write(unsettled(sketch.image.electable(), brokers))
         view = sketch.view()
         assert view.state.isr
         assert all(node_id in allowed for node_id in view.state.isr), (view, allowed)

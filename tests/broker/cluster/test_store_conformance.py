@@ -335,16 +335,16 @@ async def test_the_keys_of_a_session_are_removed_when_its_process_dies(house: Ho
     session = await store.open_session(1_000)
     await store.transact([], [Put("brokers/1", b"", session.lease), Put("brokers/2", b"")])
     before = (await store.list("brokers/")).revision
-    witness = await house.holder_dies(session)
-    watch = witness.watch("brokers/", before)
-    if witness is store:
+    recorder = await house.holder_dies(session)
+    watch = recorder.watch("brokers/", before)
+    if recorder is store:
         assert (await following(watch)).changes == (Gone("brokers/1", before + 1),)
     else:  # opened again after the crash, without what lies before
         with pytest.raises(CompactedError):
             await following(watch)
-    assert await keys(witness, "brokers/") == ["brokers/2"]
-    assert (await witness.list("")).revision == before + 1
-    assert await witness.transact([Expect("brokers/1", ABSENT)], [Put("brokers/1", b"next")]) is not None
+    assert await keys(recorder, "brokers/") == ["brokers/2"]
+    assert (await recorder.list("")).revision == before + 1
+    assert await recorder.transact([Expect("brokers/1", ABSENT)], [Put("brokers/1", b"next")]) is not None
 
 
 # --- crashes ---

@@ -240,3 +240,28 @@ def test_without_keep_nothing_is_written_or_printed(pytester: pytest.Pytester) -
 def test_the_broker_is_not_imported_until_a_test_asks_for_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import sys\ndef test_it(): assert 'semel_broker.node' not in sys.modules")
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+def test_the_report_of_a_failed_test_has_the_broker_s_log(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        "def test_it(semel_broker):\n    semel_broker.create_topic('orders')\n    assert False\n\n"
+        "def test_other(semel_broker):\n    pass\n"
+    )
+    result = run(pytester)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*log of semel_broker*", "*topic_created*orders*"])
+    assert result.stdout.str().count("log of semel_broker") == 1
+
+
+def test_the_report_of_a_refused_topic_ends_at_the_line_of_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(semel_broker):\n    for _ in 'ab':\n        semel_broker.create_topic('x')\n")
+    result = run(pytester)
+    result.stdout.fnmatch_lines(["*TOPIC_ALREADY_EXISTS: topic 'x' exists*"])
+    assert "in_process.py" not in result.stdout.str().partition("log of semel_broker")[0]
+
+
+def test_a_broker_says_where_it_is(semel_broker: EphemeralBroker) -> None:
+    assert repr(semel_broker) == f"<EphemeralBroker at {semel_broker.bootstrap_servers}, running>"
+    semel_broker.kill()
+    assert repr(semel_broker).endswith("stopped>")
+    assert repr(EphemeralBroker()) == "<EphemeralBroker at 127.0.0.1:a free port, stopped>"

@@ -147,6 +147,8 @@ class Scene:
 
     async def kill(self) -> None:
         await asyncio.to_thread(self.broker.kill)
+        for _ in range(3):  # the ends of the connections are there: the loop hands them to the clients now
+            await asyncio.sleep(0)
 
     async def start(self) -> None:
         await asyncio.to_thread(self.broker.start)

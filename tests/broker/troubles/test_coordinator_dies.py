@@ -10,6 +10,7 @@ import pytest
 from broker.troubles.conftest import MakeScene
 from broker.troubles.scene import PATIENCE_S, TOPIC, Scene, heard_out, refused
 from semel import TopicPartition
+from semel.cli.shared.common import FOUND_TROUBLE
 from semel.errors import KafkaTimeoutError
 from semel_protocol.hashes import coordinator_partition
 from semel_storage.internal_topics import TRANSACTION_STATE
@@ -91,7 +92,7 @@ async def test_an_unreachable_partition_delays_only_its_own_readers(scene: Scene
             await producer.commit_transaction()
         assert await scene.values(1) == [b"1"]
         await asyncio.sleep(0.4)  # past its transaction.timeout.ms, and several sweeps
-        stuck = await scene.semel("topic", "stuck", "other")
+        stuck = await scene.semel("topic", "stuck", "other", status=FOUND_TROUBLE)
         assert "held by transactional id TEST-TID-0" in stuck
         assert "is not stuck" in await scene.semel("topic", "stuck", TOPIC)
         story = await scene.semel("txn", "why", "TEST-TID-0")

@@ -10,6 +10,7 @@ from broker.troubles.conftest import MakeScene
 from broker.troubles.scene import PATIENCE_S, TOPIC, Scene, refused
 from confluent_kafka import KafkaException
 from semel import TopicPartition
+from semel.cli.shared.common import FOUND_TROUBLE
 from semel.errors import KafkaConfigurationError, ProducerFenced
 
 WHO_AND_WHY = (
@@ -102,7 +103,7 @@ async def test_random_transactional_ids_fence_no_zombie_and_tools_show_it(scene:
         await first.send_and_wait(TOPIC, b"thisIsMessageValue1")
         async with second.transaction():
             await second.send_and_wait(TOPIC, b"thisIsMessageValue2")
-        stuck = await scene.semel("topic", "stuck", TOPIC)
+        stuck = await scene.semel("topic", "stuck", TOPIC, status=FOUND_TROUBLE)
         assert "held by transactional id anyValue" in stuck
         assert "It was never fenced" in await scene.semel("txn", "why", "anyValue")
         await first.commit_transaction()

@@ -8,6 +8,7 @@ import pytest
 from broker.troubles.conftest import MakeScene
 from broker.troubles.scene import PATIENCE_S, TOPIC, Scene, heard_out, refused
 from confluent_kafka import KafkaException
+from semel.cli.shared.common import FOUND_TROUBLE
 from semel.errors import KafkaConnectionError, KafkaTimeoutError
 
 
@@ -58,7 +59,7 @@ async def test_it_waits_for_a_decided_commit_and_times_out_with_the_reason(scene
         assert "PrepareCommit" in story
         assert "The commit is decided and durable; it waits until every partition has its marker" in story
         assert "T-TEST-0" in story
-        assert "T-TEST-0" in await scene.semel("topic", "stuck", TOPIC)
+        assert "T-TEST-0" in await scene.semel("topic", "stuck", TOPIC, status=FOUND_TROUBLE)
         await scene.find_leader()
         await heard_out(old.commit_transaction)
     async with scene.producer() as new, new.transaction():

@@ -9,6 +9,7 @@ import pytest
 from broker.troubles.conftest import MakeScene
 from broker.troubles.scene import PATIENCE_S, TOPIC, Scene, refused
 from semel import Admin, Consumer, TopicPartition
+from semel.cli.shared.common import FOUND_TROUBLE
 from semel.errors import CommitFailedError, TransactionHasFailed
 
 PARTITION = TopicPartition(TOPIC, 0)
@@ -98,7 +99,7 @@ async def test_offsets_of_a_transaction_count_with_its_records_or_not_at_all(sce
         await producer.send_and_wait(TOPIC, b"1")
         await producer.send_offsets_to_transaction({PARTITION: 5}, "g")
         assert "Offsets committed in a transaction take effect when it ends" in await scene.semel(
-            "group", "stuck", "g", "--wait", "0"
+            "group", "stuck", "g", "--wait", "0", status=FOUND_TROUBLE
         )
         await producer.abort_transaction()
         assert await consumer.committed(PARTITION) == 0

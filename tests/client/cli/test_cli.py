@@ -90,6 +90,21 @@ def test_a_missing_topic_is_told_before_the_question(semel: Shell) -> None:
     assert "--if-not-exists" in semel.fails("topic", "create", "cli-flights")
 
 
+@pytest.mark.parametrize(
+    "command", ["topic describe", "topic stuck", "topic alter -p 2", "topic elect", "txn timeline", "txn hanging"]
+)
+def test_a_missing_topic_is_told_with_the_nearest_name(semel: Shell, command: str) -> None:
+    semel("topic", "create", "cli-trains", "--if-not-exists")
+    said = semel.fails(*command.split(), "cli-trians")
+    assert "Error: There is no topic 'cli-trians'. Did you mean 'cli-trains'? Create the topic, or check its" in said
+
+
+def test_a_missing_group_is_told_with_the_nearest_name(semel: Shell) -> None:
+    semel("topic", "create", "cli-near")
+    semel("group", "reset", "cli-kitchen", "cli-near", "--to", "0", "-y")
+    assert "no such group: cli-kitchn. Did you mean 'cli-kitchen'?" in semel.fails("group", "describe", "cli-kitchn")
+
+
 def test_a_mistyped_command_gets_a_proposal(semel: Shell) -> None:
     assert "No such command 'prduce'. Did you mean 'produce'?" in semel.fails("prduce")
     assert "No such command 'xyzzy'." in semel.fails("xyzzy")
@@ -108,6 +123,32 @@ def test_listings_as_json_have_numbers(semel: Shell) -> None:
     (row,) = [row for row in described["partitions"] if row["partition"] == 1]
     assert (row["committed"], row["end_offset"], row["lag"], row["owner"]) == (2, 3, 1, None)
     assert json.loads(semel("txn", "list", "--json")) == []
+
+
+def test_lag_counts_partitions_that_a_topic_got_later(semel: Shell) -> None:
+    semel("topic", "create", "cli-grows", "-p", "1")
+    semel("produce", "cli-grows", text="a\nb\n")
+    semel("consume", "cli-grows", "-g", "cli-grows-group", "--from-beginning", "-e")
+    semel("topic", "alter", "cli-grows", "-p", "2")
+    semel("produce", "cli-grows", "-p", "1", text="c\nd\ne\n")
+    out = semel("group", "describe", "cli-grows-group")
+    assert "Total lag: 3, of it 3 in 1 partition without a committed offset" in out
+    assert [line.split("\t")[:5] for line in out.splitlines() if line.startswith("cli-grows\t")] == [
+        ["cli-grows", "0", "2", "2", "0"],
+        ["cli-grows", "1", "-", "3", "3"],
+    ]
+    (row,) = [line for line in semel("group", "list").splitlines() if line.startswith("cli-grows-group")]
+    assert row.split("\t") == ["cli-grows-group", "Empty", "0", "3", "-"]
+
+
+def test_a_group_whose_topics_are_gone_has_no_lag(semel: Shell) -> None:
+    semel("topic", "create", "cli-gone", "-p", "1")
+    semel("produce", "cli-gone", text="a\n")
+    semel("consume", "cli-gone", "-g", "cli-gone-group", "--from-beginning", "-e")
+    semel("topic", "delete", "cli-gone", "-y")
+    (row,) = [line for line in semel("group", "list").splitlines() if line.startswith("cli-gone-group")]
+    assert row.split("\t") == ["cli-gone-group", "Empty", "0", "-", "-"]
+    assert "Total lag: -" in semel("group", "describe", "cli-gone-group")
 
 
 def test_a_line_without_separator_is_named_with_what_was_stored(semel: Shell) -> None:

@@ -14,6 +14,7 @@ from semel.cli.shared import moves
 from semel.structs import TopicPartition
 from semel_protocol.errors import ErrorCode
 
+TROUBLE = 3
 T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
 
 
@@ -60,8 +61,8 @@ async def test_a_healthy_cluster_is_shown_with_the_partitions_of_each_broker(
 ) -> None:
     out = await semel("cluster")
     address = cluster.nodes[1].address
-    assert cells(out, "1") == ["1", address, "a", "controller", "2", "2", "4", "4"]
-    assert cells(out, "3") == ["3", cluster.nodes[3].address, "-", "-", "1", "1", "3", "3"]
+    assert cells(out, "1") == ["1", "controller", "2", "2", "4", "4", "a", address]
+    assert cells(out, "3") == ["3", "-", "1", "1", "3", "3", "-", cluster.nodes[3].address]
     assert out.strip().splitlines()[-1] == (
         "Healthy: 4 partitions on 3 brokers, each with a leader and all its replicas in sync."
     )
@@ -69,9 +70,9 @@ async def test_a_healthy_cluster_is_shown_with_the_partitions_of_each_broker(
 
 async def test_an_offline_broker_degrades_the_cluster(semel: Shell, cluster: FakeCluster) -> None:
     await cluster.down(3)
-    out = await semel("cluster")
-    assert cells(out, "3") == ["3", "offline", "-", "-", "0", "1", "3", "0"]
-    assert cells(out, "t-2") == ["t-2", "under-replicated", "1", "3,1,2", "1,2", "3"]
+    out = await semel("cluster", code=TROUBLE)
+    assert cells(out, "3") == ["3", "-", "0", "1", "3", "0", "-", "offline"]
+    assert cells(out, "t-2") == ["t-2", "1", "3,1,2", "1,2", "3", "under-replicated"]
     assert "u-0" not in out
     assert out.strip().splitlines()[-1] == (
         "Degraded: 3 of 4 partitions have replicas that are not in sync (t-0, t-1, t-2): broker 3 is offline. "
@@ -83,8 +84,8 @@ async def test_a_partition_without_leader_is_an_exit_status(semel: Shell, cluste
     place = cluster.places[T1]
     place.leader, place.isr = NOBODY, [3]
     await cluster.down(3)
-    out = await semel("cluster", code=1)
-    assert cells(out, "t-1") == ["t-1", "offline", "none", "2,3,1", "3", "2,3,1"]
+    out = await semel("cluster", code=TROUBLE)
+    assert cells(out, "t-1") == ["t-1", "none", "2,3,1", "3", "2,3,1", "offline"]
     assert "Offline: 1 of 4 partitions has no leader (t-1). Start broker 3." in out
 
 
@@ -93,7 +94,7 @@ async def test_a_partition_whose_replica_answers_waits_for_its_election(semel: S
     place = cluster.places[T1]
     place.leader, place.isr = NOBODY, [2, 3]
     await cluster.down(3)
-    out = await semel("cluster", code=1)
+    out = await semel("cluster", code=TROUBLE)
     assert out.strip().endswith(
         "Offline: 1 of 4 partitions has no leader (t-1). Broker 2 answers and can lead: check again in a few seconds."
     )
@@ -101,15 +102,15 @@ async def test_a_partition_whose_replica_answers_waits_for_its_election(semel: S
 
 async def test_a_killed_broker_is_reported_before_its_session_expires(semel: Shell, cluster: FakeCluster) -> None:
     await cluster.nodes[3].close()
-    out = await semel("cluster", code=1)
+    out = await semel("cluster", code=TROUBLE)
     assert f"{cluster.nodes[3].address} (no answer)" in out
-    assert cells(out, "t-2")[:6] == ["t-2", "leader", "does", "not", "answer", "3"]
+    assert cells(out, "t-2")[-4:] == ["leader", "does", "not", "answer"]
     assert "Offline: 1 of 4 partitions has a leader that does not answer (t-2): broker 3." in out
-    told = json.loads(await semel("cluster", "--json", code=1))
+    told = json.loads(await semel("cluster", "--json", code=TROUBLE))
     assert [each["answers"] for each in told["brokers"]] == [True, True, False]
     assert "127.0.0.1" in told["brokers"][2]["error"]
     cluster.places[T2].leader = 1
-    out = await semel("cluster")
+    out = await semel("cluster", code=TROUBLE)
     assert out.strip().endswith("Degraded: broker 3 does not answer. 4 partitions can be read and written.")
 
 
@@ -126,7 +127,7 @@ async def test_an_unreachable_store_is_distinguished_from_offline_brokers(
     cluster.sessions = dict.fromkeys(cluster.nodes, left_ms)
     for place in cluster.places.values():
         place.leader, place.isr = leader, [3]
-    out = await semel("cluster", code=1)
+    out = await semel("cluster", code=TROUBLE)
     assert out.strip().splitlines()[-1] == (
         f"Offline: brokers 1, 2, 3 answer, but cannot reach the cluster's store (etcd); {words}. "
         "Start etcd; the brokers recover by themselves."
@@ -136,7 +137,7 @@ async def test_an_unreachable_store_is_distinguished_from_offline_brokers(
 
 async def test_one_broker_without_the_store_is_named(semel: Shell, cluster: FakeCluster) -> None:
     cluster.sessions = {1: 8_900, 2: 4_000, 3: 6_100}
-    out = await semel("cluster")
+    out = await semel("cluster", code=TROUBLE)
     assert out.strip().endswith(
         "Degraded: broker 2 cannot reach the store (etcd). 4 partitions can be read and written."
     )
@@ -147,19 +148,20 @@ async def test_one_broker_without_the_store_is_named(semel: Shell, cluster: Fake
 async def test_too_few_in_sync_for_writes_are_an_exit_status_too(semel: Shell, cluster: FakeCluster) -> None:
     cluster.settings["min.insync.replicas"] = "2"
     cluster.places[T0].isr = [1]
-    out = await semel("cluster", code=1)
+    out = await semel("cluster", code=TROUBLE)
     assert "t-0" in out
     assert "Offline: 1 of 4 partitions has fewer replicas in sync than min.insync.replicas" in out
     assert out.strip().endswith("(t-0): wait until the others are in sync.")
     cluster.settings["min.insync.replicas"] = "1"
-    assert "(t-0): they are catching up." in await semel("cluster")
+    assert "(t-0): they are catching up." in await semel("cluster", code=TROUBLE)
 
 
 async def test_health_as_json_has_the_same_facts(semel: Shell, cluster: FakeCluster) -> None:
     cluster.places[T1].leader, cluster.places[T2].isr = 3, [3, 1]
     cluster.places[T0].target = [1, 2]
     cluster.stalled = True
-    told = json.loads(await semel("cluster", "--json"))
+    told = json.loads(await semel("cluster", "--json", code=TROUBLE))
+    assert json.loads(await semel("cluster", "--output", "json", code=TROUBLE)) == told
     assert (told["verdict"], told["controller"], told["partitions"]) == ("degraded", 1, 4)
     assert told["brokers"][2] == {
         "id": 3,
@@ -184,7 +186,7 @@ async def test_health_as_json_has_the_same_facts(semel: Shell, cluster: FakeClus
         }
     ]
     assert (told["not_led_by_preferred"], told["moving"]) == (["t-1"], ["t-0"])
-    seen = await semel("cluster")
+    seen = await semel("cluster", code=TROUBLE)
     assert "1 partition not led by the preferred broker: `semel topic elect`" in seen
     assert "1 partition on the move" in seen
 
@@ -200,9 +202,9 @@ async def test_replicas_that_a_move_adds_are_not_missing(semel: Shell, cluster: 
 async def test_without_a_controller_the_rest_is_shown_at_once(semel: Shell, cluster: FakeCluster) -> None:
     cluster.controller = NOBODY
     cluster.places[T0].isr = [1, 2]
-    assert "1 of 4 partitions has replicas that are not in sync" in await semel("cluster")
+    assert "1 of 4 partitions has replicas that are not in sync" in await semel("cluster", code=TROUBLE)
     cluster.places[T0].isr = [1, 2, 3]
-    assert "Degraded: there is no controller." in await semel("cluster")
+    assert "Degraded: there is no controller." in await semel("cluster", code=TROUBLE)
     assert "3 partitions" in await semel("topic", "describe", "t")
 
 
@@ -218,11 +220,11 @@ async def test_a_created_topic_that_other_brokers_list_later_is_no_error(semel: 
 async def test_a_topic_is_described_with_leaders_epochs_and_offline_replicas(
     semel: Shell, cluster: FakeCluster
 ) -> None:
-    assert "t: 3 partitions " in await semel("topic", "describe", "t")
+    assert "t: 3 partitions\n" in await semel("topic", "describe", "t")
     await cluster.down(3)
     out = await semel("topic", "describe", "t", "u")
     assert "t: 3 partitions, 3 under-replicated" in out
-    assert "u: 1 partition " in out
+    assert "u: 1 partition\n" in out
     assert cells(out, "2") == ["2", "1", "1", "0", "200", "3,1,2", "1,2", "under-replicated"]
 
 

@@ -15,7 +15,8 @@ from client.shell import Shell
 from rich.text import Text
 from semel import Consumer, ConsumerRecord, Producer, TopicPartition, TransactionGroup
 from semel.cli.consume import shower
-from semel.cli.shared.common import console, say, table
+from semel.cli.shared.common import console, say, show, tell
+from semel.cli.shared.tables import Table
 from support.processes import BrokerProcess
 
 EVIL = "\x1b[2Jred\x9b31m\nFAKED 0 0\r[bold]:smile:[/]\u202e"
@@ -24,6 +25,7 @@ TOPIC = "hostile"
 
 
 def assert_harmless(out: str) -> None:
+    out = out.replace("\t", " ")  # between the cells of a table
     assert not CONTROL.search(out), out
     assert not any(line.startswith("FAKED") for line in out.splitlines()), out
 
@@ -154,21 +156,25 @@ def test_records_are_raw_to_a_pipe_and_escaped_to_a_terminal() -> None:
     assert json.loads(shown) == json.loads(shower("", as_json=True, escaped=False)(record()))
 
 
-def test_names_from_brokers_are_escaped_in_tables_and_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = table(EVIL, "a")
-    shown.add_row(EVIL)
-    shown.add_row(Text("bold", "bold"))
-    console().print(shown)
+@pytest.mark.parametrize("terminal", [False, True])
+def test_names_from_brokers_are_escaped_in_tables_and_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    monkeypatch.setattr(semel.cli.shared.common, "is_terminal", lambda: terminal)
+    shown = Table(EVIL, "a", "b", below=("b",))
+    shown.add_row(EVIL, Text(EVIL, "bold"))
+    show(shown)
+    tell(EVIL)
     console().print(EVIL)
     console().print(Text(EVIL, "bold").append("end"))
     say(EVIL)
-    out = capsys.readouterr().out
+    out = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
     assert_harmless(out)
-    assert out.count("smile") == 5
+    assert out.count("smile") == 7
 
 
 def test_commands_print_by_what_escapes() -> None:
-    """`say`, `confirm`, `failure`, `console` and `table` of semel.cli.shared.common; JSON escapes by itself."""
+    """`say`, `confirm`, `failure`, `show`, `tell` and `console` of semel.cli.shared.common; JSON escapes by itself."""
     unsafe = re.compile(r"click\.(echo|confirm|ClickException)\((?!json\.dumps)|\bTable\(|(?<!\w)Console\((?!stderr)")
     folder = Path(semel.cli.shared.common.__file__).parents[1]
     for file in folder.glob("*.py"):

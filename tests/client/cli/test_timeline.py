@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from semel._consume.log_scan import ScannedBatch
 from semel.cli.shared.times import duration, moment, plural
 from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, spans_of
-from semel.cli.txn.timeline_svg import render, ticks
+from semel.cli.txn.timeline_svg import COLOUR, RIGHT, WIDTH, render, ticks
 from semel.cli.txn.timeline_text import Scale, draw, legend
 from semel.structs import TopicPartition
 from semel_protocol.batch import read_header
@@ -181,6 +181,33 @@ def test_the_svg_is_well_formed_and_says_what_the_terminal_says() -> None:
     assert len(circles) == 2 * 3 + 1, "one for each marker, and the legend's"
     assert "script" not in picture
     assert picture.count("http") == 1, "the namespace: the picture needs nothing from elsewhere"
+
+
+def test_an_open_transaction_of_one_record_among_thousands_is_visible_in_the_svg() -> None:
+    batches = [data(0, 5000), data(5000, 1, 7)]
+    one = PartitionTimeline(
+        partition=TopicPartition("orders", 0),
+        log_start=0,
+        start=0,
+        end=5001,
+        last_stable_offset=5000,
+        spans=spans_of(batches),
+        names={7: "culprit"},
+    )
+    root = ElementTree.fromstring(render([one]))
+    rects = [each.attrib for each in root.iter("{http://www.w3.org/2000/svg}rect")]
+    (bar,) = [each for each in rects if each.get("fill") == COLOUR[Outcome.OPEN] and each["height"] != each["width"]][
+        :1
+    ]
+    (held,) = [each for each in rects if each.get("class") == "held"]
+    for each in (bar, held):
+        assert float(each["width"]) >= 8
+        assert float(each["x"]) + float(each["width"]) <= WIDTH - RIGHT
+    (label,) = [each for each in root.iter("{http://www.w3.org/2000/svg}text") if each.get("class") == "open"]
+    assert label.text == "culprit"
+    words = " ".join(root.itertext())
+    assert f"began {moment(NOW_MS + 5000)}" in words
+    assert "offset" in [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
 def test_the_legend_names_every_outcome() -> None:

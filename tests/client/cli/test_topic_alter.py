@@ -74,6 +74,13 @@ def test_the_nearest_setting_is_named_and_the_sentence_ends_once(semel: Shell) -
     assert "did you mean retention.ms? Check" in semel.fails("topic", "alter", "typo", "-c", "retntion.ms=1")
 
 
+def test_a_setting_to_unset_that_does_not_exist_is_an_error_with_the_nearest_name(semel: Shell) -> None:
+    semel("topic", "create", "unset")
+    said = semel.fails("topic", "alter", "unset", "-u", "retntion.ms")
+    assert "--unset retntion.ms: topics have no such setting. Did you mean 'retention.ms'" in said
+    assert "topics have no such setting. `semel topic describe" in semel.fails("topic", "alter", "unset", "-u", "foo")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -142,7 +149,10 @@ def test_only_the_named_offsets_are_set_and_a_missing_group_is_created(semel: Sh
     semel("topic", "create", "two", "-p", "2")
     semel("group", "reset", "fresh", "two:1", "--to", "latest", "-y")
     described = semel("group", "describe", "fresh").splitlines()
-    assert [line.split()[:2] for line in described if line.split()[:1] == ["two"]] == [["two", "1"]]
+    assert [line.split()[:3] for line in described if line.split()[:1] == ["two"]] == [
+        ["two", "0", "-"],
+        ["two", "1", "0"],
+    ]
 
 
 def test_offsets_of_deleted_topics_are_skipped(semel: Shell) -> None:

@@ -100,7 +100,7 @@ def test_a_group_open_past_its_timeout_is_reported_as_hanging() -> None:
         assert "No hanging transaction" in semel("txn", "hanging")
         step_of(broker, timeout_ms=1)
         assert "No hanging transaction" in semel("txn", "hanging", "orders"), "groups are not asked for by topic"
-        out = semel.refused("txn", "hanging")
+        out = semel.trouble("txn", "hanging")
         assert "bank" in out
         assert "semel txn abort --group NAME" in out
         semel("txn", "abort", "--group", "bank", "--yes")

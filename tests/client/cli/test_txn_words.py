@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from semel.admin import ConsumerGroupDescription, FenceRecord, MemberDescription, ProducerState, TransactionDescription
 from semel.cli.shared.open_transactions import (
@@ -11,7 +12,7 @@ from semel.cli.shared.open_transactions import (
     classify,
     describe_transaction,
 )
-from semel.cli.stuck.group import Findings, diagnosis
+from semel.cli.stuck.group import Findings, diagnosis, facts_of, is_stuck
 from semel.cli.stuck.partition import Ends, held_back
 from semel.cli.txn.why import summary
 from semel.structs import TopicPartition
@@ -63,7 +64,7 @@ def test_a_transaction_hangs_when_no_coordinator_has_it_open_in_that_partition(
 
 
 def said(*known: TransactionDescription) -> dict[str, str]:
-    return dict(describe_transaction(classify(AT, producer(), known), NOW_MS))
+    return dict(describe_transaction([classify(AT, producer(), known)], NOW_MS))
 
 
 def test_an_open_transaction_is_explained_with_its_owner_its_end_and_a_safe_action() -> None:
@@ -72,13 +73,14 @@ def test_an_open_transaction_is_explained_with_its_owner_its_end_and_a_safe_acti
         "started by": "client 'web-2' at 10.0.0.5",
         "open since": "22:13:08 UTC, 12.0 s ago",
         "ends": (
-            "when its producer commits or aborts; otherwise the coordinator aborts it at 22:14:08 UTC, in 48.0 s, "
-            "1 min (transaction.timeout.ms) after it began"
+            "when its producer commits or aborts; otherwise the coordinator aborts it at 22:14:08 UTC, in 48.0 s "
+            "(transaction.timeout.ms is 1 min)"
         ),
-        "safe": "wait, or: semel txn abort shop (fences its producer; its records never become visible)",
+        "safe": "wait, or abort it, which fences its producer; its records never become visible",
+        "": "semel txn abort shop",
     }
     late = said(transaction(start_time_ms=NOW_MS - 61_000))
-    assert "at 22:13:19 UTC, at the coordinator's next sweep, 1 min" in late["ends"]
+    assert "at 22:13:19 UTC, at the coordinator's next sweep (transaction.timeout.ms is 1 min)" in late["ends"]
 
 
 def test_a_decided_transaction_says_to_wait_and_a_two_phase_one_names_its_system() -> None:
@@ -95,22 +97,40 @@ def test_a_hanging_one_is_explained_with_the_command_that_ends_it() -> None:
     assert found["held by"] == "producer 7, epoch 3, with its first record here at offset 731"
     assert found["open since"] == "at least 22:13:15 UTC, its last record (5.0 s ago)"
     assert found["ends"].startswith("never by itself")
-    assert found["safe"].startswith("semel txn abort --partition orders:0 --producer-id 7 ")
+    assert found["safe"] == "write the abort marker that is missing"
+    assert found[""] == "semel txn abort --partition orders:0 --producer-id 7"
 
 
 def holder(first_offset: int = 731) -> OpenTransaction:
     return classify(AT, producer(first_offset), [transaction()])
 
 
+def later(producer_id: int, first_offset: int, at: TopicPartition = AT) -> OpenTransaction:
+    """A hanging transaction of another producer."""
+    state = ProducerState(producer_id=producer_id, producer_epoch=0, current_txn_start_offset=first_offset)
+    return classify(at, state, [])
+
+
 def test_a_partition_held_back_names_its_open_transactions_in_order() -> None:
-    found = [holder(offset) for offset in range(731, 739)]
-    lines = [line.plain for line in held_back(AT, Ends(0, 731, 1_200), found, NOW_MS)]
-    assert lines[0] == "orders-0  last stable offset 731, high watermark 1,200: 469 offsets held back"
-    assert lines[1].startswith("  held by     transactional id shop")
+    found = [holder(), *(later(100 + number, 800 + number) for number in range(7))]
+    lines = [line.plain for line in held_back({AT: Ends(0, 731, 1_200)}, found, NOW_MS)]
+    assert lines[1] == "orders-0  last stable offset 731, high watermark 1,200: 469 offsets held back"
+    assert lines[2].startswith("  held by     transactional id shop")
     assert sum("behind it" in line for line in lines) == 5
     assert lines[-1].strip() == "and 2 transactions more"
-    (_, ended) = held_back(AT, Ends(0, 731, 1_200), [], NOW_MS)
+    (_, _, ended) = held_back({AT: Ends(0, 731, 1_200)}, [], NOW_MS)
     assert "has just ended" in ended.plain
+
+
+def test_partitions_held_back_by_one_transaction_are_one_paragraph() -> None:
+    places = [TopicPartition("orders", number) for number in range(50)]
+    one = transaction(partitions=tuple(places))
+    found = [each for at in places for each in (classify(at, producer(7), [one]), later(100, 9, at))]
+    lines = [line.plain for line in held_back(dict.fromkeys(places, Ends(0, 7, 12)), found, NOW_MS)]
+    assert lines[:3] == ["", "50 partitions  250 offsets held back", "  partitions  orders: 0-49"]
+    assert sum("held by" in line for line in lines) == 1
+    assert lines[-1] == "  behind it   producer 100 (no transactional id) in 50 of these partitions: hanging"
+    assert sum("semel txn abort shop" in line for line in lines) == 1
 
 
 def fence(old_epoch: int, text: str) -> FenceRecord:
@@ -128,7 +148,7 @@ def fence(old_epoch: int, text: str) -> FenceRecord:
 
 def test_why_shows_state_owner_partitions_and_fences_the_latest_first() -> None:
     fences = (fence(1, "epoch 1 gave way"), fence(2, "epoch 2 gave way"))
-    assert summary(transaction(fences=fences), {"orders-0": 731, "orders-1": None}, NOW_MS) == [
+    assert summary(transaction(fences=fences), {AT: 731, OTHER: None}, NOW_MS) == [
         (
             "shop: Ongoing. Open since 22:13:08 UTC (12.0 s). It waits for its producer to commit or abort; "
             "otherwise the coordinator aborts it in 48.0 s (transaction.timeout.ms = 60000)."
@@ -146,6 +166,18 @@ def test_why_shows_state_owner_partitions_and_fences_the_latest_first() -> None:
             "each its own transactional id."
         ),
     ]
+
+
+def test_the_advice_of_why_fits_the_reason_of_the_last_fence() -> None:
+    def advice(reason: str) -> str:
+        last = msgspec.structs.replace(fence(2, "epoch 2 gave way"), reason=reason)
+        return summary(transaction(fences=(fence(1, "epoch 1 gave way"), last)), {}, NOW_MS)[-1]
+
+    assert "raise transaction.timeout.ms of the producer" in advice("timed_out")
+    assert "both instances" not in advice("timed_out")
+    assert "When the reason for it is gone, start a new producer" in advice("admin")
+    assert "nothing is to be done" in advice("resumed")
+    assert advice("a reason of later").endswith("gets ProducerFenced: stop it.")
 
 
 def test_why_says_when_the_last_transaction_ended() -> None:
@@ -213,6 +245,29 @@ def group_lines(
 )
 def test_a_group_that_does_not_move_is_explained(offset: int | None, ends: Ends, words: str) -> None:
     assert words in group_lines(offset, ends)
+
+
+def test_partitions_with_nothing_to_read_are_one_line_and_no_trouble() -> None:
+    places = [TopicPartition("orders", number) for number in range(12)]
+    found = Findings(
+        group=group(owned=tuple(places)),
+        before={},
+        after=dict.fromkeys(places[:10], 100),
+        waited_s=2.0,
+        ends={at: Ends(0, 100, 100) if at in places[:10] else Ends(0, 0, 0) for at in places},
+        done=[],
+        open_transactions=[],
+        pending=[],
+    )
+    assert [line.plain for line in diagnosis(found, NOW_MS)] == [
+        "kitchen  Stable, 1 member",
+        "  10 partitions: at the end, nothing to read.",
+        "  2 partitions: empty, nothing committed yet.",
+    ]
+    assert not is_stuck(found)
+    behind = msgspec.structs.replace(found, after={places[0]: 40}, ends={places[0]: Ends(0, 100, 100)})
+    assert is_stuck(behind)
+    assert [each["progress"] for each in facts_of(behind)["partitions"]] == ["not moving"]
 
 
 def test_a_group_held_back_names_the_open_transaction() -> None:

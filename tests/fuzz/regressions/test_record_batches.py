@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from broker.wire import Wire, produce_request
-from fuzz.arena import WALL_MS, Arena
+from fuzz.fuzzed_broker import WALL_MS, FuzzedBroker
 from fuzz.record_batches import bomb, many_records
 from semel_protocol.batch import read_header
 from semel_protocol.compression import GZIP, LZ4, ZSTD
@@ -25,22 +25,22 @@ MANY = 400_000
 LATER_MS = WALL_MS + 1_000_000
 
 
-def asked(*requests: Message, before: Callable[[Arena], None] | None = None) -> tuple[list[Any], float]:
+def asked(*requests: Message, before: Callable[[FuzzedBroker], None] | None = None) -> tuple[list[Any], float]:
     """The answers of a broker with large segments, and the CPU time of the longest turn of its loop."""
-    arena = Arena.open(log_segment_bytes="100000000")
+    target = FuzzedBroker.open(log_segment_bytes="100000000")
 
     async def ask() -> list[Any]:
         if before is not None:
-            before(arena)
-        arena.loop.forget_turns()
-        wire = await Wire.connect(arena.node.port)
+            before(target)
+        target.loop.forget_turns()
+        wire = await Wire.connect(target.node.port)
         answers = [await wire.call(request, 7) for request in requests]
         await wire.close()
         return answers
 
-    answers = arena.run(ask())
-    longest_s = arena.loop.longest_turn_s
-    arena.close()
+    answers = target.run(ask())
+    longest_s = target.loop.longest_turn_s
+    target.close()
     return answers, longest_s
 
 
@@ -79,9 +79,9 @@ def test_bomb_is_found_by_time_without_decoding() -> None:
     """The bomb is stored already: Produce refuses new ones."""
     stored: list[int] = []
 
-    def store(arena: Arena) -> None:
+    def store(target: FuzzedBroker) -> None:
         data = bomb(ZSTD)
-        partition = arena.node.broker.topics.partition("t", 0)
+        partition = target.node.broker.topics.partition("t", 0)
         stored.append(partition.append(data, header=read_header(data)).base_offset)
 
     (produced, listed), longest_s = asked(produce_request("t", bomb(ZSTD)), list_offsets(-3), before=store)

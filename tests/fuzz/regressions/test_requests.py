@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.wire import Wire
-from fuzz.arena import Arena
+from fuzz.fuzzed_broker import FuzzedBroker
 from semel_protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -14,10 +14,10 @@ INT64_MAX = 2**63 - 1
 
 
 def test_offsets_committed_for_the_longest_time_there_is_do_not_overflow() -> None:
-    arena = Arena.open()
+    target = FuzzedBroker.open()
 
     async def commit() -> list[int]:
-        wire = await Wire.connect(arena.node.port)
+        wire = await Wire.connect(target.node.port)
         row = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
         request = OffsetCommitRequest(
             group_id="h",
@@ -30,5 +30,5 @@ def test_offsets_committed_for_the_longest_time_there_is_do_not_overflow() -> No
         await wire.close()
         return [row.error_code for row in response.topics[0].partitions]
 
-    assert arena.run(commit()) == [0]
-    arena.close()
+    assert target.run(commit()) == [0]
+    target.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fuzz.arena import Arena
+from fuzz.fuzzed_broker import FuzzedBroker
 from semel_protocol.batch import iterate
 from semel_protocol.errors import KafkaError
 from semel_protocol.records import decode_batch
@@ -261,13 +261,13 @@ def test_checkpoint_with_too_large_an_offset_is_refused_by_name() -> None:
     [("__consumer_offsets", "groups_not_loaded"), ("__transaction_state", "transactions_not_loaded")],
 )
 def test_changed_records_of_the_coordinators_are_refused(topic: str, event: str) -> None:
-    arena = Arena.open()
-    arena.run(arena.bystander.leave())
-    arena.run(arena.node.stop())
-    for path in [path for path in arena.disk._names if f"/{topic}-" in path and path.endswith(".log")]:
-        data = arena.disk.read_bytes(path)
+    target = FuzzedBroker.open()
+    target.run(target.other_client.leave())
+    target.run(target.node.stop())
+    for path in [path for path in target.disk._names if f"/{topic}-" in path and path.endswith(".log")]:
+        data = target.disk.read_bytes(path)
         if data:
-            altered(arena.disk, path, len(data) - 3, bytes([data[-3] ^ 1]))
-    arena.run(arena.start())
-    arena.run(arena.pass_time(1))
-    assert any(line.startswith(event) and f"{topic}-" in line for line in arena.log.lines)
+            altered(target.disk, path, len(data) - 3, bytes([data[-3] ^ 1]))
+    target.run(target.start())
+    target.run(target.pass_time(1))
+    assert any(line.startswith(event) and f"{topic}-" in line for line in target.log.lines)

@@ -89,13 +89,13 @@ class Enrich(msgspec.Struct):
             places = await member.consumer.seek_to_committed()  # the transaction is aborted: read its inputs again
             mine = member.consumer.assignment()
             back = {place: -1 if offset is None else offset for place, offset in places.items() if place in mine}
-            member.witness.assigned(back, positions=back.values())
+            member.recorder.assigned(back, positions=back.values())
 
 
 async def transform(writer: RecordingProducer, member: Membership, batches: dict[TopicPartition, Any]) -> None:
     """Run one transaction. Raises KafkaError."""
-    witness = writer.witness
-    txn = witness.beginning(ID)
+    recorder = writer.recorder
+    txn = recorder.beginning(ID)
     async with writer.producer.transaction():
         offsets: dict[TopicPartition, int] = {}
         for place, records in batches.items():
@@ -103,11 +103,11 @@ async def transform(writer: RecordingProducer, member: Membership, batches: dict
                 target = record.offset % TARGET_PARTITIONS
                 await writer.send(TARGET, target, txn=txn, made_from=text(record.value))
             offsets[place] = records[-1].offset + 1
-        asked = witness.committing_offsets(GROUP, offsets, txn=txn)
+        asked = recorder.committing_offsets(GROUP, offsets, txn=txn)
         await writer.producer.send_offsets_to_transaction(offsets, member.consumer.group_metadata())
-        witness.offsets_committed(asked)
-        witness.committing(txn)
-    witness.committed(txn)
+        recorder.offsets_committed(asked)
+        recorder.committing(txn)
+    recorder.committed(txn)
 
 
 async def is_done(member: Membership) -> bool:

@@ -24,13 +24,13 @@ from sim.checkers import (
     writes,
 )
 from sim.checkers.anomaly import Anomaly
-from sim.checkers.story import Story
+from sim.checkers.history_index import HistoryIndex
 from sim.final import Final
 from sim.history import History
 
-__all__ = ["CHECKERS", "Anomaly", "Story", "check_all", "judge"]
+__all__ = ["CHECKERS", "Anomaly", "HistoryIndex", "check_all", "judge"]
 
-Checker = Callable[[Story], Iterator[Anomaly]]
+Checker = Callable[[HistoryIndex], Iterator[Anomaly]]
 
 CHECKERS: Mapping[str, Checker] = {
     "lost-write": writes.lost_write,
@@ -67,9 +67,9 @@ CHECKERS: Mapping[str, Checker] = {
 
 def check_all(history: History, final: Final) -> list[Anomaly]:
     """All anomalies that any checker finds."""
-    return judge(Story(history, final))
+    return judge(HistoryIndex(history, final))
 
 
-def judge(story: Story) -> list[Anomaly]:
-    """The same for a story that is built already."""
-    return [anomaly for checker in CHECKERS.values() for anomaly in checker(story)]
+def judge(facts: HistoryIndex) -> list[Anomaly]:
+    """The same for a facts that is built already."""
+    return [anomaly for checker in CHECKERS.values() for anomaly in checker(facts)]

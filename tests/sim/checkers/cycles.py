@@ -15,30 +15,30 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from sim.checkers.anomaly import Anomaly
-from sim.checkers.story import Outcome, Story
+from sim.checkers.history_index import HistoryIndex, Outcome
 
 Edges = dict[int, dict[int, str]]
 """Transaction -> the transactions that must come after it, with the kind of the edge."""
 
 
-def g0(story: Story) -> Iterator[Anomaly]:
+def g0(facts: HistoryIndex) -> Iterator[Anomaly]:
     """A cycle of writes."""
-    cycle = find_cycle(_writes(story))
+    cycle = find_cycle(_writes(facts))
     if cycle:
         yield Anomaly("G0", cycle)
 
 
-def g1c(story: Story) -> Iterator[Anomaly]:
+def g1c(facts: HistoryIndex) -> Iterator[Anomaly]:
     """A cycle of writes and reads, at least one of them a read."""
-    edges = _writes(story)
+    edges = _writes(facts)
     if find_cycle(edges):
         return  # `g0` reports it
-    for txn in _committed(story):
-        for poll in story.txns[txn].polls:
-            if not story.is_read_committed(poll.client):
+    for txn in _committed(facts):
+        for poll in facts.txns[txn].polls:
+            if not facts.is_read_committed(poll.client):
                 continue
             for value in poll.values:
-                writer = story.txn_of(value)
+                writer = facts.txn_of(value)
                 if writer is not None and writer.outcome is Outcome.COMMITTED and writer.began.op != txn:
                     edges[writer.began.op].setdefault(txn, f"write-read {value!r}")
     cycle = find_cycle(edges)
@@ -46,24 +46,24 @@ def g1c(story: Story) -> Iterator[Anomaly]:
         yield Anomaly("G1c", cycle)
 
 
-def _committed(story: Story) -> list[int]:
-    return [op for op, txn in story.txns.items() if txn.outcome is Outcome.COMMITTED]
+def _committed(facts: HistoryIndex) -> list[int]:
+    return [op for op, txn in facts.txns.items() if txn.outcome is Outcome.COMMITTED]
 
 
-def _writes(story: Story) -> Edges:
-    edges: Edges = {op: {} for op in _committed(story)}
+def _writes(facts: HistoryIndex) -> Edges:
+    edges: Edges = {op: {} for op in _committed(facts)}
     last: dict[str, int] = {}
     for op in edges:
-        if not story.txns[op].writes and not story.txns[op].offsets:
+        if not facts.txns[op].writes and not facts.txns[op].offsets:
             continue
-        owner = story.txns[op].began.transactional_id
+        owner = facts.txns[op].began.transactional_id
         if owner in last:
             edges[last[owner]].setdefault(op, "session")
         last[owner] = op
-    for place, end in story.final.partitions.items():
+    for place, end in facts.final.partitions.items():
         latest: dict[str, int] = {}
         for row in end.committed:
-            txn = story.txn_of(row.value)
+            txn = facts.txn_of(row.value)
             if txn is None or txn.outcome is not Outcome.COMMITTED:
                 continue
             owner, op = txn.began.transactional_id, txn.began.op

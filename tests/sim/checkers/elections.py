@@ -12,8 +12,8 @@ from semel_broker.cluster import records
 from semel_broker.cluster.records import Admission, PartitionState, Reassignment, TopicRecord
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.story import Story
-from sim.final import Told
+from sim.checkers.history_index import HistoryIndex
+from sim.final import StoreWrite
 
 _topic = msgspec.json.Decoder(TopicRecord).decode
 _state = msgspec.json.Decoder(PartitionState).decode
@@ -21,9 +21,9 @@ _admission = msgspec.json.Decoder(Admission).decode
 _reassignment = msgspec.json.Decoder(Reassignment).decode
 
 
-def bad_election(story: Story) -> Iterator[Anomaly]:
+def bad_election(facts: HistoryIndex) -> Iterator[Anomaly]:
     """A broker became leader, or joined the ISR, against the rules."""
-    found = list(Register().read(story.final.store))
+    found = list(Register().read(facts.final.store))
     if found:
         yield Anomaly("bad-election", few(found))
 
@@ -40,7 +40,7 @@ class Register:
         self._states: dict[tuple[str, int], PartitionState] = {}
         self._moving: dict[tuple[str, int], Reassignment] = {}
 
-    def read(self, written: list[Told]) -> Iterator[str]:
+    def read(self, written: list[StoreWrite]) -> Iterator[str]:
         """The violations of the rules, as text."""
         at = 0
         while at < len(written):
@@ -50,7 +50,7 @@ class Register:
             yield from self._transaction(written[at:end])
             at = end
 
-    def _transaction(self, changes: list[Told]) -> Iterator[str]:
+    def _transaction(self, changes: list[StoreWrite]) -> Iterator[str]:
         states = [each for each in changes if each.key.startswith(records.PARTITIONS) and each.value is not None]
         was = {each.key: self._state(records.place_of(each.key)) for each in states}
         before_all = dict(self._admitted)
@@ -68,7 +68,7 @@ class Register:
                 if now_admitted is not None and (was_admitted is None or was_admitted.epoch != now_admitted.epoch):
                     yield from self._early_admission(each.revision, node_id, was_admitted)
 
-    def _note(self, written: Told) -> None:
+    def _note(self, written: StoreWrite) -> None:
         kind, _, rest = written.key.partition("/")
         value = written.value
         match kind + "/":

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from math import inf
 
 from sim.checkers.anomaly import Anomaly, few
+from sim.checkers.history_index import HistoryIndex, Outcome
 from sim.checkers.steps import stale_drivers
-from sim.checkers.story import Outcome, Story
 from sim.events import Initialized
 
 
-def fence_violation(story: Story) -> Iterator[Anomaly]:
+def fence_violation(facts: HistoryIndex) -> Iterator[Anomaly]:
     """A request that an older instance sent after a newer one was initialized was acknowledged; or its batch is stored
     behind a batch of a newer epoch; or a driver committed a step after a newer step had begun."""
-    found = [*_acknowledged(story), *_stored(story), *stale_drivers(story)]
+    found = [*_acknowledged(facts), *_stored(facts), *stale_drivers(facts)]
     if found:
         yield Anomaly("fence-violation", few(found))
 
@@ -26,17 +26,17 @@ def is_newer(one: Initialized, other: Initialized) -> bool:
     return one.since_ms > other.at_ms
 
 
-def fenced_from(story: Story) -> dict[tuple[str, str], float]:
+def fenced_from(facts: HistoryIndex) -> dict[tuple[str, str], float]:
     """By client and transactional id: the time from which no request of the client may succeed; inf: never fenced."""
     fenced: dict[tuple[str, str], float] = {}
     latest: dict[tuple[str, str], Initialized] = {}
-    for event in story.initialized:
+    for event in facts.initialized:
         latest[event.client, event.transactional_id] = event
     for (client, transactional_id), mine in latest.items():
         fenced[client, transactional_id] = min(
             (
                 theirs.at_ms
-                for theirs in story.initialized
+                for theirs in facts.initialized
                 if theirs.transactional_id == transactional_id and theirs.client != client and is_newer(theirs, mine)
             ),
             default=inf,
@@ -44,9 +44,9 @@ def fenced_from(story: Story) -> dict[tuple[str, str], float]:
     return fenced
 
 
-def _acknowledged(story: Story) -> Iterator[str]:
-    fenced = fenced_from(story)
-    for txn in story.txns.values():
+def _acknowledged(facts: HistoryIndex) -> Iterator[str]:
+    fenced = fenced_from(facts)
+    for txn in facts.txns.values():
         since = fenced.get((txn.began.client, txn.began.transactional_id), inf)
         if since == inf:
             continue
@@ -54,15 +54,15 @@ def _acknowledged(story: Story) -> Iterator[str]:
             if write.sent.at_ms > since and write.is_acknowledged:
                 yield f"{write}, sent at {write.sent.at_ms:.0f} ms, was acknowledged; fenced at {since:.0f} ms"
         for asked in txn.offsets:
-            if asked.at_ms > since and story.offset_commits[asked.op].ended_ms < inf:
+            if asked.at_ms > since and facts.offset_commits[asked.op].ended_ms < inf:
                 yield f"offsets of {asked.group}, sent at {asked.at_ms:.0f} ms in {txn}, fenced at {since:.0f} ms"
         is_empty = not txn.writes and not txn.offsets
         if since < txn.committing_ms < inf and txn.ended_ms < inf and txn.outcome is Outcome.COMMITTED and not is_empty:
             yield f"{txn} was committed at {txn.committing_ms:.0f} ms, fenced at {since:.0f} ms"
 
 
-def _stored(story: Story) -> Iterator[str]:
-    for place, end in story.final.partitions.items():
+def _stored(facts: HistoryIndex) -> Iterator[str]:
+    for place, end in facts.final.partitions.items():
         epochs: dict[int, int] = {}
         for batch in end.batches or ():
             if batch.producer_id < 0:

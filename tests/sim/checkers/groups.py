@@ -9,7 +9,7 @@ from math import inf
 import msgspec
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.story import Outcome, Story
+from sim.checkers.history_index import HistoryIndex, Outcome
 from sim.events import NO_TXN, Assigned, CommittingOffsets, Place, Revoked
 
 
@@ -34,12 +34,12 @@ def _possible(settings: list[Setting], since_ms: float, until_ms: float) -> list
     return [each for each in there if each.since_ms <= until_ms and each.until_ms >= definite]
 
 
-def lost_group_offset(story: Story) -> Iterator[Anomaly]:
+def lost_group_offset(facts: HistoryIndex) -> Iterator[Anomaly]:
     """A group's committed offset was read that an earlier acknowledged commit had overwritten. Or a member began to
     read below all offsets that may have been committed."""
-    settings = _settings(story)
+    settings = _settings(facts)
     found: dict[str, None] = {}
-    for group, place, offset, since_ms, until_ms in _sights(story):
+    for group, place, offset, since_ms, until_ms in _sights(facts):
         there = settings.get((group, place), [])
         if not any(each.offset == offset for each in _possible(there, since_ms, until_ms)):
             past = [each for each in (NOTHING, *there) if each.is_certain and each.until_ms < since_ms]
@@ -48,15 +48,15 @@ def lost_group_offset(story: Story) -> Iterator[Anomaly]:
                 f"group {group} had {offset} for {place[0]}-{place[1]} at {until_ms:.0f} ms, where {latest.offset} was "
                 f"committed at {latest.until_ms:.0f} ms"
             ] = None
-    found |= dict.fromkeys(_early_starts(story, settings))
+    found |= dict.fromkeys(_early_starts(facts, settings))
     if found:
         yield Anomaly("lost-group-offset", few(found))
 
 
-def _early_starts(story: Story, settings: dict[tuple[str, Place], list[Setting]]) -> Iterator[str]:
+def _early_starts(facts: HistoryIndex, settings: dict[tuple[str, Place], list[Setting]]) -> Iterator[str]:
     """Members that got a partition without a known position, and whose first record is below the committed offset."""
-    for session in story.sessions:
-        consumer = story.consumers.get(session.client)
+    for session in facts.sessions:
+        consumer = facts.consumers.get(session.client)
         if consumer is None or not consumer.group or session.start >= 0 or session.since_ms == inf or not session.polls:
             continue
         first = session.polls[0]
@@ -70,15 +70,15 @@ def _early_starts(story: Story, settings: dict[tuple[str, Place], list[Setting]]
             )
 
 
-def _settings(story: Story) -> dict[tuple[str, Place], list[Setting]]:
+def _settings(facts: HistoryIndex) -> dict[tuple[str, Place], list[Setting]]:
     """Every commit that took effect, or may have, by group and place."""
-    given = _given(story)
+    given = _given(facts)
     settings: dict[tuple[str, Place], list[Setting]] = {}
-    for commit in story.offset_commits.values():
+    for commit in facts.offset_commits.values():
         asked = commit.asked
         since_ms, until_ms = asked.at_ms, commit.ended_ms
         if asked.txn != NO_TXN:
-            txn = story.txns[asked.txn]
+            txn = facts.txns[asked.txn]
             since_ms, until_ms = txn.committing_ms, txn.ended_ms
             if txn.outcome is Outcome.ABORTED:
                 continue
@@ -88,17 +88,17 @@ def _settings(story: Story) -> dict[tuple[str, Place], list[Setting]]:
         for topic, partition, offset in asked.offsets:
             key = asked.group, (topic, partition)
             latest_ms = until_ms
-            if not is_certain and asked.txn == NO_TXN and asked.client in story.consumers:
+            if not is_certain and asked.txn == NO_TXN and asked.client in facts.consumers:
                 latest_ms = _next_given_ms(given.get(key, []), asked)
             settings.setdefault(key, []).append(Setting(offset, since_ms, latest_ms, is_certain))
     return settings
 
 
-def _given(story: Story) -> dict[tuple[str, Place], list[Assigned]]:
+def _given(facts: HistoryIndex) -> dict[tuple[str, Place], list[Assigned]]:
     """By group and place: its assignments to members."""
     given: dict[tuple[str, Place], list[Assigned]] = {}
-    for event in story.assigned:
-        consumer = story.consumers.get(event.client)
+    for event in facts.assigned:
+        consumer = facts.consumers.get(event.client)
         if isinstance(event, Assigned) and consumer is not None and event.generation >= 0:
             for place in event.places:
                 given.setdefault((consumer.group, place), []).append(event)
@@ -110,42 +110,42 @@ def _next_given_ms(given: list[Assigned], asked: CommittingOffsets) -> float:
     return min((each.at_ms for each in given if each.at_ms > asked.at_ms and each.client != asked.client), default=inf)
 
 
-def _sights(story: Story) -> Iterator[tuple[str, Place, int | None, float, float]]:
+def _sights(facts: HistoryIndex) -> Iterator[tuple[str, Place, int | None, float, float]]:
     """Group, place, the offset that was read, and the times between which it was read."""
-    for seen in story.offsets_seen:
+    for seen in facts.offsets_seen:
         for topic, partition, offset in seen.offsets:
             yield seen.group, (topic, partition), offset, seen.since_ms, seen.at_ms
     places = {
         (commit.asked.group, (topic, partition)): None
-        for commit in story.offset_commits.values()
+        for commit in facts.offset_commits.values()
         for topic, partition, _ in commit.asked.offsets
     }
     for group, place in places:
-        if group in story.final.groups:
-            yield group, place, story.final.groups[group].get(place), inf, inf
+        if group in facts.final.groups:
+            yield group, place, facts.final.groups[group].get(place), inf, inf
 
 
-def double_assignment(story: Story) -> Iterator[Anomaly]:
+def double_assignment(facts: HistoryIndex) -> Iterator[Anomaly]:
     """Two members of one generation got the same partition. A static member may come back under its own name."""
     found = []
     mine: dict[str, dict[Place, None]] = {}
     owners: dict[tuple[str, int, Place], str] = {}
-    for event in story.assigned:
+    for event in facts.assigned:
         owned = mine.setdefault(event.client, {})
         if isinstance(event, Revoked):
             for place in event.places:
                 owned.pop(place, None)
             continue
         owned.update(dict.fromkeys(event.places))
-        found += list(_claims(story, event, owned, owners))
+        found += list(_claims(facts, event, owned, owners))
     if found:
         yield Anomaly("double-assignment", few(found))
 
 
 def _claims(
-    story: Story, event: Assigned, owned: dict[Place, None], owners: dict[tuple[str, int, Place], str]
+    facts: HistoryIndex, event: Assigned, owned: dict[Place, None], owners: dict[tuple[str, int, Place], str]
 ) -> Iterator[str]:
-    consumer = story.consumers.get(event.client)
+    consumer = facts.consumers.get(event.client)
     if consumer is None or event.generation < 0:
         return
     for place in owned:
@@ -155,22 +155,22 @@ def _claims(
             yield f"generation {event.generation} of {consumer.group} has {place[0]}-{place[1]} with {other} and {name}"
 
 
-def zombie_commit(story: Story) -> Iterator[Anomaly]:
+def zombie_commit(facts: HistoryIndex) -> Iterator[Anomaly]:
     """A member's commit was accepted for a partition that another member had got before the commit was sent.
 
     The other member's generation must not be older than the committer's: an assignment of an old generation that
     arrives late gives no partition. Clients that do not report their generation (librdkafka) are not judged.
     """
-    given = _given(story)
+    given = _given(facts)
     found = []
-    for commit in story.offset_commits.values():
+    for commit in facts.offset_commits.values():
         asked = commit.asked
-        if asked.txn != NO_TXN or commit.ended_ms == inf or asked.client not in story.consumers:
+        if asked.txn != NO_TXN or commit.ended_ms == inf or asked.client not in facts.consumers:
             continue
         for topic, partition, _ in asked.offsets:
             earlier = [each for each in given.get((asked.group, (topic, partition)), ()) if each.at_ms < asked.at_ms]
             owner = max(earlier, key=lambda each: (each.generation, each.at_ms), default=None)
-            mine = _generation(story, asked.client, asked.at_ms)
+            mine = _generation(facts, asked.client, asked.at_ms)
             if owner is None or mine < 0 or owner.generation < mine:
                 continue
             if owner.client != asked.client:
@@ -182,7 +182,7 @@ def zombie_commit(story: Story) -> Iterator[Anomaly]:
         yield Anomaly("zombie-commit", few(found))
 
 
-def _generation(story: Story, client: str, at_ms: float) -> int:
+def _generation(facts: HistoryIndex, client: str, at_ms: float) -> int:
     """The last generation that this member knew at that time; -1: none."""
-    mine = [e.generation for e in story.assigned if isinstance(e, Assigned) and e.client == client and e.at_ms < at_ms]
+    mine = [e.generation for e in facts.assigned if isinstance(e, Assigned) and e.client == client and e.at_ms < at_ms]
     return mine[-1] if mine else -1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sim.checkers import CHECKERS, Story
+from sim.checkers import CHECKERS, HistoryIndex
 from sim.events import NO_TXN, Topic
 from sim.final import Batch, Final, PartitionEnd, Row
-from sim.history import History, Witness
+from sim.history import History, Recorder
 
 T0 = ("t", 0)
 T1 = ("t", 1)
@@ -26,12 +26,12 @@ class HistoryBuilder:
         self.clock_ms += 1
         return self.clock_ms
 
-    def witness(self, name: str) -> Witness:
-        return self.history.witness(name)
+    def recorder(self, name: str) -> Recorder:
+        return self.history.recorder(name)
 
     def send(
         self,
-        client: Witness,
+        client: Recorder,
         value: str | None,
         offset: int | None = None,
         *,
@@ -51,7 +51,7 @@ class HistoryBuilder:
         return op
 
     def transaction(
-        self, client: Witness, *writes: tuple[str, int, int], end: str = "committed", owner: str = ""
+        self, client: Recorder, *writes: tuple[str, int, int], end: str = "committed", owner: str = ""
     ) -> int:
         """A whole transaction of (value, partition, offset); `end`: committed, aborted, unknown, or open."""
         txn = client.beginning(owner or client.client.partition("#")[0])
@@ -65,8 +65,8 @@ class HistoryBuilder:
             client.aborted(txn)
         return txn
 
-    def consumer(self, name: str = "reader", *, group: str = "", read_committed: bool = True) -> Witness:
-        client = self.witness(name)
+    def consumer(self, name: str = "reader", *, group: str = "", read_committed: bool = True) -> Recorder:
+        client = self.recorder(name)
         client.consuming(group, read_committed=read_committed)
         return client
 
@@ -98,5 +98,5 @@ class HistoryBuilder:
 
     def found(self) -> list[str]:
         """The names of the checkers that fire."""
-        story = Story(self.history, self.final)
-        return [name for name, check in CHECKERS.items() if list(check(story))]
+        facts = HistoryIndex(self.history, self.final)
+        return [name for name, check in CHECKERS.items() if list(check(facts))]

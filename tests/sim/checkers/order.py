@@ -6,12 +6,12 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.story import Session, Story
+from sim.checkers.history_index import HistoryIndex, Session
 from sim.events import Place
 from sim.final import Row
 
 
-def visible_offsets(story: Story) -> dict[tuple[Place, bool], list[int]]:
+def visible_offsets(facts: HistoryIndex) -> dict[tuple[Place, bool], list[int]]:
     """By place, and by whether only committed records count: the offsets of records that consumers must see, ascending.
 
     Records whose deletion was requested are left out. They may exist at the end: the file with the log start offsets
@@ -20,11 +20,11 @@ def visible_offsets(story: Story) -> dict[tuple[Place, bool], list[int]]:
     records that the leader of an earlier read had removed.
     """
     visible: dict[tuple[Place, bool], list[int]] = {}
-    for place, end in story.final.partitions.items():
-        is_compacted_apart = story.cleanup_of(place[0]) == "compact" and len(story.final.replicas.get(place, [])) > 1
+    for place, end in facts.final.partitions.items():
+        is_compacted_apart = facts.cleanup_of(place[0]) == "compact" and len(facts.final.replicas.get(place, [])) > 1
         for committed, rows in ((True, end.committed), (False, end.uncommitted)):
             kept = _last_of_each_key(end.committed) if is_compacted_apart else rows
-            visible[place, committed] = [row.offset for row in kept if not story.may_be_gone(place, row.offset)]
+            visible[place, committed] = [row.offset for row in kept if not facts.may_be_gone(place, row.offset)]
     return visible
 
 
@@ -34,13 +34,13 @@ def _last_of_each_key(rows: list[Row]) -> list[Row]:
     return [row for row in rows if last[row.key] == row.offset and row.value is not None]
 
 
-def poll_skip(story: Story) -> Iterator[Anomaly]:
+def poll_skip(facts: HistoryIndex) -> Iterator[Anomaly]:
     """A consumer skipped records. Or its group committed an offset above records that no member got."""
-    visible = visible_offsets(story)
+    visible = visible_offsets(facts)
     found = []
-    for session in story.sessions:
+    for session in facts.sessions:
         found += list(_skips(session, visible.get((session.place, session.read_committed), [])))
-    found += list(_committed_over(story, visible))
+    found += list(_committed_over(facts, visible))
     if found:
         yield Anomaly("poll-skip", few(found))
 
@@ -59,16 +59,16 @@ def _skips(session: Session, visible: list[int]) -> Iterator[str]:
             position = offset + 1
 
 
-def _committed_over(story: Story, visible: dict[tuple[Place, bool], list[int]]) -> Iterator[str]:
+def _committed_over(facts: HistoryIndex, visible: dict[tuple[Place, bool], list[int]]) -> Iterator[str]:
     given: dict[tuple[str, Place], dict[int, None]] = {}
     isolation: dict[str, bool] = {}
-    for poll in story.polls:
-        consumer = story.consumers.get(poll.client)
+    for poll in facts.polls:
+        consumer = facts.consumers.get(poll.client)
         if consumer is not None and consumer.group:
             isolation[consumer.group] = isolation.get(consumer.group, True) and consumer.read_committed
             offsets = given.setdefault((consumer.group, (poll.topic, poll.partition)), {})
             offsets.update(dict.fromkeys(poll.offsets))
-    for group, committed in story.final.groups.items():
+    for group, committed in facts.final.groups.items():
         for place, end in committed.items():
             offsets = given.get((group, place), {})
             skipped = [
@@ -82,10 +82,10 @@ def _committed_over(story: Story, visible: dict[tuple[Place, bool], list[int]]) 
                 )
 
 
-def nonmonotonic_poll(story: Story) -> Iterator[Anomaly]:
+def nonmonotonic_poll(facts: HistoryIndex) -> Iterator[Anomaly]:
     """A consumer got a record twice, or an earlier record after a later one, within one session."""
     found = []
-    for session in story.sessions:
+    for session in facts.sessions:
         last = session.start - 1
         for poll in session.polls:
             for offset in poll.offsets:
@@ -99,21 +99,21 @@ def nonmonotonic_poll(story: Story) -> Iterator[Anomaly]:
         yield Anomaly("nonmonotonic-poll", few(found))
 
 
-def unowned_poll(story: Story) -> Iterator[Anomaly]:
+def unowned_poll(facts: HistoryIndex) -> Iterator[Anomaly]:
     """A member of a group got records of a partition that it did not own at that time."""
     found = [
         f"{poll.client} was given {poll.topic}-{poll.partition}@{poll.offsets[0]} at {poll.at_ms:.0f} ms"
-        for poll in story.unowned
+        for poll in facts.unowned
     ]
     if found:
         yield Anomaly("unowned-poll", few(found))
 
 
-def nonmonotonic_send(story: Story) -> Iterator[Anomaly]:
+def nonmonotonic_send(facts: HistoryIndex) -> Iterator[Anomaly]:
     """Acknowledged sends of one idempotent producer to one partition are stored in another order."""
     last: dict[tuple[str, Place], int] = {}
     found = []
-    for write in story.writes.values():
+    for write in facts.writes.values():
         if not write.sent.idempotent or write.offset < 0:
             continue
         key = write.sent.client, write.place

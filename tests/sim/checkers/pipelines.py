@@ -6,29 +6,29 @@ from collections import Counter
 from collections.abc import Iterator
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.story import Story
+from sim.checkers.history_index import HistoryIndex
 from sim.events import Pipeline
 
 
-def eos_offset(story: Story) -> Iterator[Anomaly]:
+def eos_offset(facts: HistoryIndex) -> Iterator[Anomaly]:
     """Each input below the group's offset has one output that readers of committed data see. Later inputs have none."""
-    for pipeline in story.history.pipelines:
-        found = list(_wrong(story, pipeline))
+    for pipeline in facts.history.pipelines:
+        found = list(_wrong(facts, pipeline))
         if found:
             yield Anomaly("eos-offset", f"group {pipeline.group}: {few(found)}")
 
 
-def _wrong(story: Story, pipeline: Pipeline) -> Iterator[str]:
+def _wrong(facts: HistoryIndex, pipeline: Pipeline) -> Iterator[str]:
     outputs: Counter[str] = Counter()
-    for place, end in story.final.partitions.items():
+    for place, end in facts.final.partitions.items():
         if place[0] != pipeline.target:
             continue
         for row in end.committed:
-            made = story.by_value.get(row.value) if row.value is not None else None
+            made = facts.by_value.get(row.value) if row.value is not None else None
             if made is not None and made.sent.made_from is not None:
                 outputs[made.sent.made_from] += 1
-    committed = story.final.groups.get(pipeline.group, {})
-    for place, end in story.final.partitions.items():
+    committed = facts.final.groups.get(pipeline.group, {})
+    for place, end in facts.final.partitions.items():
         if place[0] != pipeline.source:
             continue
         below = committed.get(place, 0)

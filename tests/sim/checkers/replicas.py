@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.story import Story
+from sim.checkers.history_index import HistoryIndex
 from sim.final import Replica, Stored
 
 
-def replica_divergence(story: Story) -> Iterator[Anomaly]:
+def replica_divergence(facts: HistoryIndex) -> Iterator[Anomaly]:
     """Two replicas differ below the high watermark at the end, when all have had time to fetch everything."""
     found: list[str] = []
-    for (topic, index), replicas in story.final.replicas.items():
+    for (topic, index), replicas in facts.final.replicas.items():
         for other in replicas[1:]:
             found += [
                 f"{topic}-{index} on {replicas[0].broker} and {other.broker}: {what}"
@@ -22,11 +22,11 @@ def replica_divergence(story: Story) -> Iterator[Anomaly]:
         yield Anomaly("replica-divergence", few(found))
 
 
-def false_commit(story: Story) -> Iterator[Anomaly]:
+def false_commit(facts: HistoryIndex) -> Iterator[Anomaly]:
     """The findings of `sim.commitment` during the run: a record was committed that a possible leader did not have, or
     that too few replicas had; or a broker without a valid lease counted as leader."""
-    if story.final.uncommitted:
-        yield Anomaly("false-commit", few(story.final.uncommitted))
+    if facts.final.uncommitted:
+        yield Anomaly("false-commit", few(facts.final.uncommitted))
 
 
 def differences(one: Replica, other: Replica) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.story import Outcome, Story, Txn
+from sim.checkers.history_index import HistoryIndex, Outcome, Txn
 from sim.events import Place
 from sim.final import Batch, PartitionEnd
 
@@ -14,18 +14,18 @@ WANTED = {Outcome.COMMITTED: "commit", Outcome.ABORTED: "abort"}
 MARKER_OF = {"PrepareCommit": "commit", "PrepareAbort": "abort"}
 
 
-def wrong_txn(story: Story) -> Iterator[Anomaly]:
+def wrong_txn(facts: HistoryIndex) -> Iterator[Anomaly]:
     """A marker ended records of another transaction, or contradicts the decision."""
     found = []
-    for place, end in story.final.partitions.items():
+    for place, end in facts.final.partitions.items():
         if end.batches is not None:
-            found += list(_wrong_markers(story, place, end, end.batches))
-            found += list(_undecided_markers(story, place, end.batches))
+            found += list(_wrong_markers(facts, place, end, end.batches))
+            found += list(_undecided_markers(facts, place, end.batches))
     if found:
         yield Anomaly("wrong-txn", few(found))
 
 
-def _wrong_markers(story: Story, place: Place, end: PartitionEnd, batches: list[Batch]) -> Iterator[str]:
+def _wrong_markers(facts: HistoryIndex, place: Place, end: PartitionEnd, batches: list[Batch]) -> Iterator[str]:
     """Between two markers of a producer are records of one transaction, and the marker has its outcome."""
     rows = {row.offset: row.value for row in end.uncommitted}
     under: dict[int, dict[int, Txn]] = {}
@@ -38,7 +38,7 @@ def _wrong_markers(story: Story, place: Place, end: PartitionEnd, batches: list[
             if batch.is_transactional:
                 epoch[batch.producer_id] = batch.producer_epoch
                 for offset in range(batch.base_offset, batch.last_offset + 1):
-                    txn = story.txn_of(rows.get(offset))
+                    txn = facts.txn_of(rows.get(offset))
                     if txn is not None:
                         under.setdefault(batch.producer_id, {})[txn.began.op] = txn
             continue
@@ -52,13 +52,13 @@ def _wrong_markers(story: Story, place: Place, end: PartitionEnd, batches: list[
             yield f"the marker at {at} has epoch {batch.producer_epoch}, its records {epoch[batch.producer_id]}"
 
 
-def _undecided_markers(story: Story, place: Place, batches: list[Batch]) -> Iterator[str]:
+def _undecided_markers(facts: HistoryIndex, place: Place, batches: list[Batch]) -> Iterator[str]:
     """Each marker has a decision of the coordinator for this partition. Each complete decision has its marker."""
-    if story.final.decisions is None or story.cleanup_of(place[0]):
+    if facts.final.decisions is None or facts.cleanup_of(place[0]):
         return
     decided = {
         (decision.producer_id, decision.producer_epoch, MARKER_OF[decision.status]): decision
-        for decision in story.final.decisions
+        for decision in facts.final.decisions
         if decision.status in MARKER_OF and place in decision.places
     }
     written = {(b.producer_id, b.producer_epoch, b.marker): b.base_offset for b in batches if b.marker}
@@ -70,10 +70,10 @@ def _undecided_markers(story: Story, place: Place, batches: list[Batch]) -> Iter
             )
     complete = {
         (d.producer_id, d.producer_epoch, "commit" if d.status == "CompleteCommit" else "abort")
-        for d in story.final.decisions
+        for d in facts.final.decisions
         if d.status.startswith("Complete")
     }
-    end = story.final.partitions[place]
+    end = facts.final.partitions[place]
     for key, decision in decided.items():
         if key in complete and key not in written and end.start_offset == 0:
             yield (
@@ -82,16 +82,16 @@ def _undecided_markers(story: Story, place: Place, batches: list[Batch]) -> Iter
             )
 
 
-def sequence_gap(story: Story) -> Iterator[Anomaly]:
+def sequence_gap(facts: HistoryIndex) -> Iterator[Anomaly]:
     """The sequences of one producer and epoch in a log have a gap, or go back.
 
     A log may lose the unacknowledged first batches of a producer, and the producer state with them. Then the next batch
     may have any sequence.
     """
     found = []
-    doubtful = {write.place: None for write in story.writes.values() if not write.is_acknowledged}
-    for place, end in story.final.partitions.items():
-        if story.cleanup_of(place[0]) == "compact":
+    doubtful = {write.place: None for write in facts.writes.values() if not write.is_acknowledged}
+    for place, end in facts.final.partitions.items():
+        if facts.cleanup_of(place[0]) == "compact":
             continue
         last: dict[tuple[int, int], int] = {}
         known: dict[int, None] = {}
@@ -100,7 +100,7 @@ def sequence_gap(story: Story) -> Iterator[Anomaly]:
                 continue
             key = batch.producer_id, batch.producer_epoch
             due = (last[key] + 1) & SEQUENCE_MASK if key in last else None
-            is_whole = end.start_offset == 0 and not story.may_be_gone(place, 0)
+            is_whole = end.start_offset == 0 and not facts.may_be_gone(place, 0)
             if due is None and is_whole and (place not in doubtful or batch.producer_id in known):
                 due = 0
             if due is not None and batch.base_sequence != due:
@@ -114,10 +114,10 @@ def sequence_gap(story: Story) -> Iterator[Anomaly]:
         yield Anomaly("sequence-gap", few(found))
 
 
-def stuck_lso(story: Story) -> Iterator[Anomaly]:
+def stuck_lso(facts: HistoryIndex) -> Iterator[Anomaly]:
     """The last stable offset is below the high watermark at the end, when every transaction has timed out."""
     found = []
-    for place, end in story.final.partitions.items():
+    for place, end in facts.final.partitions.items():
         if end.last_stable_offset < end.high_watermark:
             found.append(
                 f"{place[0]}-{place[1]}: last stable offset {end.last_stable_offset}, high watermark "

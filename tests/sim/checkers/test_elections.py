@@ -10,7 +10,7 @@ from semel_broker.cluster.records import Admission, BrokerRecord, PartitionState
 
 from sim.checkers.elections import Register
 from sim.checkers.history_builder import HistoryBuilder
-from sim.final import Told
+from sim.final import StoreWrite
 
 STATE = "partitions/id/0"
 
@@ -19,7 +19,7 @@ class StoreWrites:
     """The writes to a store: a topic of three replicas, and three live brokers."""
 
     def __init__(self) -> None:
-        self.written: list[Told] = []
+        self.written: list[StoreWrite] = []
         for node_id in (1, 2, 3):
             self.broker(node_id)
         self.writes({"topics/t": TopicRecord("t", "id", [[1, 2, 3]], {})})
@@ -27,7 +27,7 @@ class StoreWrites:
     def writes(self, changes: dict[str, Any]) -> int:
         revision = (self.written[-1].revision if self.written else 0) + 1
         for key, value in changes.items():
-            self.written.append(Told(revision, key, None if value is None else msgspec.json.encode(value)))
+            self.written.append(StoreWrite(revision, key, None if value is None else msgspec.json.encode(value)))
         return revision
 
     def broker(self, node_id: int) -> None:

@@ -9,7 +9,7 @@ from sim.history import History
 
 def a_history() -> HistoryBuilder:
     builder = HistoryBuilder()
-    shop = builder.witness("shop")
+    shop = builder.recorder("shop")
     builder.transaction(shop, ("a", 0, 0))
     reader = builder.consumer(group="g")
     reader.assigned([T0], 1, [0])
@@ -30,7 +30,7 @@ def test_a_decoded_history_equals_the_encoded_one() -> None:
 
 def test_histories_of_several_processes_keep_their_operations_apart() -> None:
     one, two = a_history(), HistoryBuilder()
-    bank = two.witness("bank")
+    bank = two.recorder("bank")
     two.transaction(bank, ("b", 0, 2), end="aborted")
     both = History.decode(one.history.encode(), two.history.encode())
     one.ends([(0, "a")], aborted=[(2, "b")])

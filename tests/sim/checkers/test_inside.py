@@ -16,7 +16,7 @@ def marker(offset: int, epoch: int, kind: str = "commit", *, producer: int = 7) 
 
 def test_each_transaction_under_its_own_marker_is_right() -> None:
     builder = HistoryBuilder()
-    shop = builder.witness("shop")
+    shop = builder.recorder("shop")
     builder.transaction(shop, ("a", 0, 0))
     builder.transaction(shop, ("b", 0, 2), end="aborted")
     batches = [data(0, 0, 0), marker(1, 1), data(2, 1, 0), marker(3, 2, "abort")]
@@ -32,7 +32,7 @@ def test_each_transaction_under_its_own_marker_is_right() -> None:
 
 def test_two_transactions_under_one_marker() -> None:
     builder = HistoryBuilder()
-    shop = builder.witness("shop")
+    shop = builder.recorder("shop")
     builder.transaction(shop, ("a", 0, 0))
     builder.transaction(shop, ("b", 0, 1))
     builder.ends([(0, "a"), (1, "b")], batches=[data(0, 0, 0), data(1, 0, 1), marker(2, 0)])
@@ -41,14 +41,14 @@ def test_two_transactions_under_one_marker() -> None:
 
 def test_a_marker_that_contradicts_the_decision() -> None:
     builder = HistoryBuilder()
-    builder.transaction(builder.witness("shop"), ("a", 0, 0))
+    builder.transaction(builder.recorder("shop"), ("a", 0, 0))
     builder.ends([(0, "a")], batches=[data(0, 0, 0), marker(1, 1, "abort")])
     assert builder.found() == ["wrong-txn"]
 
 
 def test_a_marker_of_an_older_epoch_than_its_records() -> None:
     builder = HistoryBuilder()
-    builder.transaction(builder.witness("shop"), ("a", 0, 0))
+    builder.transaction(builder.recorder("shop"), ("a", 0, 0))
     builder.ends([(0, "a")], batches=[data(0, 3, 0), marker(1, 2)])
     assert builder.found() == ["fence-violation", "wrong-txn"]
 
@@ -56,13 +56,13 @@ def test_a_marker_of_an_older_epoch_than_its_records() -> None:
 def test_a_marker_without_a_decision_and_a_decision_without_its_marker() -> None:
     for decided in ((8, 1), (7, 2)):
         builder = HistoryBuilder()
-        builder.transaction(builder.witness("shop"), ("a", 0, 0))
+        builder.transaction(builder.recorder("shop"), ("a", 0, 0))
         builder.ends([(0, "a")], batches=[data(0, 0, 0), marker(1, 1)])
         builder.final.decisions = [Decision("shop", "PrepareCommit", *decided, (T0,))]
         assert builder.found() == ["wrong-txn"]
 
     builder = HistoryBuilder()
-    builder.transaction(builder.witness("shop"), ("a", 0, 0))
+    builder.transaction(builder.recorder("shop"), ("a", 0, 0))
     builder.ends([(0, "a")], batches=[data(0, 0, 0)])
     builder.final.decisions = [
         Decision("shop", "PrepareCommit", 7, 1, (T0,)),
@@ -87,7 +87,7 @@ def test_sequences_go_on_without_gaps_and_start_at_0() -> None:
 def test_a_log_that_lost_the_first_batches_of_a_producer_knows_nothing_of_it() -> None:
     for epoch, expected in ((0, []), (1, ["sequence-gap"])):
         builder = HistoryBuilder()
-        builder.send(builder.witness("shop"), "a")
+        builder.send(builder.recorder("shop"), "a")
         builder.ends([], batches=[data(0, 0, 2), data(1, epoch, 3)])
         assert builder.found() == expected
 
@@ -106,7 +106,7 @@ def test_an_old_epoch_behind_a_new_one() -> None:
 
 def test_the_last_stable_offset_reaches_the_high_watermark() -> None:
     builder = HistoryBuilder()
-    builder.send(builder.witness("shop"), "a", 0)
+    builder.send(builder.recorder("shop"), "a", 0)
     builder.ends([(0, "a")], stable=0)
     assert builder.found() == ["stuck-LSO"]
 
@@ -115,7 +115,7 @@ def changes(
     *asked: tuple[str, str, bool], partitions: int | None = None, configs: dict[str, str] | None = None
 ) -> HistoryBuilder:
     builder = HistoryBuilder()
-    boss = builder.witness("boss")
+    boss = builder.recorder("boss")
     for change, detail, is_acknowledged in asked:
         op = boss.asking(change, "x", detail)
         if is_acknowledged:

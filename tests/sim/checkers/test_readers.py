@@ -8,7 +8,7 @@ from sim.final import Replica
 
 def stored(*values: str) -> HistoryBuilder:
     builder = HistoryBuilder()
-    shop = builder.witness("shop")
+    shop = builder.recorder("shop")
     for offset, value in enumerate(values):
         builder.send(shop, value, offset)
     builder.ends(list(enumerate(values)))
@@ -43,7 +43,7 @@ def test_a_record_between_the_first_position_and_the_first_poll_is_a_skip() -> N
 def test_a_deleted_record_is_no_skip_even_if_it_came_back() -> None:
     for detail, expected in (("0:2", []), ("0:1", ["poll-skip"]), ("1:2", ["poll-skip"])):
         builder = stored("a", "b", "c")
-        boss, reader = builder.witness("boss"), builder.consumer()
+        boss, reader = builder.recorder("boss"), builder.consumer()
         reader.polled(T0, [0], ["a"])
         boss.changed(boss.asking("delete-records", "t", detail))
         reader.polled(T0, [2], ["c"])
@@ -53,7 +53,7 @@ def test_a_deleted_record_is_no_skip_even_if_it_came_back() -> None:
 def test_a_record_compacted_by_one_replica_is_no_skip_if_another_still_has_it() -> None:
     for skipped, replicas, expected in ((0, 3, []), (0, 1, ["poll-skip"]), (2, 3, []), (1, 3, ["poll-skip"])):
         builder = HistoryBuilder(cleanup="compact")
-        shop, reader = builder.witness("shop"), builder.consumer()
+        shop, reader = builder.recorder("shop"), builder.consumer()
         for offset, (key, value) in enumerate([("x", "x0"), ("x", "x1"), ("y", None), ("z", "z3")]):
             builder.send(shop, value, offset, key=key)
         rows = [(0, "x0"), (1, "x1"), (2, None), (3, "z3")]
@@ -68,7 +68,7 @@ def test_a_record_compacted_by_one_replica_is_no_skip_if_another_still_has_it() 
 def around_an_aborted_one(cleanup: str, *, read_committed: bool) -> HistoryBuilder:
     """A reader that gets "a" and "c", but not the aborted "b" between them."""
     builder = HistoryBuilder(cleanup=cleanup)
-    shop = builder.witness("shop")
+    shop = builder.recorder("shop")
     builder.transaction(shop, ("a", 0, 0))
     builder.transaction(shop, ("b", 0, 2), end="aborted")
     builder.transaction(shop, ("c", 0, 4))
@@ -128,7 +128,7 @@ def test_a_member_gets_records_of_its_own_partitions_only() -> None:
 
 def test_sends_of_one_producer_are_stored_in_their_order() -> None:
     builder = HistoryBuilder()
-    shop, bank = builder.witness("shop"), builder.witness("bank")
+    shop, bank = builder.recorder("shop"), builder.recorder("bank")
     first = shop.sending("t", 0, value="a")
     second = shop.sending("t", 0, value="b")
     shop.stored(second, 0, 0)
@@ -198,7 +198,7 @@ def test_offsets_of_an_aborted_transaction_never_count() -> None:
         reader = builder.consumer(group="g")
         reader.assigned([T0])
         reader.polled(T0, [0, 1], ["a", "b"])
-        worker = builder.witness("worker")
+        worker = builder.recorder("worker")
         txn = worker.beginning("worker")
         worker.offsets_committed(worker.committing_offsets("g", {T0: 2}, txn=txn))
         if end == "aborted":

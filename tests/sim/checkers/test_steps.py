@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.checkers.history_builder import T0, T1, HistoryBuilder
-from sim.history import Witness
+from sim.history import Recorder
 
 GROUP = "g"
 
@@ -13,11 +13,11 @@ class Batches(HistoryBuilder):
 
     def __init__(self, count: int = 2) -> None:
         super().__init__()
-        self.driver = self.witness("driver")
+        self.driver = self.recorder("driver")
         for number in range(count):
             self.driver.planned(GROUP, f"b{number}", [f"b{number}/0.0", f"b{number}/1.0"])
 
-    def step(self, epoch: int, decided: str | None = None, *, client: Witness | None = None) -> None:
+    def step(self, epoch: int, decided: str | None = None, *, client: Recorder | None = None) -> None:
         since_ms = self.history.now_ms()
         (client or self.driver).step_begun(GROUP, epoch, since_ms=since_ms, decided_token=decided)
 
@@ -25,7 +25,7 @@ class Batches(HistoryBuilder):
         """The attempts of both tasks, in partitions 0 and 1, at this offset."""
         txns = []
         for task in (0, 1):
-            worker = self.witness(f"worker{task}")
+            worker = self.recorder(f"worker{task}")
             txn = worker.beginning(f"{GROUP}/{task}")
             value = f"{token}-{task}-{epoch}"
             self.send(worker, value, offset, partition=task, txn=txn, made_from=f"{token}/{task}.0")
@@ -33,7 +33,7 @@ class Batches(HistoryBuilder):
         return txns
 
     def commit(
-        self, epoch: int, token: str, txns: list[int], *, is_ours: bool | None = True, client: Witness | None = None
+        self, epoch: int, token: str, txns: list[int], *, is_ours: bool | None = True, client: Recorder | None = None
     ) -> None:
         client = client or self.driver
         op = client.deciding(GROUP, epoch, token, txns)
@@ -139,7 +139,7 @@ def test_a_driver_whose_step_is_over_commits_nothing() -> None:
     builder = Batches(1)
     builder.step(1)
     txns = builder.attempts(1, "b0", 0)
-    builder.step(2, client=builder.witness("deputy"))
+    builder.step(2, client=builder.recorder("deputy"))
     builder.commit(1, "b0", txns)
     builder.there("b0-1")
     assert builder.found() == ["fence-violation"]
@@ -150,7 +150,7 @@ def test_a_commit_sent_before_the_next_step_began_may_be_answered_later() -> Non
     builder.step(1)
     txns = builder.attempts(1, "b0", 0)
     op = builder.driver.deciding(GROUP, 1, "b0", txns)
-    builder.step(2, "b0", client=builder.witness("deputy"))
+    builder.step(2, "b0", client=builder.recorder("deputy"))
     builder.driver.decided(op, is_ours=True)
     for txn in txns:
         builder.driver.committed(txn)

@@ -10,7 +10,7 @@ from sim.events import Pipeline, Topic
 
 def test_a_committed_transaction_is_visible_and_an_aborted_one_is_not() -> None:
     builder = HistoryBuilder()
-    shop = builder.witness("shop")
+    shop = builder.recorder("shop")
     builder.transaction(shop, ("a", 0, 0), ("b", 1, 0))
     builder.transaction(shop, ("c", 0, 2), end="aborted")
     builder.ends([(0, "a")], aborted=[(2, "c")])
@@ -20,7 +20,7 @@ def test_a_committed_transaction_is_visible_and_an_aborted_one_is_not() -> None:
 
 def test_a_reader_of_committed_records_must_not_see_an_aborted_one() -> None:
     builder = HistoryBuilder()
-    builder.transaction(builder.witness("shop"), ("a", 0, 0), end="aborted")
+    builder.transaction(builder.recorder("shop"), ("a", 0, 0), end="aborted")
     builder.consumer().polled(T0, [0], ["a"])
     builder.ends([], aborted=[(0, "a")])
     assert builder.found() == ["aborted-read"]
@@ -28,7 +28,7 @@ def test_a_reader_of_committed_records_must_not_see_an_aborted_one() -> None:
 
 def test_a_reader_of_everything_may_see_an_aborted_one() -> None:
     builder = HistoryBuilder()
-    builder.transaction(builder.witness("shop"), ("a", 0, 0), end="aborted")
+    builder.transaction(builder.recorder("shop"), ("a", 0, 0), end="aborted")
     builder.consumer(read_committed=False).polled(T0, [0], ["a"])
     builder.ends([], aborted=[(0, "a")])
     assert builder.found() == []
@@ -36,14 +36,14 @@ def test_a_reader_of_everything_may_see_an_aborted_one() -> None:
 
 def test_a_transaction_without_a_call_of_commit_must_abort() -> None:
     builder = HistoryBuilder()
-    builder.transaction(builder.witness("shop"), ("a", 0, 0), end="open")
+    builder.transaction(builder.recorder("shop"), ("a", 0, 0), end="open")
     builder.ends([(0, "a")])
     assert builder.found() == ["aborted-read"]
 
 
 def test_part_of_a_committed_transaction_hidden_is_torn() -> None:
     builder = HistoryBuilder()
-    builder.transaction(builder.witness("shop"), ("a", 0, 0), ("b", 1, 0))
+    builder.transaction(builder.recorder("shop"), ("a", 0, 0), ("b", 1, 0))
     builder.ends([(0, "a")])
     builder.ends([], aborted=[(0, "b")], place=T1)
     assert builder.found() == ["torn-txn"]
@@ -52,7 +52,7 @@ def test_part_of_a_committed_transaction_hidden_is_torn() -> None:
 def test_a_commit_that_succeeds_without_a_record_that_failed_is_torn() -> None:
     for end, expected in (("committed", ["torn-txn"]), ("aborted", [])):
         builder = HistoryBuilder()
-        shop = builder.witness("shop")
+        shop = builder.recorder("shop")
         txn = shop.beginning("shop")
         shop.not_stored(builder.send(shop, "a", txn=txn), "too late")
         if end == "committed":
@@ -66,7 +66,7 @@ def test_a_commit_that_succeeds_without_a_record_that_failed_is_torn() -> None:
 def test_a_transaction_of_unknown_outcome_is_all_or_nothing() -> None:
     for in_0, in_1, expected in ((True, True, []), (False, False, []), (True, False, ["torn-txn"])):
         builder = HistoryBuilder()
-        builder.transaction(builder.witness("shop"), ("a", 0, 0), ("b", 1, 0), end="unknown")
+        builder.transaction(builder.recorder("shop"), ("a", 0, 0), ("b", 1, 0), end="unknown")
         builder.ends([(0, "a")] if in_0 else [], aborted=[] if in_0 else [(0, "a")])
         builder.ends([(0, "b")] if in_1 else [], aborted=[] if in_1 else [(0, "b")], place=T1)
         assert builder.found() == expected
@@ -74,7 +74,7 @@ def test_a_transaction_of_unknown_outcome_is_all_or_nothing() -> None:
 
 def test_a_record_is_not_to_be_seen_before_its_commit() -> None:
     builder = HistoryBuilder()
-    shop = builder.witness("shop")
+    shop = builder.recorder("shop")
     txn = shop.beginning("shop")
     builder.send(shop, "a", 0, txn=txn)
     builder.consumer().polled(T0, [0], ["a"])
@@ -87,7 +87,7 @@ def test_a_record_is_not_to_be_seen_before_its_commit() -> None:
 def test_transactions_of_one_id_lie_in_their_order_everywhere() -> None:
     for second, third, expected in ((0, 1, []), (1, 0, ["G0"])):
         builder = HistoryBuilder()
-        shop = builder.witness("shop")
+        shop = builder.recorder("shop")
         builder.transaction(shop, ("a", 0, 0), ("b", 1, second))
         builder.transaction(shop, ("c", 0, 1), ("d", 1, third))
         builder.ends([(0, "a"), (1, "c")])
@@ -97,8 +97,8 @@ def test_transactions_of_one_id_lie_in_their_order_everywhere() -> None:
 
 def test_transactions_of_different_ids_may_interleave() -> None:
     builder = HistoryBuilder()
-    builder.transaction(builder.witness("shop"), ("a", 0, 0), ("b", 1, 1))
-    builder.transaction(builder.witness("bank"), ("c", 0, 1), ("d", 1, 0))
+    builder.transaction(builder.recorder("shop"), ("a", 0, 0), ("b", 1, 1))
+    builder.transaction(builder.recorder("bank"), ("c", 0, 1), ("d", 1, 0))
     builder.ends([(0, "a"), (1, "c")])
     builder.ends([(0, "d"), (1, "b")], place=T1)
     assert builder.found() == []
@@ -106,7 +106,7 @@ def test_transactions_of_different_ids_may_interleave() -> None:
 
 def test_two_transactions_that_read_each_other_are_a_cycle() -> None:
     builder = HistoryBuilder()
-    shop, bank, reader = builder.witness("shop"), builder.witness("bank"), builder.consumer()
+    shop, bank, reader = builder.recorder("shop"), builder.recorder("bank"), builder.consumer()
     one, two = shop.beginning("shop"), bank.beginning("bank")
     builder.send(shop, "a", 0, txn=one)
     builder.send(bank, "b", 0, partition=1, txn=two)
@@ -125,7 +125,7 @@ def test_two_transactions_that_read_each_other_are_a_cycle() -> None:
 def test_a_transaction_without_writes_has_no_order(writes: bool) -> None:
     """Its producer may be fenced: the commit of an empty transaction sends no request."""
     builder = HistoryBuilder()
-    old, new, reader = builder.witness("old"), builder.witness("new"), builder.consumer()
+    old, new, reader = builder.recorder("old"), builder.recorder("new"), builder.consumer()
     zombie = old.beginning("shop")
     txn = new.beginning("shop")
     builder.send(new, "a", 0, txn=txn)
@@ -145,7 +145,7 @@ def pipeline(outputs: list[tuple[int, str]], committed: int) -> HistoryBuilder:
     """A pipeline with inputs "in0" and "in1"; "x" and "x2" are outputs of "in0", "y" of "in1"."""
     builder = HistoryBuilder()
     builder.history.declare(Topic("out", 1), pipelines=[Pipeline("work", "t", "out")])
-    shop, worker = builder.witness("shop"), builder.witness("worker")
+    shop, worker = builder.recorder("shop"), builder.recorder("worker")
     builder.send(shop, "in0", 0)
     builder.send(shop, "in1", 1)
     reader = builder.consumer("reader", group="work")
@@ -178,7 +178,7 @@ def test_an_input_without_output_or_with_two_or_ahead_of_the_offset() -> None:
 def test_an_old_instance_must_not_succeed_after_the_new_one_has_started() -> None:
     for late, expected in ((False, []), (True, ["fence-violation"])):
         builder = HistoryBuilder()
-        old, new = builder.witness("shop"), builder.witness("shop")
+        old, new = builder.recorder("shop"), builder.recorder("shop")
         old.initialized("shop", since_ms=builder.tick())
         txn = old.beginning("shop")
         if not late:
@@ -193,7 +193,7 @@ def test_an_old_instance_must_not_succeed_after_the_new_one_has_started() -> Non
 
 def test_a_commit_begun_after_the_fence_must_not_succeed() -> None:
     builder = HistoryBuilder()
-    old, new = builder.witness("shop"), builder.witness("shop")
+    old, new = builder.recorder("shop"), builder.recorder("shop")
     old.initialized("shop", since_ms=builder.tick())
     txn = old.beginning("shop")
     builder.send(old, "a", 0, txn=txn)
@@ -207,7 +207,7 @@ def test_a_commit_begun_after_the_fence_must_not_succeed() -> None:
 def test_the_epochs_order_two_overlapping_initializations() -> None:
     for epochs, expected in (((0, 1), ["fence-violation"]), ((1, 0), [])):
         builder = HistoryBuilder()
-        one, two = builder.witness("shop"), builder.witness("shop")
+        one, two = builder.recorder("shop"), builder.recorder("shop")
         since = builder.tick()
         one.initialized("shop", since_ms=since, producer_id=7, producer_epoch=epochs[0])
         two.initialized("shop", since_ms=since, producer_id=7, producer_epoch=epochs[1])

@@ -6,29 +6,29 @@ from collections.abc import Iterator
 from math import inf
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.story import Change, Story
+from sim.checkers.history_index import Change, HistoryIndex
 
 ASKED_ONCE_MS = 30
 """A request answered within this time was sent once: a client reconnects after a loss in 40 ms at the earliest."""
 
 
-def lost_topic(story: Story) -> Iterator[Anomaly]:
+def lost_topic(facts: HistoryIndex) -> Iterator[Anomaly]:
     """A topic or a setting differs from the last acknowledged change. Workloads never use a topic name twice."""
     by_target: dict[str, list[Change]] = {}
-    for change in story.changes.values():
+    for change in facts.changes.values():
         if not change.is_refused and change.asked.change != "delete-records":
             by_target.setdefault(change.asked.target, []).append(change)
     found = []
     for target, changes in by_target.items():
-        found += list(_wrong_topic(story, target, changes))
-        if target in story.final.configs and not _may_be_another(changes):
-            found += list(_wrong_configs(story.final.configs[target], target, changes))
+        found += list(_wrong_topic(facts, target, changes))
+        if target in facts.final.configs and not _may_be_another(changes):
+            found += list(_wrong_configs(facts.final.configs[target], target, changes))
     if found:
         yield Anomaly("lost-topic", few(found))
 
 
-def _wrong_topic(story: Story, target: str, changes: list[Change]) -> Iterator[str]:
-    count = story.final.topics.get(target)
+def _wrong_topic(facts: HistoryIndex, target: str, changes: list[Change]) -> Iterator[str]:
+    count = facts.final.topics.get(target)
     deletes = [change for change in changes if change.asked.change == "delete"]
     if count is None:
         sure = [change for change in changes if change.asked.change != "delete" and change.ended_ms < inf]
@@ -77,7 +77,7 @@ def _was_asked_again(change: Change) -> bool:
     return change.ended_ms - change.asked.at_ms > ASKED_ONCE_MS
 
 
-def undrained(story: Story) -> Iterator[Anomaly]:
+def undrained(facts: HistoryIndex) -> Iterator[Anomaly]:
     """A client could not finish although all faults were over."""
-    if story.final.undrained:
-        yield Anomaly("undrained", few(story.final.undrained))
+    if facts.final.undrained:
+        yield Anomaly("undrained", few(facts.final.undrained))

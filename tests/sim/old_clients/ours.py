@@ -24,14 +24,14 @@ class OurProducer:
     def __init__(self, case: Case, context: ClientContext, slots: Slots) -> None:
         self.refused: list[str] = []
         self._case, self._context, self._slots = case, context, slots
-        self._witness = context.history.witness("looker")
+        self._recorder = context.history.recorder("looker")
         self._writer: RecordingProducer | None = None
         self._count = 0
 
     async def run(self) -> None:
         for number, transaction in enumerate(self._case.transactions):
             await self._transaction(transaction, is_first=number == 0)
-            await self._slots.look(self._context.bootstrap_servers, GROUP, self._witness)
+            await self._slots.look(self._context.bootstrap_servers, GROUP, self._recorder)
         if self._writer is not None:
             await stop(self._writer.producer)
 
@@ -58,7 +58,7 @@ class OurProducer:
 
     async def _transaction(self, transaction: Transaction, *, is_first: bool) -> None:
         writer = await self._opened()
-        txn = writer.witness.beginning(ID)
+        txn = writer.recorder.beginning(ID)
         failed = False
         try:
             await writer.producer.begin_transaction()
@@ -93,19 +93,19 @@ class OurProducer:
         elif step == OFFSETS:
             self._count += 1
             offsets = {TopicPartition(INPUT, partition): self._count for partition in transaction.inputs}
-            asked = writer.witness.committing_offsets(GROUP, offsets, txn=txn)
+            asked = writer.recorder.committing_offsets(GROUP, offsets, txn=txn)
             await writer.producer.send_offsets_to_transaction(offsets, GROUP)
-            writer.witness.offsets_committed(asked)
+            writer.recorder.offsets_committed(asked)
 
     async def _end(self, writer: RecordingProducer, txn: int, *, commit: bool) -> None:
         producer: Producer = writer.producer
         if commit:
-            writer.witness.committing(txn)
+            writer.recorder.committing(txn)
             await producer.commit_transaction()
-            writer.witness.committed(txn)
+            writer.recorder.committed(txn)
             return
         try:
             await producer.abort_transaction()
-            writer.witness.aborted(txn)
+            writer.recorder.aborted(txn)
         except TransactionWasCommitted:
-            writer.witness.committed(txn)
+            writer.recorder.committed(txn)

@@ -75,7 +75,7 @@ def _play(case: Case, listener: Listener | None) -> Result:
         producer: RawProducer | OurProducer
         slots = Slots(host)
         if case.client in RAW:
-            producer = RawProducer(case, ("broker", PORT), slots, history.witness("old"))
+            producer = RawProducer(case, ("broker", PORT), slots, history.recorder("old"))
         else:
             context = ClientContext(edge=SimEdge(host), bootstrap_servers=broker.address, history=history)
             producer = OurProducer(case, context, slots)

@@ -17,7 +17,7 @@ from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from semel_protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
 from semel_protocol.schema import Message
 
-from sim.history import Witness
+from sim.history import Recorder
 from sim.old_clients.cases import ADD, ADD_OFFSETS, END, OFFSETS, PRODUCE, Case, Transaction
 from sim.old_clients.slots import REQUEST_MS, Slots
 
@@ -72,9 +72,9 @@ def _role_of(request: Message) -> str:
 class RawProducer:
     """Runs a case step by step and records the answers. `refused`: the requests that failed."""
 
-    def __init__(self, case: Case, address: tuple[str, int], slots: Slots, witness: Witness) -> None:
+    def __init__(self, case: Case, address: tuple[str, int], slots: Slots, recorder: Recorder) -> None:
         self.refused: list[str] = []
-        self._case, self._slots, self._witness = case, slots, witness
+        self._case, self._slots, self._recorder = case, slots, recorder
         self._address = address
         self._connections = Connections(address, by_role=case.by_role)
         self._version = 2 if case.client == "version 2" else 1
@@ -87,14 +87,14 @@ class RawProducer:
             await self._initialize()
             for number, transaction in enumerate(self._case.transactions):
                 await self._transaction(transaction, is_first=number == 0)
-                await self._slots.look(f"{self._address[0]}:{self._address[1]}", GROUP, self._witness)
+                await self._slots.look(f"{self._address[0]}:{self._address[1]}", GROUP, self._recorder)
         except GaveUp as error:
             self.refused.append(f"{error}: ends")
         self._connections.close()
 
     async def _initialize(self) -> None:
         """Get a new epoch; of the same producer id (KIP-360) if it has one."""
-        wire, since_ms = self._wire, self._witness.history.now_ms()
+        wire, since_ms = self._wire, self._recorder.history.now_ms()
         request = InitProducerIdRequest(
             transactional_id=ID,
             transaction_timeout_ms=TIMEOUT_MS,
@@ -106,7 +106,7 @@ class RawProducer:
         wire.producer_id, wire.epoch = response.producer_id, response.producer_epoch
         wire._sequences.clear()
         self._must_bump = False
-        self._witness.initialized(
+        self._recorder.initialized(
             ID, since_ms=since_ms, producer_id=response.producer_id, producer_epoch=response.producer_epoch
         )
 
@@ -114,7 +114,7 @@ class RawProducer:
         """Raises GaveUp when the producer is useless."""
         if self._must_bump:
             await self._initialize()
-        txn = self._witness.beginning(ID)
+        txn = self._recorder.beginning(ID)
         commits = transaction.commits
         failed = False
         for step in transaction.steps:
@@ -147,13 +147,13 @@ class RawProducer:
         elif step == OFFSETS:
             self._count += 1
             offsets = dict.fromkeys(transaction.inputs, self._count)
-            asked = self._witness.committing_offsets(
+            asked = self._recorder.committing_offsets(
                 GROUP, {(INPUT, partition): offset for partition, offset in offsets.items()}, txn=txn
             )
             version = 5 if self._version == 2 else 3
             codes = await self._again(lambda: wire.commit_offsets(offsets, version=version, topic=INPUT))
             self._check(step, codes)
-            self._witness.offsets_committed(asked)
+            self._recorder.offsets_committed(asked)
         elif self._version == 1:
             if step == ADD:
                 self._check(step, await self._again(lambda: wire.add(OUTPUT, *transaction.partitions)))
@@ -162,28 +162,28 @@ class RawProducer:
 
     async def _produce(self, partition: int, txn: int) -> None:
         self._count += 1
-        value = f"{self._witness.client}:{self._count}"
-        op = self._witness.sending(OUTPUT, partition, value=value, txn=txn)
+        value = f"{self._recorder.client}:{self._count}"
+        op = self._recorder.sending(OUTPUT, partition, value=value, txn=txn)
         before = dict(self._wire._sequences)
         request = self._wire.produce_request(OUTPUT, value.encode(), partition=partition)
         try:
             row = await self._again(lambda: self._wire.send(request))
             self._check(PRODUCE, row.error_code)
         except GaveUp as error:
-            self._witness.not_stored(op, str(error))
+            self._recorder.not_stored(op, str(error))
             if self._case.reuses:
                 self._wire._sequences = before
             raise
-        self._witness.stored(op, partition, row.base_offset)
+        self._recorder.stored(op, partition, row.base_offset)
 
     async def _end(self, txn: int, *, commit: bool) -> None:
         if commit:
-            self._witness.committing(txn)
+            self._recorder.committing(txn)
         self._check(END, await self._again(lambda: self._wire.end(commit)))
         if commit:
-            self._witness.committed(txn)
+            self._recorder.committed(txn)
         else:
-            self._witness.aborted(txn)
+            self._recorder.aborted(txn)
 
     async def _again(self, ask: Any) -> Any:
         """The first answer without a retriable error; the request is repeated until then."""

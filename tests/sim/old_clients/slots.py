@@ -7,7 +7,7 @@ import asyncio
 from semel import Admin
 
 from sim.client import SimEdge
-from sim.history import Witness
+from sim.history import Recorder
 from sim.holds import Hold
 from sim.host import Host
 from sim.old_clients.cases import API_KEYS
@@ -42,9 +42,9 @@ class Slots:
     def something_was_late(self) -> bool:
         return self._hold is not None and self._hold.count == 0
 
-    async def look(self, address: str, group: str, witness: Witness) -> None:
+    async def look(self, address: str, group: str, recorder: Recorder) -> None:
         """Record the group's committed offsets."""
-        since_ms = witness.history.now_ms()
+        since_ms = recorder.history.now_ms()
         async with Admin(bootstrap_servers=address, edge=SimEdge(self._host)) as admin:
             found = await admin.list_consumer_group_offsets(group)
-        witness.offsets_seen(group, {place: at.offset for place, at in found.items()}, since_ms=since_ms)
+        recorder.offsets_seen(group, {place: at.offset for place, at in found.items()}, since_ms=since_ms)

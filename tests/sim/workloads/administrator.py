@@ -9,7 +9,7 @@ from typing import Any
 from semel import Admin, ConfigResource, ConfigResourceType, NewPartitions, NewTopic, TopicPartition
 from semel.errors import KafkaError
 
-from sim.history import Witness
+from sim.history import Recorder
 from sim.workloads.base import ClientContext, raise_unexpected
 from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
 
@@ -53,7 +53,7 @@ def draw_deletions(rng: Random, topics: list[TopicPlan], *, count: int, mean_ms:
 
 async def administer(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     """Play the role."""
-    witness = context.history.witness(client.name)
+    recorder = context.history.recorder(client.name)
     admin: Admin | None = None
     while not script.is_done:
         if admin is None:
@@ -62,7 +62,7 @@ async def administer(plan: WorkloadPlan, client: ClientPlan, context: ClientCont
         assert op is not None
         await asyncio.sleep(op.pause_ms / 1000)
         try:
-            await _change(admin, witness, op)
+            await _change(admin, recorder, op)
         except KafkaError as error:
             # An earlier attempt may have succeeded: then the topic exists already, or is already deleted.
             raise_unexpected(error)
@@ -82,27 +82,27 @@ async def _opened(client: ClientPlan, context: ClientContext) -> Admin:
             await asyncio.sleep(0.2)
 
 
-async def _change(admin: Admin, witness: Witness, op: Op) -> None:
+async def _change(admin: Admin, recorder: Recorder, op: Op) -> None:
     args = op.args
     name = args["topic"]
     match op.kind:
         case "create":
-            asked = witness.asking("create", name, str(args["partitions"]))
+            asked = recorder.asking("create", name, str(args["partitions"]))
             await admin.create_topics([NewTopic(name, args["partitions"])])
         case "grow":
-            asked = witness.asking("grow", name, str(args["partitions"]))
+            asked = recorder.asking("grow", name, str(args["partitions"]))
             await admin.create_partitions({name: NewPartitions(args["partitions"])})
         case "configure":
-            asked = witness.asking("configure", name, f"retention.ms={args['value']}")
+            asked = recorder.asking("configure", name, f"retention.ms={args['value']}")
             configs = {"retention.ms": args["value"]}
             await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs)])
         case "delete":
-            asked = witness.asking("delete", name)
+            asked = recorder.asking("delete", name)
             await admin.delete_topics([name])
         case _:
             place = TopicPartition(name, args["partition"])
             ends = await admin.list_offsets({place: -1})
             below = int(ends[place].offset * args["share"])
-            asked = witness.asking("delete-records", name, f"{place.partition}:{below}")
+            asked = recorder.asking("delete-records", name, f"{place.partition}:{below}")
             await admin.delete_records({place: below})
-    witness.changed(asked)
+    recorder.changed(asked)

@@ -13,8 +13,8 @@ from semel.errors import CorruptRecordException, KafkaError, KafkaProtocolError
 from semel.errors.base import MisconfiguredError
 
 from sim.history import History
-from sim.workloads.board import Board
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
+from sim.workloads.shared_state import SharedState
 
 
 class FaultFreePhase(msgspec.Struct):
@@ -39,12 +39,12 @@ class ClientContext(msgspec.Struct, kw_only=True):
     history: History
     fault_free: FaultFreePhase = msgspec.field(default_factory=FaultFreePhase)
     pause_process: Callable[[], None] = lambda: None
-    boards: dict[str, Board] = {}
-    """The boards of the drivers, by the prefix of their workload."""
+    shared_states: dict[str, SharedState] = {}
+    """What drivers and workers share, by the prefix of their workload."""
 
-    def board(self, prefix: str) -> Board:
-        """The board of this workload."""
-        return self.boards.setdefault(prefix, Board())
+    def shared_state(self, prefix: str) -> SharedState:
+        """What the drivers and workers of this workload share."""
+        return self.shared_states.setdefault(prefix, SharedState())
 
     def settings(self, **more: Any) -> dict[str, Any]:
         """Settings for any client on this host."""

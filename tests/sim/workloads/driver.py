@@ -1,7 +1,7 @@
 """The role of a driver: offers the tasks of a batch, collects the prepared transactions, and commits them as one.
 
-Its log of batches is outside of it (`board`). A batch is recorded before its first step and again after its commit. The
-next driver continues from there, and learns from the group which batch was committed last.
+Its log of batches is outside of it (`shared`). A batch is recorded before its first step and again after its commit.
+The next driver continues from there, and learns from the group which batch was committed last.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from semel import GroupStep, TransactionGroup
 from semel.errors import InvalidTxnState, KafkaError, KafkaTimeoutError, ProducerFenced
 from semel.transaction_group import UNKNOWN_OUTCOME
 
-from sim.history import Witness
+from sim.history import Recorder
 from sim.workloads.base import ClientContext, raise_unexpected, stop
-from sim.workloads.board import Batch, Board, Offer, Result, Task
 from sim.workloads.plan import ClientPlan, Op, Script, TopicPlan, WorkloadPlan, pause_ms
+from sim.workloads.shared_state import Batch, Offer, Result, SharedState, Task
 
 LOOK_S = 0.02
 PAUSE_S = 0.2
@@ -67,11 +67,11 @@ class Driver:
 
     def __init__(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
         self.name = client.name
-        self.board: Board = context.board(plan.prefix)
+        self.shared: SharedState = context.shared_state(plan.prefix)
         self._settings, self._context = client.settings, context
         self._group = group_of(plan)
         self._now_ms = context.history.now_ms
-        self.witness: Witness = context.history.witness(client.name)
+        self.recorder: Recorder = context.history.recorder(client.name)
         self._transactions: TransactionGroup | None = None
         self._doubts = 0
 
@@ -79,7 +79,7 @@ class Driver:
         """The group, after as many attempts to start it as needed."""
         while self._transactions is None:
             made = TransactionGroup(
-                self._group, **self._context.settings(client_id=self.name, owner=self.witness.client, **self._settings)
+                self._group, **self._context.settings(client_id=self.name, owner=self.recorder.client, **self._settings)
             )
             try:
                 await made.start()
@@ -96,32 +96,32 @@ class Driver:
 
     def drives(self) -> bool:
         """Whether this driver is the active one. It becomes active if the other one was silent for too long."""
-        board, now_ms = self.board, self._now_ms()
-        if board.driver != self.name and board.driver and now_ms < board.beaten_ms + SILENT_MS:
+        shared, now_ms = self.shared, self._now_ms()
+        if shared.driver != self.name and shared.driver and now_ms < shared.beaten_ms + SILENT_MS:
             return False
-        board.driver, board.beaten_ms = self.name, now_ms
+        shared.driver, shared.beaten_ms = self.name, now_ms
         return True
 
     def plan(self, op: Op) -> None:
         """Record the next batch."""
-        board = self.board
-        number = len(board.planned)
+        shared = self.shared
+        number = len(shared.planned)
         batch = Batch(number, f"{self._group}:{number}", op.args["tasks"], op.args)
-        board.planned.append(batch)
-        self.witness.planned(self._group, batch.token, batch.rows)
+        shared.planned.append(batch)
+        self.recorder.planned(self._group, batch.token, batch.rows)
 
     async def attempt(self, batch: Batch) -> None:
         """Run one step. Raises KafkaError."""
-        group, board = await self.open(), self.board
+        group, shared = await self.open(), self.shared
         since_ms = self._now_ms()
         step = await group.begin()
-        self.witness.step_begun(self._group, step.epoch, since_ms=since_ms, decided_token=step.decided_token)
-        done = board.place_of(step.decided_token)
+        self.recorder.step_begun(self._group, step.epoch, since_ms=since_ms, decided_token=step.decided_token)
+        done = shared.place_of(step.decided_token)
         if done > batch.number or (done == batch.number and batch.args["looks"]):
-            board.committed = max(board.committed, done + 1)
+            shared.committed = max(shared.committed, done + 1)
             return
         batch.tries += 1
-        offer = board.offer = _offer(step, batch)
+        offer = shared.offer = _offer(step, batch)
         if not await self._all_have_results(offer):
             return
         if batch.tries == 1:  # no wait in later tries, in which the deputy may be waiting
@@ -131,7 +131,7 @@ class Driver:
         if batch.tries == 1 and batch.args["end"] == "abort":
             await group.abort(step)
             for result in results:
-                self.witness.aborted(result.txn)
+                self.recorder.aborted(result.txn)
             return
         if batch.tries == 1 and batch.args["end"] == "overtime":
             await asyncio.sleep(self._settings["timeout_ms"] / 1000)
@@ -142,10 +142,10 @@ class Driver:
         for _ in range(WAITS_MAX):
             until_ms = self._now_ms() + offer.batch.args["patience_ms"]
             while self._now_ms() < until_ms:
-                if self.board.offer is not offer:
+                if self.shared.offer is not offer:
                     return False
-                if self.board.driver == self.name:
-                    self.board.beaten_ms = self._now_ms()
+                if self.shared.driver == self.name:
+                    self.shared.beaten_ms = self._now_ms()
                 if all(task.results for task in offer.tasks):
                     return True
                 await asyncio.sleep(LOOK_S)
@@ -155,23 +155,23 @@ class Driver:
         return False
 
     async def _commit(self, group: TransactionGroup, offer: Offer, results: list[Result]) -> None:
-        step, batch, board = offer.step, offer.batch, self.board
-        op = self.witness.deciding(self._group, step.epoch, batch.token, [result.txn for result in results])
+        step, batch, shared = offer.step, offer.batch, self.shared
+        op = self.recorder.deciding(self._group, step.epoch, batch.token, [result.txn for result in results])
         prepared = [result.prepared for result in results if result.prepared is not None]
         try:
             is_ours = await self._outcome(group, step, batch, prepared)
         except (ProducerFenced, InvalidTxnState) as error:
             if not self._doubts and UNKNOWN_OUTCOME not in str(error):
                 for result in results:
-                    self.witness.aborted(result.txn)
+                    self.recorder.aborted(result.txn)
             raise
-        self.witness.decided(op, is_ours=is_ours)
+        self.recorder.decided(op, is_ours=is_ours)
         for result in results:
             if is_ours:
-                self.witness.committed(result.txn)
+                self.recorder.committed(result.txn)
             else:
-                self.witness.aborted(result.txn)
-        board.committed = max(board.committed, batch.number + 1)
+                self.recorder.aborted(result.txn)
+        shared.committed = max(shared.committed, batch.number + 1)
 
     async def _outcome(self, group: TransactionGroup, step: GroupStep, batch: Batch, prepared: list[Any]) -> bool:
         self._doubts = 0
@@ -192,21 +192,21 @@ def _offer(step: GroupStep, batch: Batch) -> Offer:
 async def drive(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     """Play the role."""
     driver = Driver(plan, client, context)
-    board = driver.board
+    shared = driver.shared
     has_workers = any(other.role == "tasker" for other in plan.clients)
-    while has_workers and not board.is_over:
+    while has_workers and not shared.is_over:
         if not driver.drives():
             await asyncio.sleep(PAUSE_S)
             continue
-        if board.current is None:
+        if shared.current is None:
             op = script.next()
             if op is None:
-                board.is_over = True
+                shared.is_over = True
                 break
             await asyncio.sleep(op.pause_ms / 1000)
-            if board.current is None:
+            if shared.current is None:
                 driver.plan(op)
-        batch = board.current
+        batch = shared.current
         if batch is None:
             continue
         try:

@@ -11,7 +11,7 @@ from semel import Consumer, ConsumerRebalanceListener, TopicPartition
 from semel.errors import KafkaError, RetriableError
 
 from sim.events import NO_TXN
-from sim.history import Witness
+from sim.history import Recorder
 from sim.workloads.base import ClientContext, raise_unexpected, stop
 from sim.workloads.liveness import read_on
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
@@ -40,7 +40,7 @@ class Membership(ConsumerRebalanceListener):
     def __init__(
         self, context: ClientContext, name: str, group: str, topics: list[str], settings: dict[str, Any]
     ) -> None:
-        self.witness: Witness = context.history.witness(name)
+        self.recorder: Recorder = context.history.recorder(name)
         self.group, self.positions = group, dict[TopicPartition, int]()
         self._now_ms = context.history.now_ms
         self.read_committed = settings.get("isolation_level") == "read_committed"
@@ -51,13 +51,13 @@ class Membership(ConsumerRebalanceListener):
 
     async def start(self) -> None:
         """Raises KafkaError."""
-        self.witness.consuming(self.group, read_committed=self.read_committed)
+        self.recorder.consuming(self.group, read_committed=self.read_committed)
         await self.consumer.start()
 
     async def poll(self, timeout_ms: int, *, txn: int = NO_TXN) -> dict[TopicPartition, Any]:
         """Raises KafkaError."""
         polled = await self.consumer.getmany(timeout_ms=timeout_ms)
-        noted(self.witness, polled, txn)
+        noted(self.recorder, polled, txn)
         for place, records in polled.items():
             self.positions[place] = records[-1].offset + 1
         return polled
@@ -66,23 +66,23 @@ class Membership(ConsumerRebalanceListener):
         """Commit the positions, if there are any. Raises KafkaError."""
         if self.positions:
             offsets = dict(self.positions)
-            op = self.witness.committing_offsets(self.group, offsets)
+            op = self.recorder.committing_offsets(self.group, offsets)
             await self.consumer.commit(offsets)
-            self.witness.offsets_committed(op)
+            self.recorder.offsets_committed(op)
 
     async def look(self) -> None:
         """Record the group's committed offsets of the assigned partitions. Raises KafkaError."""
         for place in sorted(self.consumer.assignment()):
             since_ms = self._now_ms()
             offset = await self.consumer.committed(place)
-            self.witness.offsets_seen(self.group, {place: offset}, since_ms=since_ms)
+            self.recorder.offsets_seen(self.group, {place: offset}, since_ms=since_ms)
 
     # Called by the consumer
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
         # Not group_metadata(): with records of revoked partitions in hand it returns their generation.
         assert self.consumer._group is not None
-        self.witness.assigned(assigned, self.consumer._group.member.generation)
+        self.recorder.assigned(assigned, self.consumer._group.member.generation)
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
         self._gone(revoked, lost=False)
@@ -92,7 +92,7 @@ class Membership(ConsumerRebalanceListener):
 
     def _gone(self, places: Iterable[TopicPartition], *, lost: bool) -> None:
         places = list(places)
-        self.witness.revoked(places, lost=lost)
+        self.recorder.revoked(places, lost=lost)
         for place in places:
             self.positions.pop(place, None)
 

@@ -9,7 +9,7 @@ from semel import Consumer, TopicPartition
 from semel.errors import KafkaError
 
 from sim.events import NO_TXN, Place
-from sim.history import Witness
+from sim.history import Recorder
 from sim.workloads.base import ClientContext, raise_unexpected
 from sim.workloads.recording_producer import PAUSE_S
 
@@ -27,7 +27,7 @@ class RecordingConsumer:
         read_committed: bool,
         from_0: bool = True,
     ) -> None:
-        self.witness = context.history.witness(name)
+        self.recorder = context.history.recorder(name)
         self._places = [TopicPartition(*place) for place in places]
         self.read_committed, self._from_0 = read_committed, from_0
         self.consumer = Consumer(
@@ -41,23 +41,23 @@ class RecordingConsumer:
 
     async def start(self) -> None:
         """Raises KafkaError."""
-        self.witness.consuming(read_committed=self.read_committed)
+        self.recorder.consuming(read_committed=self.read_committed)
         await self.consumer.start()
         self.consumer.assign(self._places)
         self._at_the_start()
 
     async def poll(self, timeout_ms: int, *, txn: int = NO_TXN) -> int:
         """Read at most max_poll_records records. Returns their number. Raises KafkaError."""
-        return noted(self.witness, await self.consumer.getmany(timeout_ms=timeout_ms), txn)
+        return noted(self.recorder, await self.consumer.getmany(timeout_ms=timeout_ms), txn)
 
     async def rewind(self) -> None:
         """Seek to the start. Raises KafkaError; the seek may still take effect then."""
-        self.witness.assigned(self._places)
+        self.recorder.assigned(self._places)
         await self.consumer.seek_to_beginning()
         self._at_the_start()
 
     def _at_the_start(self) -> None:
-        self.witness.assigned(self._places, positions=(0 if self._from_0 else -1,) * len(self._places))
+        self.recorder.assigned(self._places, positions=(0 if self._from_0 else -1,) * len(self._places))
 
 
 async def opened(
@@ -76,10 +76,10 @@ async def opened(
             await asyncio.sleep(PAUSE_S)
 
 
-def noted(witness: Witness, polled: Any, txn: int = NO_TXN) -> int:
+def noted(recorder: Recorder, polled: Any, txn: int = NO_TXN) -> int:
     """Record the records that a call returned. Returns their number."""
     for place, records in polled.items():
-        witness.polled(
+        recorder.polled(
             place,
             [record.offset for record in records],
             [text(record.value) for record in records],

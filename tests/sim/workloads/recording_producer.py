@@ -24,7 +24,7 @@ class RecordingProducer:
     """
 
     def __init__(self, context: ClientContext, name: str, settings: dict[str, Any]) -> None:
-        self.witness = context.history.witness(name)
+        self.recorder = context.history.recorder(name)
         settings = dict(settings)
         pad_bytes: int = settings.pop("pad_bytes", 0)
         self._headers = [("pad", PADDING[:pad_bytes])] if pad_bytes else []
@@ -41,7 +41,7 @@ class RecordingProducer:
         await self.producer.start()
         if self._transactional_id is not None:
             producer_id, epoch = identity_of(self.producer)
-            self.witness.initialized(
+            self.recorder.initialized(
                 self._transactional_id, since_ms=since_ms, producer_id=producer_id, producer_epoch=epoch
             )
 
@@ -51,7 +51,7 @@ class RecordingProducer:
         since_ms = self._now_ms()
         await self.producer.join(step)
         producer_id, epoch = identity_of(self.producer)
-        self.witness.initialized(
+        self.recorder.initialized(
             self._transactional_id, since_ms=since_ms, producer_id=producer_id, producer_epoch=epoch
         )
 
@@ -61,7 +61,7 @@ class RecordingProducer:
 
     def new_value(self) -> str:
         self._count += 1
-        return f"{self.witness.client}:{self._count}"
+        return f"{self.recorder.client}:{self._count}"
 
     async def send(
         self,
@@ -79,7 +79,7 @@ class RecordingProducer:
         """
         if value == "":
             value = self.new_value()
-        op = self.witness.sending(
+        op = self.recorder.sending(
             topic, partition, value=value, key=key, txn=txn, acks=self._acks, idempotent=self._idempotent,
             made_from=made_from,
         )  # fmt: skip
@@ -92,7 +92,7 @@ class RecordingProducer:
                 headers=self._headers,
             )
         except KafkaError as error:
-            self.witness.not_stored(op, str(error), is_certain=True)
+            self.recorder.not_stored(op, str(error), is_certain=True)
             raise
         future.add_done_callback(partial(self._outcome, op))
         return future
@@ -103,10 +103,10 @@ class RecordingProducer:
         error = future.exception()
         if error is None:
             place = future.result()
-            self.witness.stored(op, place.partition, place.offset)
+            self.recorder.stored(op, place.partition, place.offset)
         else:
             is_certain = isinstance(error, KafkaTimeoutError) and "(not stored)" in str(error)
-            self.witness.not_stored(op, str(error), is_certain=is_certain)
+            self.recorder.not_stored(op, str(error), is_certain=is_certain)
 
 
 async def opened(context: ClientContext, name: str, settings: dict[str, Any]) -> RecordingProducer:

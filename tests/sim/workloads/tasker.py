@@ -14,10 +14,10 @@ from semel import GroupStep
 from semel.errors import KafkaError, TransactionWasCommitted
 
 from sim.workloads.base import ClientContext, raise_unexpected, stop
-from sim.workloads.board import Board, Offer, Result, Task
 from sim.workloads.driver import LOOK_S, PAUSE_S, group_of
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
 from sim.workloads.recording_producer import RecordingProducer
+from sim.workloads.shared_state import Offer, Result, SharedState, Task
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
@@ -45,14 +45,14 @@ class Tasker:
     """One incarnation of one worker, with a producer for each attempt in the same step."""
 
     def __init__(self, plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
-        self.board: Board = context.board(plan.prefix)
+        self.shared: SharedState = context.shared_state(plan.prefix)
         self._client, self._context = client, context
         self._group = group_of(plan)
         self._writers: dict[int, RecordingProducer] = {}
 
     async def attempt(self, offer: Offer, task: Task, op: Op) -> None:
         """Report the prepared transaction, or offer the task again."""
-        slot = 0 if op.args["careless"] else self.board.slot(self._client.name, offer.step)
+        slot = 0 if op.args["careless"] else self.shared.slot(self._client.name, offer.step)
         try:
             writer = await self._writer(slot, offer.step)
             result = await self._result(writer, self._name(slot), offer, task, op)
@@ -75,7 +75,7 @@ class Tasker:
             await self._drop(slot)
 
     async def _result(self, writer: RecordingProducer, name: str, offer: Offer, task: Task, op: Op) -> Result:
-        txn = writer.witness.beginning(name)
+        txn = writer.recorder.beginning(name)
         await writer.producer.begin_transaction()
         for place, (topic, partition) in enumerate(task.sends):
             await writer.send(topic, partition, txn=txn, made_from=offer.batch.row(task.number, place))
@@ -86,9 +86,9 @@ class Tasker:
         try:
             await writer.producer.abort_transaction()
             if result.prepared is not None:
-                writer.witness.aborted(result.txn)
+                writer.recorder.aborted(result.txn)
         except TransactionWasCommitted:
-            writer.witness.committed(result.txn)
+            writer.recorder.committed(result.txn)
         except KafkaError as error:
             raise_unexpected(error)
             await self._drop(slot)
@@ -121,8 +121,8 @@ async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, s
     """Play the role."""
     tasker = Tasker(plan, client, context)
     has_driver = any(other.role == "driver" for other in plan.clients)
-    while has_driver and not tasker.board.is_over:
-        found = tasker.board.take()
+    while has_driver and not tasker.shared.is_over:
+        found = tasker.shared.take()
         if found is None:
             await asyncio.sleep(LOOK_S)
             continue

@@ -7,8 +7,8 @@ from random import Random
 import msgspec
 import pytest
 
-from sim.checkers import Story, check_all
-from sim.checkers.story import Outcome
+from sim.checkers import HistoryIndex, check_all
+from sim.checkers.history_index import Outcome
 from sim.disk import DiskWeather
 from sim.network import NetworkWeather
 from sim.plan import RunPlan
@@ -38,8 +38,8 @@ def test_a_seed_draws_the_same_plan_every_time_and_it_is_data(name: str) -> None
 def test_in_a_calm_world_everything_is_acknowledged_and_nothing_is_found(name: str) -> None:
     run = calm(WORKLOADS[name].draw(Random(1), "a-"))
     assert check_all(run.history, run.final) == []
-    story = Story(run.history, run.final)
-    assert sum(write.is_acknowledged for write in story.writes.values()) > 10
+    facts = HistoryIndex(run.history, run.final)
+    assert sum(write.is_acknowledged for write in facts.writes.values()) > 10
     assert sum(len(end.uncommitted) for end in run.final.partitions.values()) > 10
 
 
@@ -55,7 +55,7 @@ def test_a_part_of_a_plan_is_a_plan(name: str) -> None:
 
 def test_transactions_commit_and_abort_and_read_what_others_have_committed() -> None:
     story_of = calm(WORKLOADS["transactional"].draw(Random(4), "a-"))
-    txns = Story(story_of.history, story_of.final).txns.values()
+    txns = HistoryIndex(story_of.history, story_of.final).txns.values()
     assert {Outcome.COMMITTED, Outcome.ABORTED} <= {txn.outcome for txn in txns}
     assert any(poll.values for txn in txns for poll in txn.polls)
 
@@ -70,11 +70,11 @@ def test_a_pipeline_makes_an_output_of_every_input() -> None:
 
 def test_a_driver_commits_every_batch_that_was_planned_and_each_row_of_it_once() -> None:
     run = calm(WORKLOADS["groups"].draw(Random(6), "a-"))
-    story = Story(run.history, run.final)
-    planned = sorted(row for batch in story.planned for row in batch.rows)
+    facts = HistoryIndex(run.history, run.final)
+    planned = sorted(row for batch in facts.planned for row in batch.rows)
     visible = [row.value for end in run.final.partitions.values() for row in end.committed]
     assert len(planned) > 20
-    assert sorted(story.by_value[value].sent.made_from or "" for value in visible if value is not None) == planned
+    assert sorted(facts.by_value[value].sent.made_from or "" for value in visible if value is not None) == planned
 
 
 def test_an_operation_is_begun_once_however_often_its_client_is_killed() -> None:

@@ -97,7 +97,7 @@ async def transact(plan: WorkloadPlan, client: ClientPlan, context: ClientContex
 async def _transaction(mine: RecordingProducer, reader: RecordingConsumer, client: ClientPlan, op: Op) -> bool:
     """Run one transaction. Whether it is certainly committed. Raises KafkaError when the producer is useless."""
     args, transactional_id = op.args, client.settings["transactional_id"]
-    txn = mine.witness.beginning(transactional_id)
+    txn = mine.recorder.beginning(transactional_id)
     try:
         await mine.producer.begin_transaction()
         futures = [await mine.send(topic, partition, key=key, txn=txn) for topic, partition, key in args["sends"]]
@@ -111,9 +111,9 @@ async def _transaction(mine: RecordingProducer, reader: RecordingConsumer, clien
         if args["end"] == "abort":
             await abort(mine, txn)
             return False
-        mine.witness.committing(txn)
+        mine.recorder.committing(txn)
         await mine.producer.commit_transaction()
-        mine.witness.committed(txn)
+        mine.recorder.committed(txn)
         return True
     except KafkaError as error:
         raise_unexpected(error)
@@ -123,7 +123,7 @@ async def _transaction(mine: RecordingProducer, reader: RecordingConsumer, clien
 
 async def _abandon(mine: RecordingProducer, client: ClientPlan, op: Op) -> None:
     """Begin a transaction that ends only by its timeout. Raises KafkaError."""
-    txn = mine.witness.beginning(client.settings["transactional_id"])
+    txn = mine.recorder.beginning(client.settings["transactional_id"])
     await mine.producer.begin_transaction()
     for topic, partition, key in op.args["sends"]:
         await mine.send(topic, partition, key=key, txn=txn)
@@ -145,7 +145,7 @@ async def recover(mine: RecordingProducer, txn: int, error: KafkaError, *, insis
         times += 1
         try:
             await mine.producer.commit_transaction()
-            mine.witness.committed(txn)
+            mine.recorder.committed(txn)
             return
         except KafkaError as again:
             error = again
@@ -165,10 +165,10 @@ async def abort(mine: RecordingProducer, txn: int) -> None:
     for _ in range(ASKED_TIMES_MAX):
         try:
             await mine.producer.abort_transaction()
-            mine.witness.aborted(txn)
+            mine.recorder.aborted(txn)
             return
         except TransactionWasCommitted:
-            mine.witness.committed(txn)
+            mine.recorder.committed(txn)
             return
         except RetriableError as error:
             last = error

@@ -63,7 +63,7 @@ class Worker:
             return 0
         if not polled:
             return 0
-        txn = writing.witness.beginning(self._client.settings["pen"]["transactional_id"])
+        txn = writing.recorder.beginning(self._client.settings["pen"]["transactional_id"])
         try:
             if await self._transaction(reading, writing, polled, txn, op):
                 return sum(map(len, polled.values()))
@@ -98,7 +98,7 @@ class Worker:
         self, reading: Membership, writing: RecordingProducer, polled: Any, txn: int, op: Op
     ) -> bool:
         """True: committed. False: aborted, or outcome unknown. Raises KafkaError when the producer is useless."""
-        producer, witness = writing.producer, writing.witness
+        producer, recorder = writing.producer, writing.recorder
         try:
             await producer.begin_transaction()
             for place, records in polled.items():
@@ -109,13 +109,13 @@ class Worker:
                 await abort(writing, txn)
                 return False
             offsets = {place: records[-1].offset + 1 for place, records in polled.items()}
-            asked = witness.committing_offsets(self.pipeline.group, offsets, txn=txn)
+            asked = recorder.committing_offsets(self.pipeline.group, offsets, txn=txn)
             await producer.send_offsets_to_transaction(offsets, reading.consumer.group_metadata())
-            witness.offsets_committed(asked)
+            recorder.offsets_committed(asked)
             await asyncio.sleep(op.args["linger_ms"] / 1000)
-            witness.committing(txn)
+            recorder.committing(txn)
             await producer.commit_transaction()
-            witness.committed(txn)
+            recorder.committed(txn)
             return True
         except KafkaError as error:
             raise_unexpected(error)
@@ -132,7 +132,7 @@ class Worker:
             return
         mine = reading.consumer.assignment()  # which may have changed meanwhile
         back = {place: -1 if offset is None else offset for place, offset in positions.items() if place in mine}
-        reading.witness.assigned(back, positions=back.values())
+        reading.recorder.assigned(back, positions=back.values())
 
 
 async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:

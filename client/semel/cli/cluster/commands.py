@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import click
 
 from semel import Admin
 from semel.admin import ConfigResource, ConfigResourceType
-from semel.cli.cluster.health import Health, State, Verdict, as_json, health_of, sentence
-from semel.cli.shared.common import bootstrap_option, console, run, table
+from semel.cli.cluster.health import Health, State, Verdict, facts_of, health_of, sentence
+from semel.cli.shared.common import FOUND_TROUBLE, bootstrap_option, json_option, run, say_json, show, tell
 from semel.cli.shared.moves import moves_of
+from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.errors import UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
@@ -23,15 +23,16 @@ LEAST_IN_SYNC = "min.insync.replicas"
 
 @click.command()
 @bootstrap_option
-@click.option(
-    "--json", "as_object", is_flag=True, help="Print one JSON object, with all partitions that have problems."
-)
-def cluster(bootstrap: str, as_object: bool) -> None:
+@json_option
+def cluster(bootstrap: str, as_json: bool) -> None:
     """Show the brokers of the cluster, their partitions, and the partitions with problems.
 
-    Sends a request to each broker, to check that it answers. The last line is the verdict on the cluster. Exit status 1
-    when a partition has no leader that answers, or too few replicas in sync for writes with acks=all, or when no broker
-    can reach the cluster's store.
+    Sends a request to each broker, to check that it answers. The last line is the verdict on the cluster. JSON has all
+    partitions that have problems.
+
+    Exit status 0: healthy. 3: degraded (a replica or a broker is missing) or offline (a partition has no leader that
+    answers, or too few replicas in sync for writes with acks=all, or no broker can reach the cluster's store). 1: the
+    command failed, for example because no broker answers.
     """
 
     async def work() -> Health:
@@ -39,12 +40,12 @@ def cluster(bootstrap: str, as_object: bool) -> None:
             return await cluster_health(admin)
 
     health = run(work())
-    if as_object:
-        click.echo(json.dumps(as_json(health), indent=2))
+    if as_json:
+        say_json(facts_of(health))
     else:
         _show(health)
-    if health.verdict is Verdict.OFFLINE:
-        raise SystemExit(1)
+    if health.verdict is not Verdict.HEALTHY:
+        raise SystemExit(FOUND_TROUBLE)
 
 
 async def cluster_health(admin: Admin) -> Health:
@@ -76,41 +77,51 @@ async def _least_in_sync(admin: Admin, topics: Sequence[TopicMetadata]) -> dict[
 
 
 def _show(health: Health) -> None:
-    out = console()
-    numbers = ("leads", "preferred", "replicas", "in sync")
-    shown = table(f"Cluster {health.cluster_id or ''}", "broker", "address", "rack", "role", *numbers, right=numbers)
-    for broker in health.brokers:
-        here = broker.metadata
-        counts = (broker.leads, broker.preferred, broker.replicas, broker.in_sync)
-        shown.add_row(
-            str(broker.node_id),
-            "offline" if here is None else f"{here.host}:{here.port}{'' if broker.answers else ' (no answer)'}",
-            "-" if here is None or here.rack is None else here.rack,
-            "controller" if broker.node_id == health.controller_id else "-",
-            *(f"{count:,}" for count in counts),
-        )
-    out.print(shown)
-    _show_troubled(health)
+    show(*health_tables(health))
+    troubled = sum(each.state is not State.OK for each in health.partitions)
+    if troubled > SHOWN:
+        tell(f"and {troubled - SHOWN:,} more: --json has them all")
+    tell("")
     if health.moving:
-        out.print(f"{plural(len(health.moving), 'partition')} on the move: `semel topic reassign --watch` follows.")
+        tell(f"{plural(len(health.moving), 'partition')} on the move: `semel topic reassign --watch` follows.")
     if health.not_preferred:
         count = plural(len(health.not_preferred), "partition")
-        out.print(f"{count} not led by the preferred broker: `semel topic elect` changes that.")
-    out.print(sentence(health), soft_wrap=True)
+        tell(f"{count} not led by the preferred broker: `semel topic elect` changes that.")
+    tell(sentence(health))
 
 
-def _show_troubled(health: Health) -> None:
+def health_tables(health: Health) -> list[Table]:
+    """PURE. The brokers, and the partitions with problems if there are any."""
+    numbers = ("leads", "pref", "replicas", "in sync")
+    brokers = Table(
+        f"Cluster {health.cluster_id or ''}",
+        *("broker", "role", *numbers, "rack", "address"),
+        right=numbers,
+        below=("address", "rack"),
+    )
+    for broker in health.brokers:
+        here = broker.metadata
+        brokers.add_row(
+            str(broker.node_id),
+            "controller" if broker.node_id == health.controller_id else None,
+            *(broker.leads, broker.preferred, broker.replicas, broker.in_sync),
+            None if here is None else here.rack,
+            "offline" if here is None else f"{here.host}:{here.port}{'' if broker.answers else ' (no answer)'}",
+        )
     troubled = [each for state in State if state is not State.OK for each in health.of_state(state)]
     if not troubled:
-        return
-    rows = table("", "partition", "state", "leader", "replicas", "in sync", "missing", right=("leader",))
+        return [brokers]
+    rows = Table(
+        "Partitions with problems",
+        *("partition", "leader", "replicas", "in sync", "missing", "state"),
+        right=("leader",),
+        below=("state", "missing", "in sync", "replicas"),
+    )
     for each in troubled[:SHOWN]:
         rows.add_row(
             f"{each.at.topic}-{each.at.partition}",
-            each.state.value,
             "none" if each.state is State.OFFLINE else str(each.leader),
             *(",".join(map(str, ids)) for ids in (each.replicas, each.isr, each.missing)),
+            each.state.value,
         )
-    console().print(rows)
-    if len(troubled) > SHOWN:
-        console().print(f"and {len(troubled) - SHOWN:,} more: --json has them all\n")
+    return [brokers, rows]

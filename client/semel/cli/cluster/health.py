@@ -251,8 +251,8 @@ def _without_store(health: Health) -> str:
     return f"Offline: {answer}; {then}. Start etcd; the brokers recover by themselves."
 
 
-def as_json(health: Health) -> dict[str, Any]:
-    """The health as a JSON object."""
+def facts_of(health: Health) -> dict[str, Any]:
+    """The health as plain types, for JSON."""
     return {
         "cluster_id": health.cluster_id,
         "verdict": health.verdict.value,

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from semel import Admin, TopicPartition
-from semel.admin import LATEST, ConsumerGroupDescription
+from semel import Admin
+from semel.admin import ConsumerGroupDescription
+from semel.cli.group.lag import PartitionLag, lag_of, total
 from semel.cli.group.reset import reset
 from semel.cli.shared.common import (
     bootstrap_option,
     confirm,
-    console,
     delete_each,
     failure,
     json_option,
     run,
     say,
     say_json,
-    table,
+    show,
+    similar,
+    tell,
 )
-from semel.cli.shared.partition_names import known_offsets, partitions_of
+from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.cli.stuck.group import stuck_group
 from semel.errors import GroupIdNotFound
@@ -38,32 +41,43 @@ group.add_command(stuck_group)
 
 @group.command("list")
 @bootstrap_option
-@click.option("-q", "--quiet", is_flag=True, help="Print only the names, one in each line.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the names, one in each line; do not ask for offsets.")
 @json_option
 def list_(bootstrap: str, quiet: bool, as_json: bool) -> None:
-    """List the groups with their states, numbers of members, and assignors."""
+    """List the groups with their states, numbers of members, lag, and assignors."""
 
-    async def work() -> list[ConsumerGroupDescription]:
+    async def work() -> tuple[list[ConsumerGroupDescription], dict[str, list[PartitionLag]]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             names = [found.group_id for found in await admin.list_consumer_groups()]
-            return await admin.describe_consumer_groups(names) if names else []
+            groups = await admin.describe_consumer_groups(names) if names else []
+            return groups, await lag_of(admin, groups) if groups and not quiet else {}
 
-    groups = run(work())
+    groups, lags = run(work())
     if quiet:
         say(*(found.group_id for found in groups))
         return
+    rows = [
+        {
+            "group": each.group_id,
+            "state": each.state,
+            "members": len(each.members),
+            "lag": total(lags[each.group_id]),
+            "assignor": each.protocol,
+        }
+        for each in groups
+    ]
     if as_json:
-        say_json(
-            [
-                {"group": each.group_id, "state": each.state, "members": len(each.members), "assignor": each.protocol}
-                for each in groups
-            ]
-        )
-        return
-    shown = table("", "group", "state", "members", "assignor", right=("members",))
-    for found in groups:
-        shown.add_row(found.group_id, found.state, str(len(found.members)), found.protocol or "-")
-    console().print(shown)
+        say_json(rows)
+    else:
+        show(groups_table(rows))
+
+
+def groups_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """PURE. rows: as `semel group list --json`."""
+    shown = Table("", "group", "state", "members", "lag", "assignor", right=("members", "lag"), below=("assignor",))
+    for row in rows:
+        shown.add_row(*row.values())
+    return shown
 
 
 @group.command()
@@ -71,47 +85,47 @@ def list_(bootstrap: str, quiet: bool, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True)
 @json_option
 def describe(bootstrap: str, names: tuple[str, ...], as_json: bool) -> None:
-    """Show the state, members, committed offsets and lag of groups."""
-    described: list[dict[str, Any]] = []
+    """Show the state, members, committed offsets and lag of groups.
 
-    async def work() -> list[str]:
-        missing = []
+    Partitions of the group's topics without a committed offset are shown too; their lag counts from their first offset.
+    """
+
+    async def work() -> tuple[list[dict[str, Any]], list[str], str]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            for found in await admin.describe_consumer_groups(names):
-                if found.state == "Dead":
-                    missing.append(found.group_id)
-                else:
-                    described.append(await _described(admin, found))
-        return missing
+            found = await admin.describe_consumer_groups(names)
+            living = [each for each in found if each.state != "Dead"]
+            lags = await lag_of(admin, living) if living else {}
+            missing = [each.group_id for each in found if each.state == "Dead"]
+            known = [each.group_id for each in await admin.list_consumer_groups()] if missing else []
+            hint = similar(missing[0], known) if missing else ""
+            return [described(each, lags[each.group_id]) for each in living], missing, hint
 
-    missing = run(work())
+    groups, missing, hint = run(work())
     if as_json:
-        say_json(described)
+        say_json(groups)
     else:
-        for each in described:
-            _show(each)
+        for number, each in enumerate(groups):
+            if number:
+                tell("")
+            show(group_table(each))
+            tell(*_below(each))
     if missing:
-        raise failure(f"no such group: {', '.join(missing)}; `semel group list` lists the groups")
+        raise failure(f"no such group: {', '.join(missing)}.{hint} `semel group list` lists the groups")
 
 
-async def _described(admin: Admin, found: ConsumerGroupDescription) -> dict[str, Any]:
-    """The group as plain types. committed, end_offset, lag: None where unknown."""
-    committed = await admin.list_consumer_group_offsets(found.group_id)
+def described(found: ConsumerGroupDescription, lags: Sequence[PartitionLag]) -> dict[str, Any]:
+    """PURE. The group as plain types. total_lag, committed, end_offset, lag, owner, host: None where unknown."""
     owners = {tp: member for member in found.members for tp in member.assignment}
-    places = sorted({*committed, *owners})
-    ends = await _ends(admin, places)
     partitions = []
-    for tp in places:
-        offset = committed[tp].offset if tp in committed else None
-        end = ends.get(tp)
-        owner = owners.get(tp)
+    for each in lags:
+        owner = owners.get(each.at)
         partitions.append(
             {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "committed": offset,
-                "end_offset": end,
-                "lag": None if offset is None or end is None else end - offset,
+                "topic": each.at.topic,
+                "partition": each.at.partition,
+                "committed": each.committed,
+                "end_offset": each.end,
+                "lag": each.lag,
                 "owner": None if owner is None else owner.group_instance_id or owner.member_id,
                 "host": None if owner is None else owner.client_host,
             }
@@ -121,31 +135,32 @@ async def _described(admin: Admin, found: ConsumerGroupDescription) -> dict[str,
         "state": found.state,
         "members": len(found.members),
         "members_without_partition": [m.group_instance_id or m.member_id for m in found.members if not m.assignment],
-        "total_lag": sum(row["lag"] or 0 for row in partitions),
+        "total_lag": total(lags),
+        "lag_without_commit": total(each for each in lags if each.committed is None) or 0,
         "partitions": partitions,
     }
 
 
-def _show(described: dict[str, Any]) -> None:
-    numbers = ("partition", "committed", "end offset", "lag")
-    title = f"{described['group']}: {described['state']}, {plural(described['members'], 'member')}"
-    shown = table(title, "topic", *numbers, "owner", "host", right=numbers)
-    for row in described["partitions"]:
-        cells = ("-" if row[name] is None else f"{row[name]:,}" for name in ("committed", "end_offset", "lag"))
-        shown.add_row(row["topic"], str(row["partition"]), *cells, row["owner"] or "-", row["host"] or "-")
-    console().print(shown)
-    if described["members_without_partition"]:
-        console().print(f"Without a partition: {', '.join(described['members_without_partition'])}")
-    console().print(f"Total lag: {described['total_lag']:,}\n")
+def group_table(found: Mapping[str, Any]) -> Table:
+    """PURE. found: one of `semel group describe --json`."""
+    numbers = ("part", "committed", "end", "lag")
+    title = f"{found['group']}: {found['state']}, {plural(found['members'], 'member')}"
+    shown = Table(title, "topic", *numbers, "owner", "host", right=numbers, below=("host", "owner"))
+    for row in found["partitions"]:
+        facts = (row[name] for name in ("committed", "end_offset", "lag", "owner", "host"))
+        shown.add_row(row["topic"], str(row["partition"]), *facts)
+    return shown
 
 
-async def _ends(admin: Admin, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """The end offsets of existing topics whose leaders answer. A group may hold offsets of deleted topics."""
-    existing = await admin.list_topics()
-    topics = dict.fromkeys(at.topic for at in places if at.topic in existing)
-    partitions = await partitions_of(admin, list(topics)) if topics else {}
-    live = (await admin.describe_cluster()).brokers
-    return await known_offsets(admin, [partitions[at] for at in places if at in partitions], live, LATEST)
+def _below(found: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if found["members_without_partition"]:
+        lines.append(f"Without a partition: {', '.join(found['members_without_partition'])}")
+    lines.append("Total lag: -" if found["total_lag"] is None else f"Total lag: {found['total_lag']:,}")
+    if without := found["lag_without_commit"]:
+        count = sum(row["committed"] is None and bool(row["lag"]) for row in found["partitions"])
+        lines[-1] += f", of it {without:,} in {plural(count, 'partition')} without a committed offset"
+    return lines
 
 
 @group.command()

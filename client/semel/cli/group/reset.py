@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import click
 import msgspec
 
 from semel import Admin, TopicPartition
 from semel.admin import EARLIEST, LATEST, ConsumerGroupDescription
-from semel.cli.shared.common import bootstrap_option, confirm, console, failure, run, say, table
+from semel.cli.shared.common import bootstrap_option, confirm, failure, json_option, run, say, say_json, show
 from semel.cli.shared.partition_names import partitions_of
 from semel.cli.shared.start_position import FORMS, StartPosition, parse
+from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.structs import OffsetAndMetadata
 
@@ -37,19 +39,35 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--by", type=int, metavar="N", help="Add N to the committed offsets; a negative N moves back.")
 @click.option("-n", "--dry-run", is_flag=True, help="Show the changes and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
 def reset(
-    bootstrap: str, group: str, names: tuple[str, ...], to: str | None, by: int | None, dry_run: bool, yes: bool
+    bootstrap: str,
+    group: str,
+    names: tuple[str, ...],
+    to: str | None,
+    by: int | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Set the committed offsets of GROUP for topics or partitions, with --to or --by.
 
     Without topics: for all partitions with a committed offset. With a time, the group continues at the first record at
-    or after that time. The group must have no members: stop its consumers first.
+    or after that time. The group must have no members: stop its consumers first. JSON needs --dry-run or --yes.
     """
     if (to is None) == (by is None):
         raise click.UsageError("give either --to or --by")
+    if as_json and not (dry_run or yes):
+        raise click.UsageError("JSON leaves no place for a question: give --dry-run or --yes")
     moves = run(_plan(bootstrap, group, names, None if to is None else parse(to, "--to"), by or 0))
-    _show(group, moves)
+    if not as_json:
+        show(moves_table(group, moves))
     changes = {each.at: OffsetAndMetadata(each.offset, "") for each in moves if each.offset != each.committed}
+    if as_json:
+        if changes and not dry_run:
+            run(_set(bootstrap, group, changes))
+        say_json(facts_of(group, moves, 0 if dry_run else len(changes)))
+        return
     if dry_run or not changes:
         say("Nothing was changed." if changes else "Nothing to change.")
         return
@@ -114,15 +132,34 @@ async def _offsets(admin: Admin, places: Sequence[TopicPartition], timestamp: in
     return {at: row.offset for at, row in (await admin.list_offsets(dict.fromkeys(places, timestamp))).items()}
 
 
-def _show(group: str, moves: Sequence[Move]) -> None:
-    numbers = ("partition", "committed", "next", "lag")
-    shown = table(f"{group}: new offsets", "topic", *numbers, "", right=numbers)
+def moves_table(group: str, moves: Sequence[Move]) -> Table:
+    """PURE. The partitions with their committed and new offsets."""
+    numbers = ("part", "committed", "next", "lag")
+    shown = Table(f"{group}: new offsets", "topic", *numbers, "note", right=numbers, below=("note",))
     for each in moves:
-        committed = "-" if each.committed < 0 else f"{each.committed:,}"
-        beside = "" if each.wanted == each.offset else f"nearest to {each.wanted:,}"
-        lag = f"{each.end - each.offset:,}"
-        shown.add_row(each.at.topic, str(each.at.partition), committed, f"{each.offset:,}", lag, beside)
-    console().print(shown)
+        note = None if each.wanted == each.offset else f"nearest to {each.wanted:,}"
+        committed = None if each.committed < 0 else each.committed
+        shown.add_row(each.at.topic, str(each.at.partition), committed, each.offset, each.end - each.offset, note)
+    return shown
+
+
+def facts_of(group: str, moves: Sequence[Move], changed: int) -> dict[str, Any]:
+    """PURE. The offsets as plain types. changed: the number of offsets that were set."""
+    return {
+        "group": group,
+        "changed": changed,
+        "partitions": [
+            {
+                "topic": each.at.topic,
+                "partition": each.at.partition,
+                "committed": None if each.committed < 0 else each.committed,
+                "wanted": each.wanted,
+                "next": each.offset,
+                "lag": each.end - each.offset,
+            }
+            for each in moves
+        ],
+    }
 
 
 async def _set(bootstrap: str, group: str, changes: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import functools
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 import msgspec
-from rich import box
-from rich.console import Console, RenderableType
-from rich.style import StyleType
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 from semel_protocol.visible import visible, visible_json
 
+from semel.cli.shared.tables import Table, captioned, hanging, wrapped
 from semel.errors import KafkaError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+FOUND_TROUBLE = 3
+"""The exit status of a command that looked for trouble and found it. 1 is an error of the command itself."""
 
 
 def bootstrap_option(command: F) -> F:
@@ -37,8 +39,17 @@ def bootstrap_option(command: F) -> F:
 
 
 def json_option(command: F) -> F:
-    """The option `--json`: the argument `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
+    """The options `--output table|json`, and `--json` for short: the argument `as_json`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Short for --output json.")
+    @click.option("--output", type=click.Choice(["table", "json"]), help="The form of the output. Default: table.")
+    @functools.wraps(command)
+    def with_form(*args: Any, output: str | None, as_json: bool, **options: Any) -> Any:
+        if as_json and output == "table":
+            raise click.UsageError("give either --json or --output table")
+        return command(*args, as_json=as_json or output == "json", **options)
+
+    return cast(F, with_form)
 
 
 def say_json(shown: object) -> None:
@@ -78,13 +89,6 @@ def confirm(question: str) -> None:
     click.confirm(visible(question), abort=True)
 
 
-class SafeTable(Table):
-    """A table for texts from brokers: shown without markup and with control characters escaped."""
-
-    def add_row(self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False) -> None:
-        super().add_row(*map(_escaped_text, cells), style=style, end_section=end_section)
-
-
 class SafeConsole(Console):
     """A console for texts from brokers: no markup, control characters escaped. A newline at the end of a text stays."""
 
@@ -105,18 +109,51 @@ def _escaped_text(shown: Any) -> Any:
     return shown
 
 
-def table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
-    """A table in the style of all commands. right: the columns that hold numbers."""
-    made = SafeTable(title=Text(visible(title)) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return made
+def is_terminal() -> bool:
+    """Whether standard output is a terminal. FORCE_COLOR, which rich takes for one, does not change the layout."""
+    return sys.stdout.isatty()
 
 
 def console() -> Console:
-    """Standard output. Without a terminal it is 240 columns wide, so that grep and awk get whole lines."""
-    out = SafeConsole(highlight=False, markup=False, emoji=False)
-    return out if out.is_terminal else SafeConsole(highlight=False, markup=False, emoji=False, width=240)
+    """Standard output. Without a terminal it is 240 columns wide and has no colours."""
+    options: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+    if is_terminal():
+        return SafeConsole(**options)
+    return SafeConsole(**options, width=240, force_terminal=False)
+
+
+def show(*tables: Table) -> None:
+    """Prints tables: within the width of a terminal, or as rows with tabs for a pipe."""
+    out = console()
+    for number, each in enumerate(tables):
+        if not is_terminal():
+            click.echo("\n".join(each.rows()))  # a table escapes its cells
+            continue
+        if number:
+            out.print()
+        for line in each.lines(out.width):
+            out.print(line, soft_wrap=True)
+
+
+def tell(*lines: Text | str) -> None:
+    """Prints lines that a terminal breaks at spaces, with an indented continuation. A pipe gets whole lines, and no
+    empty ones.
+    """
+    out = console()
+    for each in lines:
+        line = Text(visible(each)) if isinstance(each, str) else each
+        if is_terminal():
+            for part in wrapped(line, out.width, hanging(line.plain)):
+                out.print(part, soft_wrap=True)
+        elif line.plain:
+            out.print(line, soft_wrap=True)
+
+
+def tell_captioned(pairs: Sequence[tuple[str, Text | str]]) -> None:
+    """Prints captions with their texts, the texts below each other."""
+    out = console()
+    for line in captioned(pairs, out.width if is_terminal() else sys.maxsize):
+        out.print(line, soft_wrap=True)
 
 
 def key_values(pairs: tuple[str, ...], option: str) -> dict[str, str]:

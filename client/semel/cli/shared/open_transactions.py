@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from typing import Any
 
 import msgspec
 
 from semel import Admin, TopicPartition
 from semel.admin import ProducerState, TransactionDescription
-from semel.cli.shared.times import duration, moment
+from semel.cli.shared.times import duration, iso, moment
 from semel.errors import TransactionalIdNotFound
 
 TIMEOUT_NEVER_MS = 2**31 - 1
@@ -115,17 +116,63 @@ async def describe_known(admin: Admin, names: Sequence[str]) -> list[Transaction
         return found
 
 
-def describe_transaction(holder: OpenTransaction, now_ms: int) -> list[tuple[str, str]]:
-    """PURE. Pairs of a caption and a sentence: its producer, its start, its expected end, and the safe action."""
+def by_transaction(found: Iterable[OpenTransaction]) -> list[list[OpenTransaction]]:
+    """PURE. The partitions of each transaction, in the order in which the transactions appear first."""
+    groups: dict[tuple[object, ...], list[OpenTransaction]] = {}
+    for each in found:
+        name = None if each.transaction is None else each.transaction.transactional_id
+        groups.setdefault((each.producer.producer_id, each.producer.producer_epoch, name, each.verdict), []).append(
+            each
+        )
+    return list(groups.values())
+
+
+def open_facts(holders: Sequence[OpenTransaction]) -> dict[str, Any]:
+    """PURE. One transaction as plain types, for JSON. holders: its partitions."""
+    holder, transaction = holders[0], holders[0].transaction
+    is_known = transaction is not None and holder.verdict is not Verdict.HANGING
+    since_ms = transaction.start_time_ms if transaction is not None and is_known else None
+    expires_ms = transaction.expires_at_ms if transaction is not None and is_known else None
+    return {
+        "transactional_id": None if transaction is None else transaction.transactional_id,
+        "producer_id": holder.producer.producer_id,
+        "producer_epoch": holder.producer.producer_epoch,
+        "verdict": holder.verdict.value,
+        "opened_by": None if transaction is None else transaction.owner or None,
+        "open_since": iso(since_ms),
+        "open_since_ms": since_ms,
+        "expires": iso(expires_ms),
+        "expires_ms": expires_ms,
+        "partitions": [
+            {
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "first_offset": each.first_offset,
+                "last_record": iso(each.producer.last_timestamp),
+                "last_record_ms": None if each.producer.last_timestamp < 0 else each.producer.last_timestamp,
+            }
+            for each in holders
+        ],
+    }
+
+
+def describe_transaction(holders: Sequence[OpenTransaction], now_ms: int) -> list[tuple[str, str]]:
+    """PURE. Pairs of a caption and a sentence: its producer, its start, its expected end, the safe action, and with an
+    empty caption the command for that action. holders: the partitions of one transaction.
+    """
+    holder = holders[0]
     producer, transaction = holder.producer, holder.transaction
     who = f"producer {producer.producer_id}, epoch {producer.producer_epoch}"
     if transaction is not None:
         who = f"transactional id {transaction.transactional_id} ({who})"
-    lines = [("held by", f"{who}, with its first record here at offset {holder.first_offset:,}")]
+    if len(holders) == 1:
+        who += f", with its first record here at offset {holder.first_offset:,}"
+    lines = [("held by", who)]
     if transaction is not None and transaction.owner:
         lines.append(("started by", transaction.owner))
-    lines.append(("open since", _since(holder, now_ms)))
-    return [*lines, ("ends", _end(holder, now_ms)), ("safe", _safe_action(holder))]
+    lines += [("open since", _since(holder, now_ms)), ("ends", _end(holder, now_ms))]
+    action, command = _safe_action(holders)
+    return [*lines, ("safe", action), *([("", command)] if command else [])]
 
 
 def _since(holder: OpenTransaction, now_ms: int) -> str:
@@ -155,32 +202,39 @@ def _end(holder: OpenTransaction, now_ms: int) -> str:
             if expires is None:
                 return "when its producer commits or aborts"
             when = f"at {moment(expires, now_ms)}"
-            when += f", in {duration(expires - now_ms)}," if expires > now_ms else ", at the coordinator's next sweep,"
+            when += f", in {duration(expires - now_ms)}" if expires > now_ms else ", at the coordinator's next sweep"
             who = "its producer commits or aborts"
             if transaction.transaction_group:
                 who = f"the driver of its transaction group decides step {transaction.group_epoch}, or begins another"
             return (
                 f"when {who}; otherwise the coordinator aborts it {when} "
-                f"{duration(transaction.timeout_ms)} (transaction.timeout.ms) after it began"
+                f"(transaction.timeout.ms is {duration(transaction.timeout_ms)})"
             )
 
 
-def _safe_action(holder: OpenTransaction) -> str:
-    topic, partition = holder.partition
-    transaction = holder.transaction
+def _safe_action(holders: Sequence[OpenTransaction]) -> tuple[str, str]:
+    """What to do, and the command that does it; "" without one."""
+    holder, transaction = holders[0], holders[0].transaction
     match holder.verdict:
         case Verdict.HANGING:
-            return (
-                f"semel txn abort --partition {topic}:{partition} --producer-id {holder.producer.producer_id} "
-                "(writes the abort marker that is missing)"
+            place, action = (
+                f"{holder.partition.topic}:{holder.partition.partition}",
+                "write the abort marker that is missing",
             )
+            if len(holders) > 1:
+                place, action = (
+                    "TOPIC:PARTITION",
+                    "write the abort markers that are missing, for each of these partitions",
+                )
+            return action, f"semel txn abort --partition {place} --producer-id {holder.producer.producer_id}"
         case Verdict.ENDING:
-            return "wait; if this lasts, look in the coordinator's log for the reason why it cannot write the markers"
+            reason = "wait; if this lasts, look in the coordinator's log for the reason why it cannot write the markers"
+            return reason, ""
         case Verdict.TWO_PHASE:
-            return "let that system decide; a commit or an abort by hand may contradict its decision"
+            return "let that system decide; a commit or an abort by hand may contradict its decision", ""
         case Verdict.ONGOING:
             assert transaction is not None
-            name = transaction.transactional_id
             if group := transaction.transaction_group:
-                return f"wait, or: semel txn abort --group {group} (aborts the whole step and fences its driver)"
-            return f"wait, or: semel txn abort {name} (fences its producer; its records never become visible)"
+                return "wait, or abort the whole step, which fences its driver", f"semel txn abort --group {group}"
+            action = "wait, or abort it, which fences its producer; its records never become visible"
+            return action, f"semel txn abort {transaction.transactional_id}"

@@ -32,6 +32,16 @@ def moment(at_ms: int, now_ms: int | None = None) -> str:
     return at.strftime("%H:%M:%S UTC" if today else "%Y-%m-%d %H:%M:%S UTC")
 
 
+def iso(at_ms: int | None) -> str | None:
+    """A time in UTC as ISO 8601 with milliseconds, for JSON; None without a time (-1, None)."""
+    if at_ms is None or at_ms < 0:
+        return None
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
 def plural(count: int, noun: str) -> str:
     """`1 partition`, `1,234 partitions`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

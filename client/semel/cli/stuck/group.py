@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
 
 import click
 import msgspec
@@ -14,8 +16,16 @@ from semel import Admin, TopicPartition
 from semel._consume.log_scan import scan
 from semel._edge import Edge
 from semel.admin import ConsumerGroupDescription
-from semel.cli.shared.common import bootstrap_option, console, failure, run
-from semel.cli.shared.open_transactions import OpenTransaction, open_transactions
+from semel.cli.shared.common import (
+    FOUND_TROUBLE,
+    bootstrap_option,
+    failure,
+    json_option,
+    run,
+    say_json,
+    tell,
+)
+from semel.cli.shared.open_transactions import OpenTransaction, by_transaction, open_facts, open_transactions
 from semel.cli.shared.times import duration, plural
 from semel.cli.stuck.partition import Ends, ends_of, held_back, transaction_lines
 from semel.cli.txn.timeline_spans import Outcome, Spans
@@ -59,8 +69,13 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     "-w", "--wait", "wait_s", type=click.FloatRange(min=0), default=1.0, show_default=True, metavar="SECONDS",
     help="Seconds between the two requests for committed offsets, which show whether the group moves.",
 )  # fmt: skip
-def stuck_group(bootstrap: str, name: str, wait_s: float) -> None:
-    """Explain why GROUP does not move: its state, an open transaction, its members, or no records left to read."""
+@json_option
+def stuck_group(bootstrap: str, name: str, wait_s: float, as_json: bool) -> None:
+    """Explain why GROUP does not move: its state, an open transaction, its members, or no records left to read.
+
+    Exit status 0: each partition moves or has nothing left to read. 3: the group rebalances, or a partition has records
+    left and does not move, or its committed offset is outside of the log. 1: the command failed.
+    """
 
     async def work() -> Findings:
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -69,9 +84,12 @@ def stuck_group(bootstrap: str, name: str, wait_s: float) -> None:
     found = run(work())
     if found.group.state == "Dead" and not found.pending:
         raise failure(f"{name}: there is no such group; `semel group list` names the groups.")
-    out = console()
-    for line in diagnosis(found, Edge().now_ms()):
-        out.print(line, soft_wrap=True)
+    if as_json:
+        say_json(facts_of(found))
+    else:
+        tell(*diagnosis(found, Edge().now_ms()))
+    if is_stuck(found):
+        raise SystemExit(FOUND_TROUBLE)
 
 
 async def _find_out(admin: Admin, name: str, wait_s: float) -> Findings:
@@ -116,6 +134,74 @@ async def _committed(admin: Admin, name: str) -> dict[TopicPartition, int]:
     return {at: row.offset for at, row in (await admin.list_consumer_group_offsets(name)).items()}
 
 
+class Progress(Enum):
+    """The progress of a group in a partition."""
+
+    MOVING = "moving"
+    AT_END = "at end"
+    """Nothing is left to read; perhaps markers and aborted records."""
+    EMPTY = "empty"
+    """Without a record and without a committed offset."""
+    HELD_BACK = "held back"
+    """An open transaction keeps a read_committed consumer from reading on."""
+    NOT_MOVING = "not moving"
+    UNCOMMITTED = "nothing committed"
+    BEYOND_END = "beyond the end"
+    BELOW_START = "below the start"
+
+
+FINE = (Progress.MOVING, Progress.AT_END, Progress.EMPTY)
+
+
+def progress_of(found: Findings, at: TopicPartition, ends: Ends) -> Progress:
+    """PURE. The progress in one partition."""
+    offset = found.after.get(at)
+    if offset is None:
+        return Progress.UNCOMMITTED if ends.high_watermark > ends.start else Progress.EMPTY
+    if offset > found.before.get(at, offset) and found.waited_s:
+        return Progress.MOVING
+    if offset > ends.high_watermark:
+        return Progress.BEYOND_END
+    if offset == ends.high_watermark or (at in found.done and not ends.held_back):
+        return Progress.AT_END
+    if offset < ends.start:
+        return Progress.BELOW_START
+    return Progress.HELD_BACK if offset >= ends.last_stable or at in found.done else Progress.NOT_MOVING
+
+
+def is_stuck(found: Findings) -> bool:
+    """PURE. Whether something is left to read and the group does not move, or it rebalances, or does not exist yet."""
+    if found.group.state in ("PreparingRebalance", "CompletingRebalance", "Dead"):
+        return True
+    return any(progress_of(found, at, ends) not in FINE for at, ends in found.ends.items())
+
+
+def facts_of(found: Findings) -> dict[str, Any]:
+    """PURE. The findings as plain types."""
+    return {
+        "group": found.group.group_id,
+        "state": found.group.state,
+        "members": len(found.group.members),
+        "stuck": is_stuck(found),
+        "waited_ms": round(found.waited_s * 1000),
+        "partitions": [
+            {
+                "topic": at.topic,
+                "partition": at.partition,
+                "progress": progress_of(found, at, ends).value,
+                "committed": found.after.get(at),
+                "start_offset": ends.start,
+                "last_stable_offset": ends.last_stable,
+                "high_watermark": ends.high_watermark,
+                "owner": _owner(found, at),
+            }
+            for at, ends in found.ends.items()
+        ],
+        "open_transactions": [open_facts(holders) for holders in by_transaction(found.open_transactions)],
+        "pending_offsets": [open_facts(holders) for holders in by_transaction(found.pending)],
+    }
+
+
 def diagnosis(found: Findings, now_ms: int) -> list[Text]:
     """PURE. The lines to print."""
     group = found.group
@@ -123,60 +209,82 @@ def diagnosis(found: Findings, now_ms: int) -> list[Text]:
     lines = [head]
     if group.state in STATES:
         lines.append(Text(f"  Not moving: {STATES[group.state]}", "yellow"))
+    by_progress: dict[Progress, dict[TopicPartition, Ends]] = {}
     for at, ends in found.ends.items():
-        lines += _partition(found, at, ends, now_ms)
+        by_progress.setdefault(progress_of(found, at, ends), {})[at] = ends
+    for progress in sorted(by_progress, key=list(Progress).index):
+        lines += _partitions(found, progress, by_progress[progress])
+    if held := by_progress.get(Progress.HELD_BACK):
+        lines += held_back(held, [each for each in found.open_transactions if each.partition in held], now_ms)
     if not found.ends:
         lines.append(Text("  It has no committed offsets, and its members have no partitions."))
     if found.pending:
-        lines.append(Text())
-        lines.append(
+        lines += [
+            Text(),
             Text(
                 "Offsets committed in a transaction take effect when it ends. Transactions open in the partition of "
                 "this group's offsets (some may belong to other groups):"
-            )
-        )
-        for holder in found.pending:
-            lines += [Text(), *transaction_lines(holder, now_ms)]
+            ),
+        ]
+        for holders in by_transaction(found.pending):
+            lines += [Text(), *transaction_lines(holders, now_ms)]
     return lines
 
 
-def _partition(found: Findings, at: TopicPartition, ends: Ends, now_ms: int) -> list[Text]:
+def _partitions(found: Findings, progress: Progress, places: Mapping[TopicPartition, Ends]) -> list[Text]:
+    """One line for all partitions of this progress, or one for each where the figures of each are needed."""
+    if len(places) > 1:
+        count = f"  {plural(len(places), 'partition')}:"
+        match progress:
+            case Progress.MOVING:
+                moved = sum(found.after[at] - found.before.get(at, found.after[at]) for at in places)
+                return [Text(f"{count} moving, together {moved / found.waited_s:,.0f} offsets a second.", "green")]
+            case Progress.AT_END:
+                return [Text(f"{count} at the end, nothing to read.")]
+            case Progress.EMPTY:
+                return [Text(f"{count} empty, nothing committed yet.")]
+            case Progress.HELD_BACK:
+                return [Text(f"{count} a read_committed consumer cannot read further.", "yellow")]
+            case _:
+                pass
+    return [_partition(found, at, ends, progress) for at, ends in places.items()]
+
+
+def _partition(found: Findings, at: TopicPartition, ends: Ends, progress: Progress) -> Text:
     offset = found.after.get(at)
     place = f"  {at.topic}-{at.partition}"
-    owner = next((m.group_instance_id or m.member_id for m in found.group.members if at in m.assignment), None)
     if offset is None:
-        return [Text(f"{place}  nothing committed yet; {_whose(owner)}.")]
+        return Text(f"{place}  nothing committed yet; {_whose(_owner(found, at))}.")
     said = f"{place}  committed {offset:,} of {ends.high_watermark:,}: "
-    moved = offset - found.before.get(at, offset)
-    if moved > 0 and found.waited_s:
-        return [Text(f"{said}moving, {moved / found.waited_s:,.0f} offsets a second.", "green")]
-    if offset >= ends.high_watermark:
-        if offset > ends.high_watermark:
-            return [
-                Text(f"{said}beyond the end. The topic was created again or lost records; reset the offset.", "red")
-            ]
-        return [Text(f"{said}at the end, nothing to read.")]
-    if offset < ends.start:
-        return [
-            Text(
+    match progress:
+        case Progress.MOVING:
+            moved = offset - found.before.get(at, offset)
+            return Text(f"{said}moving, {moved / found.waited_s:,.0f} offsets a second.", "green")
+        case Progress.BEYOND_END:
+            advice = "The topic was created again or lost records; reset the offset."
+            return Text(f"{said}beyond the end. {advice}", "red")
+        case Progress.AT_END if offset < ends.high_watermark:
+            return Text(f"{said}at the end, only markers and aborted records follow.")
+        case Progress.AT_END:
+            return Text(f"{said}at the end, nothing to read.")
+        case Progress.BELOW_START:
+            return Text(
                 f"{said}below the first offset, {ends.start:,}: records were deleted before they were read; "
                 "auto.offset.reset decides where its consumer continues.",
                 "red",
             )
-        ]
-    if at in found.done and not ends.held_back:
-        return [Text(f"{said}at the end, only markers and aborted records follow.")]
-    if offset >= ends.last_stable or at in found.done:
-        head = Text(f"{said}a read_committed consumer cannot read further.", "yellow")
-        mine = [holder for holder in found.open_transactions if holder.partition == at]
-        return [head, *held_back(at, ends, mine, now_ms)]
-    return [
-        Text(
-            f"{said}{plural(ends.last_stable - offset, 'offset')} can be read, and no offset was committed for "
-            f"{duration(found.waited_s * 1000)}; {_whose(owner)}.",
-            "yellow",
-        )
-    ]
+        case Progress.HELD_BACK:
+            return Text(f"{said}a read_committed consumer cannot read further.", "yellow")
+        case _:
+            return Text(
+                f"{said}{plural(ends.last_stable - offset, 'offset')} can be read, and no offset was committed for "
+                f"{duration(found.waited_s * 1000)}; {_whose(_owner(found, at))}.",
+                "yellow",
+            )
+
+
+def _owner(found: Findings, at: TopicPartition) -> str | None:
+    return next((m.group_instance_id or m.member_id for m in found.group.members if at in m.assignment), None)
 
 
 def _whose(owner: str | None) -> str:

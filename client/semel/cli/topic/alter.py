@@ -8,7 +8,8 @@ import click
 
 from semel import Admin
 from semel.admin import ConfigResource, ConfigResourceType, NewPartitions
-from semel.cli.shared.common import bootstrap_option, failure, key_values, run, say
+from semel.cli.shared.common import bootstrap_option, failure, key_values, run, say, similar
+from semel.cli.shared.partition_names import topics_of
 from semel.cli.shared.times import plural
 from semel.structs import TopicMetadata
 
@@ -51,9 +52,10 @@ def alter(
 
     async def work() -> list[str]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            topics = await admin.describe_topics(list(dict.fromkeys(names)))
+            topics = await topics_of(admin, list(dict.fromkeys(names)))
             growing = _growing(topics, partitions)
             before = await _settings(admin, topics, settings)
+            await _check_names(admin, topics, [key for key in unset if (topics[0].name, key) not in before])
             await _alter(admin, topics, settings, growing, validate_only=True)
             if dry_run:
                 return [*_told(topics, partitions, settings, before, {}), "Possible. Nothing was changed."]
@@ -104,6 +106,16 @@ async def _settings(admin: Admin, topics: list[TopicMetadata], wanted: Mapping[s
         for described in await admin.describe_configs(asked)
         for name, entry in described.configs.items()
     }
+
+
+async def _check_names(admin: Admin, topics: list[TopicMetadata], missing: list[str]) -> None:
+    """Raises ClickException for a setting to unset that topics do not have. The broker accepts any name."""
+    if missing:
+        (described,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topics[0].name)])
+        raise failure(
+            f"--unset {missing[0]}: topics have no such setting.{similar(missing[0], described.configs)} "
+            "`semel topic describe TOPIC --all-configs` lists all settings"
+        )
 
 
 def _told(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -20,7 +21,6 @@ from semel.cli.cluster.health import State, state_of
 from semel.cli.shared.common import (
     bootstrap_option,
     confirm,
-    console,
     delete_each,
     failure,
     json_option,
@@ -28,11 +28,13 @@ from semel.cli.shared.common import (
     run,
     say,
     say_json,
+    show,
     similar,
-    table,
+    tell,
 )
 from semel.cli.shared.moves import moves_of
-from semel.cli.shared.partition_names import known_offsets
+from semel.cli.shared.partition_names import known_offsets, topics_of
+from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.cli.stuck.partition import stuck_topic
 from semel.cli.topic.alter import alter
@@ -146,14 +148,16 @@ def list_(bootstrap: str, internal: bool, quiet: bool, as_json: bool) -> None:
     if as_json:
         say_json(rows)
         return
-    shown = table(
-        "", "topic", "partitions", "replicas", "offsets held", right=("partitions", "replicas", "offsets held")
-    )
+    show(topics_table(rows))
+
+
+def topics_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """PURE. rows: as `semel topic list --json`."""
+    numbers = ("partitions", "replicas", "offsets held")
+    shown = Table("", "topic", *numbers, right=numbers)
     for row in rows:
-        shown.add_row(
-            *("-" if cell is None else f"{cell:,}" if isinstance(cell, int) else cell for cell in row.values())
-        )
-    console().print(shown)
+        shown.add_row(*row.values())
+    return shown
 
 
 async def _held(admin: Admin, topics: list[TopicMetadata]) -> dict[str, int | None]:
@@ -174,61 +178,98 @@ async def _held(admin: Admin, topics: list[TopicMetadata]) -> dict[str, int | No
 @bootstrap_option
 @click.argument("names", nargs=-1, required=True)
 @click.option("-a", "--all-configs", is_flag=True, help="Also show the settings that have their defaults.")
-def describe(bootstrap: str, names: tuple[str, ...], all_configs: bool) -> None:
+@json_option
+def describe(bootstrap: str, names: tuple[str, ...], all_configs: bool, as_json: bool) -> None:
     """Show the leaders, replicas, offsets and settings of topics."""
 
-    async def work() -> None:
+    async def work() -> list[dict[str, Any]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            topics = await admin.describe_topics(names)
+            topics = await topics_of(admin, names)
             cluster = await admin.describe_cluster()
             moves = await moves_of(admin, cluster)
-            for found in topics:
-                await _describe_partitions(admin, found, cluster, moves)
-                await _describe_settings(admin, found, all_configs)
+            return [
+                {
+                    "topic": found.name,
+                    "internal": found.is_internal,
+                    "partitions": await _partitions(admin, found, cluster, moves),
+                    "settings": await _settings(admin, found, all_configs),
+                }
+                for found in topics
+            ]
 
-    run(work())
+    described = run(work())
+    if as_json:
+        say_json(described)
+        return
+    for number, each in enumerate(described):
+        if number:
+            tell("")
+        show(*topic_tables(each))
+        if not each["settings"]:
+            tell("Every setting has its default; --all-configs shows them.")
 
 
-async def _describe_partitions(
+async def _partitions(
     admin: Admin,
     found: TopicMetadata,
     cluster: ClusterDescription,
     moves: Mapping[TopicPartition, PartitionReassignment],
-) -> None:
+) -> list[dict[str, Any]]:
+    """The partitions as plain types. leader, leader_epoch, start_offset, end_offset: None where unknown."""
     starts = await known_offsets(admin, found.partitions, cluster.brokers, EARLIEST)
     ends = await known_offsets(admin, found.partitions, cluster.brokers, LATEST)
-    numbers = ("partition", "leader", "epoch", "start offset", "end offset")
-    rows = table("", *numbers, "replicas", "in sync", "state", right=numbers)
-    states = []
+    rows = []
     for partition in found.partitions:
         at = TopicPartition(found.name, partition.partition)
         adding = moves[at].adding_replicas if at in moves else ()
-        states.append(state_of(partition, cluster.brokers, adding=adding))
-        rows.add_row(
-            str(partition.partition),
-            "none" if states[-1] is State.OFFLINE else str(partition.leader),
-            "-" if partition.leader_epoch < 0 else str(partition.leader_epoch),
-            f"{starts[at]:,}" if at in starts else "-",
-            f"{ends[at]:,}" if at in ends else "-",
-            ",".join(map(str, partition.replicas)),
-            ",".join(map(str, partition.isr)),
-            states[-1].value + (f", moving to {','.join(map(str, moves[at].target))}" if at in moves else ""),
+        state = state_of(partition, cluster.brokers, adding=adding)
+        rows.append(
+            {
+                "partition": partition.partition,
+                "leader": None if state is State.OFFLINE else partition.leader,
+                "leader_epoch": None if partition.leader_epoch < 0 else partition.leader_epoch,
+                "start_offset": starts.get(at),
+                "end_offset": ends.get(at),
+                "replicas": list(partition.replicas),
+                "in_sync": list(partition.isr),
+                "state": state.value,
+                "moving_to": list(moves[at].target) if at in moves else None,
+            }
         )
-    troubles = [f"{states.count(state)} {state.value}" for state in State if state is not State.OK and state in states]
-    rows.title = ", ".join([f"{found.name}: {_count(found)}", *(["internal"] if found.is_internal else []), *troubles])
-    console().print(rows)
+    return rows
 
 
-async def _describe_settings(admin: Admin, found: TopicMetadata, all_configs: bool) -> None:
+async def _settings(admin: Admin, found: TopicMetadata, all_configs: bool) -> list[dict[str, Any]]:
     (described,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, found.name)])
     entries = [e for _, e in sorted(described.configs.items()) if all_configs or not e.is_default]
-    if entries:
-        settings = table("", "setting", "value", "from")
-        for entry in entries:
-            settings.add_row(entry.name, entry.value or "", entry.source.name.lower().replace("_", " "))
-        console().print(settings)
-    else:
-        console().print("Every setting has its default; --all-configs shows them.\n")
+    return [{"name": e.name, "value": e.value, "from": e.source.name.lower().replace("_", " ")} for e in entries]
+
+
+def topic_tables(described: Mapping[str, Any]) -> list[Table]:
+    """PURE. described: one of `semel topic describe --json`."""
+    numbers = ("part", "leader", "epoch", "start", "end")
+    rows = Table("", *numbers, "replicas", "in sync", "state", right=numbers, below=("state", "in sync", "replicas"))
+    states = [each["state"] for each in described["partitions"]]
+    for each in described["partitions"]:
+        rows.add_row(
+            str(each["partition"]),
+            "none" if each["leader"] is None else str(each["leader"]),
+            None if each["leader_epoch"] is None else str(each["leader_epoch"]),
+            each["start_offset"],
+            each["end_offset"],
+            ",".join(map(str, each["replicas"])),
+            ",".join(map(str, each["in_sync"])),
+            each["state"] + (f", moving to {','.join(map(str, each['moving_to']))}" if each["moving_to"] else ""),
+        )
+    troubles = [f"{states.count(s.value)} {s.value}" for s in State if s is not State.OK and s.value in states]
+    kind = ["internal"] if described["internal"] else []
+    rows.title = ", ".join([f"{described['topic']}: {plural(len(states), 'partition')}", *kind, *troubles])
+    if not described["settings"]:
+        return [rows]
+    settings = Table("", "setting", "value", "from", below=("value",))
+    for entry in described["settings"]:
+        settings.add_row(entry["name"], entry["value"] or "", entry["from"])
+    return [rows, settings]
 
 
 @topic.command()

@@ -5,14 +5,16 @@ cancellation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from semel import Admin, TopicPartition
 from semel.admin import ClusterDescription
-from semel.cli.shared.common import bootstrap_option, confirm, console, run, say, table
+from semel.cli.shared.common import bootstrap_option, confirm, json_option, run, say, say_json, show, tell
 from semel.cli.shared.moves import Replicas, moves_of, watch
 from semel.cli.shared.partition_names import partitions_of
+from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.cli.topic.reassign_plan import plan
 
@@ -51,6 +53,7 @@ def _parsed(ctx: click.Context, param: click.Parameter, value: str | None) -> li
 @click.option(
     "--cancel", is_flag=True, help="Cancel the reassignments in progress: partitions keep their old replicas."
 )
+@json_option
 def reassign(
     bootstrap: str,
     names: tuple[str, ...],
@@ -60,12 +63,15 @@ def reassign(
     yes: bool,
     watching: bool,
     cancel: bool,
+    as_json: bool,
 ) -> None:
     """Spread partitions evenly over brokers and racks: the given topics or partitions, or all.
 
     Moves as few replicas as possible. Without --execute it only prints the plan. To empty a broker before its removal,
-    name the other brokers with --brokers.
+    name the other brokers with --brokers. JSON is for the plan alone.
     """
+    if as_json and (execute or watching or cancel):
+        raise click.UsageError("JSON is for the plan: leave out --execute, --watch and --cancel")
     if execute + watching + cancel > 1:
         raise click.UsageError("give only one of --execute, --watch and --cancel")
     if (watching or cancel) and (brokers is not None or replication_factor is not None):
@@ -87,6 +93,10 @@ def reassign(
                 now = {at: found.replicas for at, found in led.items() if at not in moving}
                 then = plan(now, _racks(cluster, brokers), replication_factor)
                 changes = {at: replicas for at, replicas in then.items() if replicas != now[at]}
+                if as_json:
+                    leaderless = [at for at in chosen if at not in led and at not in moving]
+                    say_json(facts_of(now, changes, moving, leaderless))
+                    return
                 _show(now, changes)
                 _show_left_out(moving, [at for at in chosen if at not in led and at not in moving])
                 _show_away(now, cluster)
@@ -137,17 +147,47 @@ def _show(now: Replicas, changes: Replicas) -> None:
     if not changes:
         say(f"Nothing to move: {plural(len(now), 'partition')} already spread evenly.")
         return
-    rows = table("", "partition", "replicas", "new replicas", "to copy", right=("to copy",))
-    copies = 0
-    for number, (at, replicas) in enumerate(changes.items()):
-        new = sum(broker not in now[at] for broker in replicas)
-        copies += new
-        if number < SHOWN:
-            rows.add_row(f"{at.topic}-{at.partition}", _ids(now[at]), _ids(replicas), str(new))
-    console().print(rows)
+    show(plan_table(now, dict(list(changes.items())[:SHOWN])))
     if len(changes) > SHOWN:
-        say(f"and {len(changes) - SHOWN:,} more", "")
+        tell(f"and {len(changes) - SHOWN:,} more", "")
+    copies = sum(_new(now[at], replicas) for at, replicas in changes.items())
     say(f"{len(changes):,} of {plural(len(now), 'partition')} change: {plural(copies, 'replica')} to copy.")
+
+
+def plan_table(now: Replicas, changes: Replicas) -> Table:
+    """PURE. The partitions that change, with their replicas before and after."""
+    rows = Table(
+        "", "partition", "replicas", "new replicas", "to copy", right=("to copy",), below=("replicas", "new replicas")
+    )
+    for at, replicas in changes.items():
+        rows.add_row(f"{at.topic}-{at.partition}", _ids(now[at]), _ids(replicas), _new(now[at], replicas))
+    return rows
+
+
+def facts_of(
+    now: Replicas, changes: Replicas, moving: Replicas, leaderless: Sequence[TopicPartition]
+) -> dict[str, Any]:
+    """PURE. The plan as plain types."""
+    return {
+        "partitions": len(now),
+        "changes": [
+            {
+                "topic": at.topic,
+                "partition": at.partition,
+                "replicas": list(now[at]),
+                "new_replicas": list(replicas),
+                "to_copy": _new(now[at], replicas),
+            }
+            for at, replicas in changes.items()
+        ],
+        "moving": [f"{at.topic}-{at.partition}" for at in moving],
+        "without_leader": [f"{at.topic}-{at.partition}" for at in leaderless],
+    }
+
+
+def _new(now: Sequence[int], then: Sequence[int]) -> int:
+    """The number of replicas to copy."""
+    return sum(broker not in now for broker in then)
 
 
 def _show_left_out(moving: Replicas, leaderless: Sequence[TopicPartition]) -> None:

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from rich.text import Text
 
 from semel import Admin, TopicPartition
 from semel._edge import Edge
 from semel.admin import TransactionDescription, TransactionGroupDescription, TransactionListing
-from semel.cli.shared.common import bootstrap_option, confirm, console, failure, json_option, run, say, say_json, table
-from semel.cli.shared.open_transactions import OpenTransaction, Verdict, describe_known, open_transactions
-from semel.cli.shared.partition_names import places
-from semel.cli.shared.times import duration, moment, plural
-from semel.cli.txn.groups import abort_group, groups, overdue, show_groups
+from semel.cli.shared.common import (
+    FOUND_TROUBLE,
+    bootstrap_option,
+    confirm,
+    failure,
+    json_option,
+    run,
+    say,
+    say_json,
+    show,
+    tell,
+    tell_captioned,
+)
+from semel.cli.shared.open_transactions import (
+    OpenTransaction,
+    Verdict,
+    by_transaction,
+    describe_known,
+    open_facts,
+    open_transactions,
+)
+from semel.cli.shared.partition_names import compact, places, topics_of
+from semel.cli.shared.tables import Table
+from semel.cli.shared.times import duration, iso, moment, plural
+from semel.cli.txn.facts import facts_of, group_facts
+from semel.cli.txn.groups import abort_group, groups, groups_table, overdue
 from semel.cli.txn.timeline import timeline
 from semel.cli.txn.why import why
 
@@ -74,39 +96,48 @@ def list_(
             asked = [row.transactional_id for row in rows if row.state not in ("Empty", "Dead")]
             return rows, {each.transactional_id: each for each in await describe_known(admin, asked)}
 
-    rows, described = run(work())
+    found, described = run(work())
     now_ms = Edge().now_ms()
+    rows = [_plain(row, described.get(row.transactional_id), now_ms) for row in found]
     if older_than is not None:
-        rows = [row for row in rows if (_age_ms(described.get(row.transactional_id), now_ms) or 0) > older_than * 1000]
+        rows = [row for row in rows if (row["open_for_ms"] or 0) > older_than * 1000]
     if quiet:
-        say(*(row.transactional_id for row in rows))
-        return
-    if as_json:
-        say_json([_plain(row, described.get(row.transactional_id), now_ms) for row in rows])
-        return
-    numbers = ("producer", "epoch", "partitions")
-    shown = table("", "transactional id", "state", "open for", *numbers, "coordinator", right=numbers)
+        say(*(row["transactional_id"] for row in rows))
+    elif as_json:
+        say_json(rows)
+    else:
+        show(ids_table(rows))
+
+
+def ids_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """PURE. rows: as `semel txn list --json`."""
+    numbers = ("producer", "epoch", "parts", "coord")
+    shown = Table(
+        "", "transactional id", "state", "open for", *numbers, "opened by", right=numbers, below=("opened by",)
+    )
     for row in rows:
-        found = described.get(row.transactional_id)
-        age_ms = _age_ms(found, now_ms)
         shown.add_row(
-            row.transactional_id,
-            row.state if found is None else found.state,
-            "-" if age_ms is None else duration(age_ms),
-            str(row.producer_id if found is None else found.producer_id),
-            "-" if found is None else str(found.producer_epoch),
-            "-" if found is None or not found.is_open else str(len(found.partitions)),
-            str(row.coordinator),
+            row["transactional_id"],
+            row["state"],
+            None if row["open_for_ms"] is None else duration(row["open_for_ms"]),
+            str(row["producer_id"]),
+            None if row["producer_epoch"] is None else str(row["producer_epoch"]),
+            len(row["partitions"]) or None,
+            str(row["coordinator"]),
+            row["opened_by"],
         )
-    console().print(shown)
+    return shown
 
 
 def _plain(row: TransactionListing, found: TransactionDescription | None, now_ms: int) -> dict[str, Any]:
     """A transactional id as plain types. found: its description; None if its coordinator did not give one."""
     is_open = found is not None and found.is_open
+    started_ms = found.start_time_ms if found is not None and is_open else None
     return {
         "transactional_id": row.transactional_id,
         "state": row.state if found is None else found.state,
+        "open_since": iso(started_ms),
+        "open_since_ms": started_ms,
         "open_for_ms": _age_ms(found, now_ms),
         "producer_id": row.producer_id if found is None else found.producer_id,
         "producer_epoch": None if found is None else found.producer_epoch,
@@ -114,6 +145,7 @@ def _plain(row: TransactionListing, found: TransactionDescription | None, now_ms
         if found is not None and is_open
         else [],
         "coordinator": row.coordinator,
+        "opened_by": None if found is None else found.owner or None,
     }
 
 
@@ -126,7 +158,8 @@ def _age_ms(found: TransactionDescription | None, now_ms: int) -> int | None:
 @txn.command()
 @bootstrap_option
 @click.argument("names", nargs=-1, required=True)
-def describe(bootstrap: str, names: tuple[str, ...]) -> None:
+@json_option
+def describe(bootstrap: str, names: tuple[str, ...], as_json: bool) -> None:
     """Show the state of transactional ids at their coordinators, and their fence ledgers: who fenced them, and why."""
 
     async def work() -> list[TransactionDescription]:
@@ -134,83 +167,116 @@ def describe(bootstrap: str, names: tuple[str, ...]) -> None:
             return await admin.describe_transactions(names)
 
     now_ms = Edge().now_ms()
-    for found in run(work()):
-        _describe(found, now_ms)
+    found = run(work())
+    if as_json:
+        say_json([facts_of(each) for each in found])
+        return
+    for number, each in enumerate(found):
+        if number:
+            tell("")
+        _describe(each, now_ms)
 
 
 def _describe(found: TransactionDescription, now_ms: int) -> None:
-    shown = table(f"{found.transactional_id}: {found.state}", "", "")
-    shown.show_header = False
-    shown.add_row("producer", f"id {found.producer_id}, epoch {found.producer_epoch}")
+    tell(Text(f"{found.transactional_id}: {found.state}", "bold"))
+    pairs = [("producer", f"id {found.producer_id}, epoch {found.producer_epoch}")]
     if found.owner:
-        shown.add_row("initialised by", found.owner)
+        pairs.append(("initialised by", found.owner))
     if found.transaction_group:
-        shown.add_row("transaction group", f"{found.transaction_group}, step {found.group_epoch}")
-    shown.add_row("coordinator", f"broker {found.coordinator}")
-    shown.add_row("timeout", duration(found.timeout_ms))
+        pairs.append(("transaction group", f"{found.transaction_group}, step {found.group_epoch}"))
+    pairs += [("coordinator", f"broker {found.coordinator}"), ("timeout", duration(found.timeout_ms))]
     if found.is_open and found.start_time_ms is not None:
-        shown.add_row("open since", f"{moment(found.start_time_ms, now_ms)} ({duration(now_ms - found.start_time_ms)})")
+        open_for = duration(now_ms - found.start_time_ms)
+        pairs.append(("open since", f"{moment(found.start_time_ms, now_ms)} ({open_for})"))
     if found.partitions:
-        shown.add_row("partitions", " ".join(f"{at.topic}-{at.partition}" for at in found.partitions))
-    console().print(shown)
+        pairs.append(("partitions", compact(found.partitions)))
+    tell_captioned(pairs)
     if found.fences:
-        ledger = table("Fenced", "when", "epoch", "why", "by", right=("epoch",))
-        for fence in reversed(found.fences):
-            ledger.add_row(
-                moment(fence.at_ms, now_ms),
-                f"{fence.old_epoch} → {'-' if fence.new_epoch < 0 else fence.new_epoch}",
-                fence.reason.replace("_", " ") + (f": {fence.note}" if fence.note else ""),
-                fence.by,
-            )
-        console().print(ledger)
+        tell("")
+        show(fences_table(found, now_ms))
+
+
+def fences_table(found: TransactionDescription, now_ms: int) -> Table:
+    """PURE. The fence ledger, the latest entry first."""
+    ledger = Table("Fenced", "when", "epoch", "why", "by", below=("by", "why"))
+    for fence in reversed(found.fences):
+        ledger.add_row(
+            moment(fence.at_ms, now_ms),
+            f"{fence.old_epoch} → {'-' if fence.new_epoch < 0 else fence.new_epoch}",
+            fence.reason.replace("_", " ") + (f": {fence.note}" if fence.note else ""),
+            fence.by,
+        )
+    return ledger
 
 
 @txn.command()
 @bootstrap_option
 @click.argument("topics", nargs=-1)
-def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
+@json_option
+def hanging(bootstrap: str, topics: tuple[str, ...], as_json: bool) -> None:
     """Find transactions that are open in a partition and that no coordinator will end.
 
     Checks TOPICS, or all topics. Without TOPICS it also finds transaction groups whose step is open for longer than its
-    timeout. Exit status 1 if it finds any.
+    timeout. Exit status 0: there is none. 3: it found some. 1: the command failed.
     """
     now_ms = Edge().now_ms()
 
     async def work() -> tuple[int, list[OpenTransaction], list[TransactionGroupDescription]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
-            found = await admin.describe_topics(topics or None)
+            found = await topics_of(admin, topics)
             partitions = [TopicPartition(each.name, p.partition) for each in found for p in each.partitions]
             open_ones = await open_transactions(admin, partitions)
             hanging = [each for each in open_ones if each.verdict is Verdict.HANGING]
             return len(partitions), hanging, [] if topics else await overdue(admin, now_ms)
 
     looked_at, found, late = run(work())
-    if late:
-        show_groups(late, now_ms, "Open for longer than their timeout")
-        say("End one with: semel txn abort --group NAME")
-    if found:
-        _show_hanging(found, now_ms)
-    elif not late:
+    if as_json:
+        say_json(
+            {
+                "partitions_checked": looked_at,
+                "hanging": [open_facts(each) for each in by_transaction(found)],
+                "overdue_groups": [group_facts(each) for each in late],
+            }
+        )
+    elif found or late:
+        _show_hanging(found, late, now_ms)
+    else:
         say(f"No hanging transaction in {plural(looked_at, 'partition')}.")
-        return
-    raise SystemExit(1)
+    if found or late:
+        raise SystemExit(FOUND_TROUBLE)
 
 
-def _show_hanging(found: list[OpenTransaction], now_ms: int) -> None:
+def _show_hanging(found: Sequence[OpenTransaction], late: Sequence[TransactionGroupDescription], now_ms: int) -> None:
+    if late:
+        show(groups_table(late, now_ms, "Open for longer than their timeout"))
+        tell("End one with: semel txn abort --group NAME")
+    if found:
+        if late:
+            tell("")
+        show(hanging_table(found, now_ms))
+        tell("End one with: semel txn abort --partition TOPIC:PARTITION --producer-id N")
+
+
+def hanging_table(found: Sequence[OpenTransaction], now_ms: int) -> Table:
+    """PURE. One row for each partition of a hanging transaction."""
     numbers = ("producer", "epoch", "first offset")
-    shown = table("", "partition", *numbers, "transactional id", "last record", right=numbers)
+    shown = Table(
+        "",
+        *("partition", *numbers, "last record", "transactional id"),
+        right=numbers,
+        below=("transactional id",),
+    )
     for each in found:
         producer, transaction = each.producer, each.transaction
         shown.add_row(
             f"{each.partition.topic}:{each.partition.partition}",
             str(producer.producer_id),
             str(producer.producer_epoch),
-            f"{each.first_offset:,}",
-            "-" if transaction is None else transaction.transactional_id,
-            "-" if producer.last_timestamp < 0 else f"{duration(now_ms - producer.last_timestamp)} ago",
+            each.first_offset,
+            None if producer.last_timestamp < 0 else f"{duration(now_ms - producer.last_timestamp)} ago",
+            None if transaction is None else transaction.transactional_id,
         )
-    console().print(shown)
-    say("End one with: semel txn abort --partition TOPIC:PARTITION --producer-id N")
+    return shown
 
 
 @txn.command()

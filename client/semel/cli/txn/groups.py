@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from semel import Admin
 from semel._edge import Edge
 from semel.admin import TransactionGroupDescription
-from semel.cli.shared.common import bootstrap_option, confirm, console, run, say, table
+from semel.cli.shared.common import bootstrap_option, confirm, json_option, run, say, say_json, show
+from semel.cli.shared.tables import Table
 from semel.cli.shared.times import duration, moment, plural
+from semel.cli.txn.facts import group_facts
 from semel.errors import UnsupportedVersionError
 
 
 @click.command()
 @bootstrap_option
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-def groups(bootstrap: str, names: tuple[str, ...]) -> None:
+@json_option
+def groups(bootstrap: str, names: tuple[str, ...], as_json: bool) -> None:
     """List transaction groups: transactions of several producers that commit as one.
 
-    With NAMEs only these groups, each with its members.
+    With NAMEs only these groups, each with its members. JSON always has the members.
     """
 
     async def work() -> list[TransactionGroupDescription]:
@@ -26,35 +31,42 @@ def groups(bootstrap: str, names: tuple[str, ...]) -> None:
             return await admin.describe_transaction_groups(names or None)
 
     found, now_ms = run(work()), Edge().now_ms()
-    show_groups(found, now_ms)
-    for group in found if names else ():
-        _show_members(group, now_ms)
+    if as_json:
+        say_json([group_facts(each) for each in found])
+    else:
+        show(groups_table(found, now_ms), *(members_table(each, now_ms) for each in (found if names else ())))
 
 
-def show_groups(found: list[TransactionGroupDescription], now_ms: int, title: str = "") -> None:
-    """One line for each group."""
+def groups_table(found: Sequence[TransactionGroupDescription], now_ms: int, title: str = "") -> Table:
+    """PURE. One row for each group."""
     numbers = ("step", "open", "members")
-    shown = table(title, "transaction group", *numbers, "state", "for", "begun by", "last committed", right=numbers)
+    shown = Table(
+        title,
+        *("transaction group", *numbers, "state", "for", "last committed", "begun by"),
+        right=numbers,
+        below=("begun by", "last committed", "state"),
+    )
     for each in found:
         since_ms = each.began_ms if each.is_open else each.last_update_time_ms
         shown.add_row(
             each.name,
             str(each.epoch),
-            str(sum(member.is_open for member in each.members)),
-            str(len(each.members)),
+            sum(member.is_open for member in each.members),
+            len(each.members),
             each.state + (f": {each.note}" if each.note else ""),
             duration(now_ms - since_ms),
+            None if each.decided_token is None else f"{each.decided_token} (step {each.decided_epoch})",
             ", ".join(part for part in (each.owner, each.client) if part),
-            "-" if each.decided_token is None else f"{each.decided_token} (step {each.decided_epoch})",
         )
-    console().print(shown)
+    return shown
 
 
-def _show_members(group: TransactionGroupDescription, now_ms: int) -> None:
+def members_table(group: TransactionGroupDescription, now_ms: int) -> Table:
+    """PURE. One row for each member of a group."""
     numbers = ("step", "producer", "epoch")
     title = f"{group.name}: step {group.epoch} was begun at {moment(group.began_ms, now_ms)}, "
     title += f"its transactions may take {duration(group.timeout_ms)}"
-    shown = table(title, "member", *numbers, "state", "open for", right=numbers)
+    shown = Table(title, "member", *numbers, "state", "open for", right=numbers)
     for each in group.members:
         since_ms = each.start_time_ms if each.is_open else None
         shown.add_row(
@@ -63,9 +75,9 @@ def _show_members(group: TransactionGroupDescription, now_ms: int) -> None:
             str(each.producer_id),
             str(each.producer_epoch),
             each.state,
-            "-" if since_ms is None else duration(now_ms - since_ms),
+            None if since_ms is None else duration(now_ms - since_ms),
         )
-    console().print(shown)
+    return shown
 
 
 async def overdue(admin: Admin, now_ms: int) -> list[TransactionGroupDescription]:

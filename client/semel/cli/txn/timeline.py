@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 from rich.text import Text
@@ -10,10 +10,11 @@ from rich.text import Text
 from semel import Admin, TopicPartition
 from semel._consume.log_scan import scan
 from semel.admin import EARLIEST, LATEST
-from semel.cli.shared.common import bootstrap_option, console, run, say, table
-from semel.cli.shared.partition_names import places
-from semel.cli.shared.times import duration, moment
-from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Spans
+from semel.cli.shared.common import bootstrap_option, console, json_option, run, say, say_json, show, tell
+from semel.cli.shared.partition_names import compact, places
+from semel.cli.shared.tables import Table
+from semel.cli.shared.times import duration, iso, moment
+from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Span, Spans
 from semel.cli.txn.timeline_svg import render
 from semel.cli.txn.timeline_text import STYLE, draw, legend
 
@@ -44,31 +45,43 @@ LAST_DEFAULT = 10_000
     metavar="FILE",
     help="Write an SVG picture to FILE (-: standard output), and print nothing else.",
 )
-def timeline(bootstrap: str, place: str, from_offset: int | None, last: int, listed: bool, svg: TextIO | None) -> None:
+@json_option
+def timeline(
+    bootstrap: str, place: str, from_offset: int | None, last: int, listed: bool, svg: TextIO | None, as_json: bool
+) -> None:
     """Draw the transactions of a partition over its offsets.
 
     Each producer has a line with its records, the markers of its transactions (C commit, A abort), and its open
-    transaction. The last line shows the last stable offset: read_committed consumers read only below it.
+    transaction. The last line shows the last stable offset: read_committed consumers read only below it. JSON has the
+    facts of --list, without a picture.
     """
+
+    if as_json and svg is not None:
+        raise click.UsageError("give either --svg or JSON")
 
     async def work() -> list[PartitionTimeline]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             return [await _read(admin, at, from_offset, last) for at in await places(admin, place)]
 
     timelines = run(work())
+    if as_json:
+        say_json([facts_of(each) for each in timelines])
+        return
     if svg is not None:
         svg.write(render(timelines))
         if svg.name != "-":
             say(f"{svg.name} written")
         return
-    out = console()
-    for each in timelines:
-        for line in draw(each, min(out.width, 200)):
-            out.print(line, soft_wrap=True)
-        out.print()
+    drawn = [each for each in timelines if each.end > each.start] or timelines[:1]
+    width = min(console().width, 200)
+    for each in drawn:
+        tell(*draw(each, width), "")
         if listed:
-            _table(each)
-    out.print(legend())
+            show(spans_table(each))
+            tell("")
+    if empty := [each.partition for each in timelines if each not in drawn]:
+        tell(f"No offsets to show: {compact(empty)}")
+    tell(legend())
 
 
 async def _read(admin: Admin, at: TopicPartition, from_offset: int | None, last: int) -> PartitionTimeline:
@@ -103,22 +116,55 @@ async def names_of(admin: Admin, producer_ids: list[int]) -> dict[int, str]:
     return {row.producer_id: row.transactional_id for row in await admin.list_transactions(producer_ids=producer_ids)}
 
 
-def _table(timeline: PartitionTimeline) -> None:
+def spans_table(timeline: PartitionTimeline) -> Table:
+    """PURE. One row for each transaction of a partition."""
     numbers = ("first", "last", "marker", "records", "epoch")
-    shown = table("", "transaction of", "outcome", *numbers, "began", "took", right=numbers)
-    for span in timeline.spans:
-        if span.outcome is Outcome.PLAIN:
-            continue
-        took = span.marker_timestamp - span.first_timestamp if span.marker_offset is not None else -1
+    shown = Table(
+        "", "transaction of", "outcome", *numbers, "took", "began", right=numbers, below=("began", "took", "outcome")
+    )
+    for span in _transactions(timeline):
         shown.add_row(
             timeline.label(span),
             Text(span.outcome.value, STYLE[span.outcome]),
-            f"{span.first_offset:,}",
-            f"{span.pieces[-1][1]:,}" if span.pieces else "-",
-            "-" if span.marker_offset is None else f"{span.marker_offset:,}",
-            f"{span.record_count:,}",
+            span.first_offset,
+            span.pieces[-1][1] if span.pieces else None,
+            span.marker_offset,
+            span.record_count,
             str(span.producer_epoch),
-            moment(span.first_timestamp) if span.first_timestamp >= 0 else "-",
-            duration(took) if took >= 0 and span.first_timestamp >= 0 else "-",
+            None if span.took_ms is None else duration(span.took_ms),
+            moment(span.first_timestamp) if span.first_timestamp >= 0 else None,
         )
-    console().print(shown)
+    return shown
+
+
+def _transactions(timeline: PartitionTimeline) -> list[Span]:
+    return [span for span in timeline.spans if span.outcome is not Outcome.PLAIN]
+
+
+def facts_of(timeline: PartitionTimeline) -> dict[str, Any]:
+    """PURE. The transactions of a partition as plain types."""
+    return {
+        "topic": timeline.partition.topic,
+        "partition": timeline.partition.partition,
+        "log_start_offset": timeline.log_start,
+        "from_offset": timeline.start,
+        "to_offset": timeline.end,
+        "last_stable_offset": timeline.last_stable_offset,
+        "transactions": [
+            {
+                "transactional_id": timeline.names.get(span.producer_id),
+                "producer_id": span.producer_id,
+                "producer_epoch": span.producer_epoch,
+                "outcome": span.outcome.value,
+                "first_offset": span.first_offset,
+                "last_offset": span.pieces[-1][1] if span.pieces else None,
+                "marker_offset": span.marker_offset,
+                "records": span.record_count,
+                "size_bytes": span.size_bytes,
+                "began": iso(span.first_timestamp),
+                "began_ms": span.first_timestamp if span.first_timestamp >= 0 else None,
+                "took_ms": span.took_ms,
+            }
+            for span in _transactions(timeline)
+        ],
+    }

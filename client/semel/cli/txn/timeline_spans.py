@@ -54,6 +54,13 @@ class Span(msgspec.Struct, kw_only=True):
         last = self.pieces[-1][1] if self.pieces else -1
         return max(last, -1 if self.marker_offset is None else self.marker_offset)
 
+    @property
+    def took_ms(self) -> int | None:
+        """The time from its first record to its marker; None while it is open, or when a timestamp is missing."""
+        if self.marker_offset is None or not 0 <= self.first_timestamp <= self.marker_timestamp:
+            return None
+        return self.marker_timestamp - self.first_timestamp
+
     def add(self, batch: ScannedBatch) -> None:
         header = batch.header
         if self.pieces and self.pieces[-1][1] + 1 >= header.base_offset:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import cycle
 
-from semel.cli.shared.times import duration, plural
+from semel.cli.shared.times import duration, moment, plural
 from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Span
 
 WIDTH = 1200
@@ -21,13 +21,28 @@ COLOUR = {
     Outcome.OPEN: "#edae49",
     Outcome.PLAIN: "#5b7db1",
 }
+LEAST_PX = {Outcome.OPEN: 8.0}
+"""The least width of a bar: an open transaction of one record is visible among thousands of offsets. Others: 1."""
+HELD_LEAST_PX = 8.0
 STYLE = """
   text { font: 12px system-ui, sans-serif; fill: #222 }
   .title { font-weight: 600; font-size: 14px }
   .small { font-size: 11px; fill: #666 }
   .grid { stroke: #ddd }
-  .held { fill: #edae49; opacity: .12 }
+  .paper { fill: #fff }
+  .held { fill: #edae49; opacity: .2 }
+  .row { fill: #edae49; opacity: .1 }
+  .open { font-weight: 600; fill: #9a6700 }
   .lso { stroke: #222; stroke-dasharray: 4 3 }
+  .ink { stroke: #222 }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6e6e6 }
+    .small { fill: #a6a6a6 }
+    .grid { stroke: #3c3f44 }
+    .paper { fill: #16181c }
+    .open { fill: #f0c060 }
+    .lso, .ink { stroke: #e6e6e6 }
+  }
 """
 
 
@@ -45,7 +60,7 @@ def render(timelines: Sequence[PartitionTimeline]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">\n'
         f"<style>{STYLE}</style>\n"
-        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>\n' + "\n".join(parts) + "\n</svg>\n"
+        f'<rect class="paper" width="{WIDTH}" height="{height}"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )
 
 
@@ -66,13 +81,17 @@ def _partition(timeline: PartitionTimeline) -> Iterator[str]:
     bottom = TOP + LANE * max(1, len(lanes))
     lso = max(timeline.last_stable_offset, timeline.start)
     if lso < timeline.end:
-        x, width = _x(timeline, lso), _x(timeline, timeline.end) - _x(timeline, lso)
+        x, width = _bar(timeline, lso, timeline.end, HELD_LEAST_PX)
         yield f'<rect class="held" x="{x:.1f}" y="{TOP}" width="{width:.1f}" height="{bottom - TOP}"/>'
     yield from _axis(timeline, bottom)
     for number, (name, spans) in enumerate(lanes.items()):
         y = TOP + LANE * number
         label = name if len(name) <= 30 else name[:29] + "…"
-        yield f'<text x="16" y="{y + 16}">{escape(label)}<title>{escape(name)}</title></text>'
+        is_open = any(span.outcome is Outcome.OPEN for span in spans)
+        if is_open:
+            yield f'<rect class="row" x="8" y="{y}" width="{WIDTH - RIGHT - 8}" height="{LANE}"/>'
+        look = ' class="open"' if is_open else ""
+        yield f'<text{look} x="16" y="{y + 16}">{escape(label)}<title>{escape(name)}</title></text>'
         for span in spans:
             yield from _span(timeline, span, name, y)
     x = _x(timeline, min(lso, timeline.end))
@@ -86,6 +105,7 @@ def _partition(timeline: PartitionTimeline) -> Iterator[str]:
 
 
 def _axis(timeline: PartitionTimeline, bottom: int) -> Iterator[str]:
+    yield f'<text class="small" x="{LEFT - 40}" y="{bottom + 18}" text-anchor="end">offset</text>'
     for offset in ticks(timeline.start, timeline.end):
         x = _x(timeline, offset)
         yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>'
@@ -104,13 +124,20 @@ def _span(timeline: PartitionTimeline, span: Span, name: str, y: int) -> Iterato
         )
         yield f'<line x1="{x1:.1f}" x2="{x2:.1f}" y1="{middle}" y2="{middle}" {look}/>'
     for first, last in span.pieces:
-        x = _x(timeline, max(first, timeline.start))
-        width = max(1.0, _x(timeline, last + 1) - x)
-        yield (f'<rect x="{x:.1f}" y="{middle - BAR / 2}" width="{width:.1f}" height="{BAR}" rx="2" fill="{colour}"/>')
+        x, width = _bar(timeline, max(first, timeline.start), last + 1, LEAST_PX.get(span.outcome, 1.0))
+        yield _rect(x, middle - BAR / 2, width, span.outcome)
     if span.marker_offset is not None:
         x = (_x(timeline, span.marker_offset) + _x(timeline, span.marker_offset + 1)) / 2
-        yield f'<circle cx="{x:.1f}" cy="{middle}" r="5" fill="#fff" stroke="{colour}" stroke-width="2"/>'
+        yield f'<circle cx="{x:.1f}" cy="{middle}" r="5" class="paper" stroke="{colour}" stroke-width="2"/>'
     yield "</g>"
+
+
+def _rect(x: float, y: float, width: float, outcome: Outcome) -> str:
+    """A bar. Those of aborted records are outlined, so that colour is not the only difference."""
+    look = f'fill="{COLOUR[outcome]}"'
+    if outcome is Outcome.ABORTED:
+        look += f' fill-opacity=".3" stroke="{COLOUR[outcome]}"'
+    return f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{BAR}" rx="2" {look}/>'
 
 
 def _words(span: Span, name: str) -> str:
@@ -120,20 +147,22 @@ def _words(span: Span, name: str) -> str:
     if span.pieces:
         last = span.pieces[-1][1]
         lines.append(f"{plural(span.record_count, 'record')}, offsets {span.first_offset:,} to {last:,}")
+    if span.first_timestamp >= 0:
+        lines.append(f"began {moment(span.first_timestamp)}")
     if span.marker_offset is not None:
         lines.append(f"marker at offset {span.marker_offset:,}")
-        if 0 <= span.first_timestamp <= span.marker_timestamp:
-            lines.append(f"{duration(span.marker_timestamp - span.first_timestamp)} from first record to marker")
+    if span.took_ms is not None:
+        lines.append(f"{duration(span.took_ms)} from first record to marker")
     return "\n".join(lines)
 
 
 def _legend(y: int) -> Iterator[str]:
     x = LEFT
     for outcome in Outcome:
-        yield f'<rect x="{x}" y="{y + 6}" width="14" height="{BAR}" rx="2" fill="{COLOUR[outcome]}"/>'
+        yield _rect(x, y + 6, 14, outcome)
         yield f'<text x="{x + 20}" y="{y + 18}">{outcome.value}</text>'
         x += 110
-    yield f'<circle cx="{x + 7}" cy="{y + 13}" r="5" fill="#fff" stroke="#222" stroke-width="2"/>'
+    yield f'<circle cx="{x + 7}" cy="{y + 13}" r="5" class="paper ink" stroke-width="2"/>'
     yield f'<text x="{x + 20}" y="{y + 18}">marker</text>'
 
 
@@ -151,3 +180,10 @@ def _x(timeline: PartitionTimeline, offset: int) -> float:
     """The x coordinate where an offset begins."""
     count = max(1, timeline.end - timeline.start)
     return LEFT + (offset - timeline.start) / count * (WIDTH - LEFT - RIGHT)
+
+
+def _bar(timeline: PartitionTimeline, first: int, end: int, least_px: float) -> tuple[float, float]:
+    """The x coordinate and the width of the offsets from `first` to before `end`, within the picture."""
+    x = _x(timeline, first)
+    width = max(least_px, _x(timeline, end) - x)
+    return min(x, WIDTH - RIGHT - width), width

@@ -49,7 +49,10 @@ def draw(timeline: PartitionTimeline, width: int) -> Iterator[Text]:
     label_columns = min(LABEL_MAX, max(len("last stable offset"), *map(len, shown))) if shown else 18
     scale = Scale(timeline.start, timeline.end, max(10, width - label_columns - 4))
     for name in shown:
-        yield Text(f"  {_cut(name, label_columns):<{label_columns}}  ").append_text(_lane(lanes[name], timeline, scale))
+        if len(name) > label_columns:
+            yield Text(f"  {name}")
+        label = name if len(name) <= label_columns else ""
+        yield Text(f"  {label:<{label_columns}}  ").append_text(_lane(lanes[name], timeline, scale))
     if len(lanes) > len(shown):
         yield Text(f"  … and {plural(len(lanes) - len(shown), 'producer')} more; --svg draws them all", "dim")
     yield from _axis(timeline, scale, label_columns)
@@ -112,7 +115,3 @@ def _axis(timeline: PartitionTimeline, scale: Scale, label_columns: int) -> Iter
             where = where[2:] + " ▲"
             column = max(0, column + 1 - len(where))
     yield Text(f"  {'last stable offset':<{label_columns}}  ", "bold").append(" " * column + where, "bold")
-
-
-def _cut(text: str, columns: int) -> str:
-    return text if len(text) <= columns else text[: columns - 1] + "…"

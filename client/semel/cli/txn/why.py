@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import difflib
+from typing import Any
 
 import click
 
-from semel import Admin
+from semel import Admin, TopicPartition
 from semel._edge import Edge
 from semel.admin import TransactionDescription
-from semel.cli.shared.common import bootstrap_option, failure, run, say
+from semel.cli.shared.common import bootstrap_option, failure, json_option, run, say_json, tell
 from semel.cli.shared.open_transactions import TIMEOUT_NEVER_MS, open_transactions
 from semel.cli.shared.times import duration, moment, plural
+from semel.cli.txn.facts import facts_of
 from semel.errors import TransactionalIdNotFound
 
 
 @click.command()
 @bootstrap_option
 @click.argument("name", metavar="TRANSACTIONAL_ID")
-def why(bootstrap: str, name: str) -> None:
+@json_option
+def why(bootstrap: str, name: str, as_json: bool) -> None:
     """Explain a transactional id: its state, what it waits for, and which clients fenced it and why."""
 
-    async def work() -> list[str]:
+    async def work() -> tuple[TransactionDescription, dict[TopicPartition, int | None]]:
         async with Admin(bootstrap_servers=bootstrap) as admin:
             try:
                 (found,) = await admin.describe_transactions([name])
             except TransactionalIdNotFound as e:
-                return await _unknown(admin, name, e)
-            return summary(found, await _where(admin, found), Edge().now_ms())
+                raise await _unknown(admin, name, e) from None
+            return found, await _where(admin, found)
 
-    say(*run(work()))
+    found, where = run(work())
+    now_ms = Edge().now_ms()
+    if as_json:
+        say_json(facts(found, where, now_ms))
+    else:
+        tell(*summary(found, where, now_ms))
 
 
-async def _unknown(admin: Admin, name: str, error: TransactionalIdNotFound) -> list[str]:
+async def _unknown(admin: Admin, name: str, error: TransactionalIdNotFound) -> click.ClickException:
     known = [row.transactional_id for row in await admin.list_transactions()]
     lines = [
         f"{name}: no coordinator has this transactional id.",
@@ -43,10 +51,10 @@ async def _unknown(admin: Admin, name: str, error: TransactionalIdNotFound) -> l
     ]
     if near := difflib.get_close_matches(name, known, n=3, cutoff=0.6):
         lines.append(f"  Similar ids: {', '.join(near)}")
-    raise failure(*lines)
+    return failure(*lines)
 
 
-async def _where(admin: Admin, found: TransactionDescription) -> dict[str, int | None]:
+async def _where(admin: Admin, found: TransactionDescription) -> dict[TopicPartition, int | None]:
     """The partitions of an open transaction with its first offset in each; None where it has no records."""
     if not found.is_open or not found.partitions:
         return {}
@@ -55,10 +63,22 @@ async def _where(admin: Admin, found: TransactionDescription) -> dict[str, int |
         for each in await open_transactions(admin, found.partitions)
         if each.producer.producer_id == found.producer_id
     }
-    return {f"{at.topic}-{at.partition}": first.get(at) for at in found.partitions}
+    return {at: first.get(at) for at in found.partitions}
 
 
-def summary(found: TransactionDescription, where: dict[str, int | None], now_ms: int) -> list[str]:
+def facts(found: TransactionDescription, where: dict[TopicPartition, int | None], now_ms: int) -> dict[str, Any]:
+    """PURE. The state of a transactional id as plain types. where: the result of `_where`."""
+    return {
+        **facts_of(found),
+        "text": _waits_for(found, now_ms),
+        "first_offsets": [
+            {"topic": at.topic, "partition": at.partition, "first_offset": first} for at, first in where.items()
+        ],
+        "advice": _advice(found),
+    }
+
+
+def summary(found: TransactionDescription, where: dict[TopicPartition, int | None], now_ms: int) -> list[str]:
     """PURE. The lines to print. where: the result of `_where`."""
     lines = [f"{found.transactional_id}: {found.state}. {_waits_for(found, now_ms)}"]
     lines.append(
@@ -68,9 +88,9 @@ def summary(found: TransactionDescription, where: dict[str, int | None], now_ms:
         lines.append(f"  Initialised by {found.owner}.")
     if where:
         lines.append(f"  Its transaction is open in {plural(len(where), 'partition')}:")
-        for place, first in where.items():
+        for at, first in where.items():
             state = "no record of it, or its marker is written" if first is None else f"from offset {first:,}"
-            lines.append(f"    {place}: {state}")
+            lines.append(f"    {at.topic}-{at.partition}: {state}")
     return [*lines, *_ledger(found)]
 
 
@@ -117,9 +137,30 @@ def _ledger(found: TransactionDescription) -> list[str]:
         return ["  It was never fenced."]
     lines = ["  Fenced epochs, the latest first:"]
     lines += [f"    {fence.text}" for fence in reversed(found.fences)]
+    return [*lines, f"  {_advice(found)}"]
+
+
+ADVICE = {
+    "new_instance": "If both instances are meant to run, give each its own transactional id.",
+    "timed_out": "Find out why it did not commit in time: commit smaller transactions, or raise transaction.timeout.ms "
+    "of the producer. Then start a new producer with the same transactional id.",
+    "admin": "When the reason for it is gone, start a new producer with the same transactional id.",
+    "expired": "A new producer with the same transactional id can start at any time.",
+    "failover": "A new producer with the same transactional id can start at any time.",
+    "group_begun": "The driver of its transaction group has begun another step: only members of that step may write.",
+    "group_decided": "The driver of its transaction group decided the step without this transaction.",
+}
+"""The action after a fence, by its reason."""
+
+
+def _advice(found: TransactionDescription) -> str | None:
+    """What to do about the last fence; None when there is none. A producer that fenced itself to recover (RESUMED), or
+    used up its epochs, goes on by itself.
+    """
+    if not found.fences:
+        return None
     last = found.fences[-1]
-    lines.append(
-        f"  A producer with epoch {last.old_epoch} or older gets ProducerFenced: stop it. If both instances are meant "
-        "to run, give each its own transactional id."
-    )
-    return lines
+    if last.reason in ("resumed", "epoch_exhausted"):
+        return f"Epoch {last.old_epoch} gave way by the client library's own request; nothing is to be done."
+    stop = f"A producer with epoch {last.old_epoch} or older gets ProducerFenced: stop it."
+    return f"{stop} {ADVICE[last.reason]}" if last.reason in ADVICE else stop

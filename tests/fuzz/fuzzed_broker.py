@@ -1,4 +1,4 @@
-"""A broker with all kinds of state, connections that send malformed input, and a bystander with valid requests.
+"""A broker with all kinds of state, connections that send malformed input, and a other_client with valid requests.
 
 All of it runs on one `VirtualLoop` over a disk in memory. A conversation takes a fraction of a millisecond, and the
 same conversation always has the same result.
@@ -16,8 +16,8 @@ import msgspec
 from broker.members import GroupMember
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire, batch
-from fuzz.bystander import Bystander
 from fuzz.oracle import Answers
+from fuzz.other_client import OtherClient
 from fuzz.record_batches import Producer, any_batch
 from semel_broker.config.loading import load
 from semel_broker.config.topic_configs import TopicSettings
@@ -75,8 +75,8 @@ class ErrorLog(SilentLogger):
         self.lines.append(f"{event} {fields} {traceback.format_exc()}")
 
 
-class Arena:
-    """Usage: `Arena.open()`, any number of `talk`, then `close`, which checks all data once more."""
+class FuzzedBroker:
+    """Usage: `FuzzedBroker.open()`, any number of `talk`, then `close`, which checks all data once more."""
 
     def __init__(self, **settings: str) -> None:
         self.loop = VirtualLoop()
@@ -89,13 +89,13 @@ class Arena:
         self.answered = 0
         self.closed = 0
         self._node: Node | None = None
-        self._bystander: Bystander | None = None
+        self._other_client: OtherClient | None = None
 
     @classmethod
-    def open(cls, **settings: str) -> Arena:
-        arena = cls(**settings)
-        arena.run(arena._fill())
-        return arena
+    def open(cls, **settings: str) -> FuzzedBroker:
+        target = cls(**settings)
+        target.run(target._fill())
+        return target
 
     @property
     def node(self) -> Node:
@@ -103,9 +103,9 @@ class Arena:
         return self._node
 
     @property
-    def bystander(self) -> Bystander:
-        assert self._bystander is not None
-        return self._bystander
+    def other_client(self) -> OtherClient:
+        assert self._other_client is not None
+        return self._other_client
 
     @property
     def stored_bytes(self) -> int:
@@ -114,7 +114,7 @@ class Arena:
         return sum(self.disk.size(name) for name in names)
 
     def run(self, job: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine in the arena's loop. Raises `Stuck` when nothing can run any more."""
+        """Runs a coroutine in the target's loop. Raises `Stuck` when nothing can run any more."""
         asyncio.set_event_loop(self.loop)
         try:
             return self.loop.run_until_complete(job)
@@ -124,14 +124,14 @@ class Arena:
     # --- conversations -----------------------------------------------------------------------------------------
 
     def talk(self, *conversations: Conversation, random: Random | None = None) -> None:
-        """Holds conversations at once, each on its own connection, beside a round of the bystander. Asserts `check`.
+        """Holds conversations at once, each on its own connection, beside a round of the other_client. Asserts `check`.
 
         With `random` the bytes arrive in pieces.
         """
 
         async def all_at_once() -> None:
             jobs = [self._converse(conversation, random) for conversation in conversations]
-            await asyncio.gather(self.bystander.round(), *jobs)
+            await asyncio.gather(self.other_client.round(), *jobs)
 
         self.run(all_at_once())
         self.check()
@@ -142,7 +142,7 @@ class Arena:
         async def all_at_once() -> None:
             ends = [await self._be_silent(data) for data in silent]
             jobs = [self._converse(conversation, None) for conversation in conversations]
-            await asyncio.gather(self.bystander.round(), *jobs)
+            await asyncio.gather(self.other_client.round(), *jobs)
             for end in ends:
                 end.close()
             await asyncio.sleep(SILENT_S)
@@ -181,7 +181,7 @@ class Arena:
         assert self.loop.longest_turn_s < LONGEST_TURN_S_MAX, f"the loop was held up for {self.loop.longest_turn_s} s"
 
     def close(self) -> None:
-        """Kills the broker, starts it again over its files, and checks that the bystander has lost nothing."""
+        """Kills the broker, starts it again over its files, and checks that the other_client has lost nothing."""
         self.run(self._restart())
         self.check()
         self.run(self.node.stop())
@@ -193,14 +193,14 @@ class Arena:
         await asyncio.sleep(seconds)
 
     async def _restart(self) -> None:
-        await self.bystander.round()
-        await self.bystander.leave()
+        await self.other_client.round()
+        await self.other_client.leave()
         await self.kill()
         await self.start()
-        await self.bystander.arrive(self.node.port)
-        await self.bystander.check_all()
-        await self.bystander.round()
-        await self.bystander.leave()
+        await self.other_client.arrive(self.node.port)
+        await self.other_client.check_all()
+        await self.other_client.round()
+        await self.other_client.leave()
 
     async def kill(self) -> None:
         """Ends the broker as SIGKILL does."""
@@ -250,8 +250,8 @@ class Arena:
         await opened.commit_offsets({0: 1}, member=member)
         await wire.fetch("t", 0, isolation_level=1, max_wait_ms=0)
         await wire.close()
-        self._bystander = Bystander()
-        await self._bystander.arrive(self.node.port, create=True)
+        self._other_client = OtherClient()
+        await self._other_client.arrive(self.node.port, create=True)
         self._fill_pools(member, producers)
 
     def _fill_pools(self, member: GroupMember, producers: Sequence[TransactionalProducer]) -> None:

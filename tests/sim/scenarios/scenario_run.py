@@ -1,7 +1,7 @@
 """Plays a scenario in the simulated world: broker and clients are simulated processes in virtual time.
 
-The stage runs on a simulated host. Its proxy stands between the clients and the broker. Most steps run the same code as
-with real processes (`faults.stage`).
+A proxy on a simulated host stands between the clients and the broker. Most steps run the same code as with real
+processes (`faults.scenario_run`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from faults.actor import Outcome, Settings
 from faults.actor_semel import SemelActor
 from faults.observer import Observer
 from faults.proxy import Proxy
-from faults.stage import FAST, Stage, Unmet, Unsupported
+from faults.scenario_run import FAST, ScenarioRun, Unmet, Unsupported
 from scenarios.language import Scenario, Step, seconds, size_bytes
 from semel_storage.checkpoints import CorruptCheckpoint
 from semel_storage.segments.segment import CorruptLog
@@ -33,13 +33,13 @@ from sim.logs import captured
 from sim.run import Listener
 from sim.world import NS, World
 
-STAGE = "stage"
+PROXY_HOST = "stage"
 PLAYED_WITHIN_NS = 600 * NS
 LOOK_S = 0.01
 STARTS_WITHIN_S = 30
 
 
-class StagedBroker(SimBroker):
+class ScenarioBroker(SimBroker):
     """A broker that starts again only when the scenario says so. `refusal`: the reason why it did not start."""
 
     refusal = ""
@@ -56,7 +56,7 @@ class StagedBroker(SimBroker):
 
 
 class SimProxy(Proxy):
-    host, target_host = STAGE, "broker"
+    host, target_host = PROXY_HOST, "broker"
 
 
 class SimObserver(Observer):
@@ -103,18 +103,18 @@ class SimClient:
         self._host.kill()
 
 
-class SimStage(Stage):
+class SimScenarioRun(ScenarioRun):
     """`directory`: files are copied there to be damaged, since the damage needs real files."""
 
     def __init__(self, host: Host, directory: Path, say: Callable[[str], None]) -> None:
         super().__init__(directory, say)
         self._host, self._world = host, host.world
         self._proxy = SimProxy(random.Random(0))
-        self._staged: StagedBroker | None = None
+        self._staged: ScenarioBroker | None = None
         self._room: int | None = None
 
     @property
-    def _serving(self) -> StagedBroker:
+    def _serving(self) -> ScenarioBroker:
         assert self._staged is not None
         return self._staged
 
@@ -140,8 +140,8 @@ class SimStage(Stage):
         if self._staged is None:
             host = self._world.host("broker")
             host.disk.weather.full_bytes = self._room
-            front = {"advertised.host.name": STAGE, "advertised.port": self._proxy.port}
-            self._staged = StagedBroker(host, {**FAST, **front, **step.options})
+            front = {"advertised.host.name": PROXY_HOST, "advertised.port": self._proxy.port}
+            self._staged = ScenarioBroker(host, {**FAST, **front, **step.options})
             self._proxy.target_port = PORT
         broker = self._staged
         broker.refusal = ""
@@ -225,7 +225,7 @@ class SimStage(Stage):
             raise Unsupported(f"{given['library']} runs in real processes only")
         settings = Settings(
             name=name,
-            bootstrap=f"{STAGE}:{self._proxy.port}",
+            bootstrap=f"{PROXY_HOST}:{self._proxy.port}",
             transactional_id=given.get("id"),
             timeout_ms=round(seconds(given.get("timeout", "60s")) * 1000),
             patience_s=seconds(given.get("patience", "10s")),
@@ -290,14 +290,14 @@ def play(scenario: Scenario, directory: Path, say: Callable[[str], None], listen
 
     async def main(host: Host) -> None:
         try:
-            await SimStage(host, directory, say).play(scenario)
+            await SimScenarioRun(host, directory, say).play(scenario)
         except (Unmet, Unsupported) as error:
             met.append(error)
 
     gc.disable()
     try:
         with captured():
-            host = world.host(STAGE)
+            host = world.host(PROXY_HOST)
             host.boot(main)
             ended = world.run(PLAYED_WITHIN_NS, lambda: not host.is_running)
             world.close()

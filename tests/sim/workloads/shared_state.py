@@ -61,7 +61,7 @@ class Offer(msgspec.Struct):
     tasks: list[Task]
 
 
-class Board:
+class SharedState:
     """`planned`: all batches so far. `committed`: how many of them are committed. `driver`: the active driver; its last
     sign of life was at `beaten_ms`. `is_over`: no work is left.
     """

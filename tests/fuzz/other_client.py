@@ -10,12 +10,12 @@ from broker.wire import Wire, headers_of
 from semel_protocol.batch import CorruptBatch, crc_ok, iterate
 from semel_protocol.records import decode_batch
 
-TOPIC = "bystander"
+TOPIC = "other_client"
 GROUP = "bystanders"
 PER_ROUND = 2
 
 
-class Bystander:
+class OtherClient:
     """Each round has a committed transaction, an aborted one, a read of all new records and an offset commit."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Bystander:
         self._wire = await Wire.connect(port)
         if create:
             await self._wire.create_topic(TOPIC, segment_bytes="5000")
-        self._producer = await TransactionalProducer(self._wire, name="bystander").init()
+        self._producer = await TransactionalProducer(self._wire, name="other_client").init()
 
     async def leave(self) -> None:
         assert self._wire is not None

@@ -131,7 +131,7 @@ class Decision(msgspec.Struct):
     is_ours: bool | None = None
 
 
-class Story:
+class HistoryIndex:
     """The index. All collections are in the order of the history."""
 
     def __init__(self, history: History, final: Final) -> None:
@@ -335,27 +335,27 @@ def _kept_from(end: PartitionEnd) -> float:
 
 
 NOTE: dict[type, Any] = {
-    Initialized: Story._initialized,
-    Sending: Story._sending,
-    Stored: Story._stored,
-    NotStored: Story._not_stored,
-    Beginning: Story._beginning,
-    Committing: Story._committing,
-    Committed: Story._committed,
-    Aborted: Story._aborted,
-    Consuming: Story._consuming,
-    Assigned: Story._assigned,
-    Revoked: Story._revoked,
-    Polled: Story._polled,
-    CommittingOffsets: Story._committing_offsets,
-    OffsetsCommitted: Story._offsets_committed,
-    OffsetsRefused: Story._offsets_refused,
-    OffsetsSeen: Story._offsets_seen,
-    Planned: Story._planned,
-    StepBegun: Story._step_begun,
-    Deciding: Story._deciding,
-    Decided: Story._decided,
-    Asking: Story._asking,
-    Changed: Story._changed,
-    Refused: Story._refused,
+    Initialized: HistoryIndex._initialized,
+    Sending: HistoryIndex._sending,
+    Stored: HistoryIndex._stored,
+    NotStored: HistoryIndex._not_stored,
+    Beginning: HistoryIndex._beginning,
+    Committing: HistoryIndex._committing,
+    Committed: HistoryIndex._committed,
+    Aborted: HistoryIndex._aborted,
+    Consuming: HistoryIndex._consuming,
+    Assigned: HistoryIndex._assigned,
+    Revoked: HistoryIndex._revoked,
+    Polled: HistoryIndex._polled,
+    CommittingOffsets: HistoryIndex._committing_offsets,
+    OffsetsCommitted: HistoryIndex._offsets_committed,
+    OffsetsRefused: HistoryIndex._offsets_refused,
+    OffsetsSeen: HistoryIndex._offsets_seen,
+    Planned: HistoryIndex._planned,
+    StepBegun: HistoryIndex._step_begun,
+    Deciding: HistoryIndex._deciding,
+    Decided: HistoryIndex._decided,
+    Asking: HistoryIndex._asking,
+    Changed: HistoryIndex._changed,
+    Refused: HistoryIndex._refused,
 }

@@ -43,8 +43,8 @@ class Unmet(AssertionError):  # noqa: N818 (an expectation of a scenario is unme
     """The outcome of a step is not the one in the scenario."""
 
 
-class Stage:
-    """`await Stage(directory).play(scenario)`. Raises Unmet, with the line, for a step with another outcome.
+class ScenarioRun:
+    """`await ScenarioRun(directory).play(scenario)`. Raises Unmet, with the line, for a step with another outcome.
 
     Afterwards `directory` holds the broker's data and log, and the log of each client.
     """

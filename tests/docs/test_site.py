@@ -1,0 +1,63 @@
+"""The documents as a whole: links lead somewhere, and the site lists every page."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+import yaml
+from docs.pages import ROOT
+
+SITE = tomllib.loads((ROOT / "website" / "zensical.toml").read_text())["project"]
+NOT_ON_THE_SITE = {"CODE_OF_CONDUCT.md", "strangers/README.md"}
+"""Pages that other pages link to; the navigation need not name them."""
+
+
+def test_each_link_of_the_documents_leads_somewhere() -> None:
+    broken = []
+    for page in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("examples/*.md"),
+        *ROOT.glob("strangers/*.md"),
+    ]:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+            if not target.startswith(("http://", "https://", "mailto:")) and not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not broken
+
+
+def test_the_navigation_of_the_site_names_every_page_once() -> None:
+    named = [page.replace("index.md", "README.md") for page in _pages(SITE["nav"]) if not page.startswith("api/")]
+    there = [path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/*.md") for path in ROOT.glob(pattern)]
+    there += ["docs/decisions/README.md", "examples/README.md"]
+    assert sorted(named) == sorted(set(there) - NOT_ON_THE_SITE)
+
+
+def test_the_navigation_names_every_page_of_the_api_reference() -> None:
+    there = {f"api/{path.name}" for path in ROOT.glob("website/api/*.md")}
+    assert {page for page in _pages(SITE["nav"]) if page.startswith("api/")} == there
+
+
+def test_the_list_of_decisions_has_all_of_them_with_their_titles() -> None:
+    listed = re.findall(r"^- \[(.*)\]\((.*)\)$", (ROOT / "docs/decisions/README.md").read_text(), re.M)
+    there = sorted(path for path in ROOT.glob("docs/decisions/0*.md"))
+    assert listed == [(path.read_text().splitlines()[0].removeprefix("# "), path.name) for path in there]
+
+
+def test_workflows_and_forms_are_yaml_and_run_what_the_makefile_has() -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.M))
+    for path in ROOT.glob(".github/**/*.yml"):
+        yaml.safe_load(path.read_text())
+        for target in re.findall(r"run: make ([a-z-]+)$", path.read_text(), re.M):
+            assert target in targets, f"{path.name}: make {target}"
+
+
+def _pages(nav: list[Any]) -> list[str]:
+    """The pages of a navigation with sections, in order."""
+    found: list[str] = []
+    for entry in nav:
+        for target in entry.values():
+            found += _pages(target) if isinstance(target, list) else [target]
+    return found

@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from semel import GroupStep, PreparedTransaction, TransactionGroup
-from semel.errors import KafkaError, ProducerFenced, TransactionWasCommitted
+from semel.errors import KafkaConnectionError, KafkaError, ProducerFenced, TransactionWasCommitted
 
 from pyspark_semel.event_loop import run
+from pyspark_semel.options import NO_ANSWER
 from pyspark_semel.sink.identity import owner
 from pyspark_semel.sink.options import SinkOptions
 from pyspark_semel.sink.task import Written
@@ -77,8 +78,12 @@ def abort(options: SinkOptions, step: GroupStep | None) -> None:
 
 
 async def _begin(options: SinkOptions, name: str) -> GroupStep:
-    async with _group(options, name) as group:
-        return await group.begin()
+    try:
+        async with _group(options, name) as group:
+            return await group.begin()
+    except KafkaConnectionError as error:
+        error.extend_message(NO_ANSWER)
+        raise
 
 
 async def _commit(options: SinkOptions, step: GroupStep, token: str, prepared: list[PreparedTransaction]) -> bool:

@@ -1,4 +1,4 @@
-"""Requests to a transaction group's coordinator: begin a step, decide it, describe and forget groups. The APIs are semel's own."""
+"""Requests about a transaction group: begin a step, decide it, describe and forget groups. The APIs are semel's own."""
 
 from __future__ import annotations
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from semel.cli.shared.whole_table import show_table
 
 from demo.processes import Worker
 from demo.roles import BrokerKill
@@ -40,15 +39,14 @@ class Audit:
 
 def show_topics(console: Console, source: Audit, committed: Audit, uncommitted: int) -> None:
     """Prints the record counts of both topics, and how many records of aborted transactions the second one holds."""
-    table = Table(title="The topics", box=box.SIMPLE_HEAVY, title_justify="left")
-    table.add_column("read")
-    for column in ("expected", "stored", "duplicated", "lost", "aborted leftovers"):
-        table.add_column(column, justify="right")
-    table.add_row("flights", *_counts(source), "")
-    leftovers = f"{uncommitted - committed.stored:,} not seen"
-    table.add_row("flights-by-airline, read_committed", *_counts(committed), leftovers)
-    table.add_row("flights-by-airline, read_uncommitted", f"{committed.sent:,}", f"{uncommitted:,}", "", "", "seen")
-    console.print(table)
+    leftovers = f"{uncommitted - committed.stored:,}"
+    rows = [
+        ("flights", "", *_counts(source), ""),
+        ("flights-by-airline", "committed", *_counts(committed), leftovers),
+        ("flights-by-airline", "uncommitted", f"{committed.sent:,}", f"{uncommitted:,}", "", "", ""),
+    ]
+    columns = ("topic", "read", "expected", "stored", "twice", "lost", "aborted, not seen")
+    show_table(console, "The topics", columns, rows, left=("read",))
 
 
 def _counts(audit: Audit) -> tuple[str, ...]:
@@ -57,43 +55,41 @@ def _counts(audit: Audit) -> tuple[str, ...]:
 
 def show_processes(console: Console, broker_kills: int, workers: list[Worker], zombie: Worker) -> None:
     """Prints how often each process was killed, and whether the zombie was fenced."""
-    table = Table(title="The processes", box=box.SIMPLE_HEAVY, title_justify="left")
-    table.add_column("process")
-    for column in ("SIGKILLs", "transactions aborted by an error"):
-        table.add_column(column, justify="right")
-    table.add_column("")
-    table.add_row("brokers", str(broker_kills), "", "")
-    for worker in workers:
-        table.add_row(worker.transactional_id, str(worker.kills), str(worker.aborted), "")
+    paused = f"{zombie.transactional_id}, paused and resumed"
+    rows = [
+        ("brokers", str(broker_kills), ""),
+        *((worker.transactional_id, str(worker.kills), str(worker.aborted)) for worker in workers),
+        (paused, "0", str(zombie.aborted)),
+    ]
+    show_table(console, "The processes", ("process", "SIGKILLs", "transactions aborted by an error"), rows)
     fate = f"fenced: {zombie.fenced}" if zombie.fenced else "[red]NOT FENCED[/]"
-    table.add_row(f"{zombie.transactional_id}, paused and resumed", "0", str(zombie.aborted), fate)
-    console.print(table)
+    console.print(f"{paused}: {fate}", highlight=False, soft_wrap=not console.is_terminal)
 
 
 def show_broker_kills(console: Console, kills: list[BrokerKill]) -> None:
     """Prints one row for every SIGKILL of a broker: its roles, and how long its partitions had no leader."""
-    table = Table(title="The brokers killed", box=box.SIMPLE_HEAVY, title_justify="left")
-    for column in ("broker", "killed as", "partitions led", "other roles"):
-        table.add_column(column, justify="right" if column.endswith("led") else "left")
-    for column in ("no leader for", "all in sync after"):
-        table.add_column(column, justify="right")
-    for each in kills:
-        times = (f"{each.takeover_s:.1f} s", f"{each.in_sync_s:.1f} s")
-        table.add_row(each.broker, each.role, str(each.roles.partitions), each.roles.other_roles, *times)
-    console.print(table)
+    rows = [
+        (
+            each.broker,
+            each.role,
+            str(each.roles.partitions),
+            f"{each.takeover_s:.1f} s",
+            f"{each.in_sync_s:.1f} s",
+            each.roles.other_roles,
+        )
+        for each in kills
+    ]
+    columns = ("broker", "killed as", "partitions led", "no leader for", "all in sync after", "other roles")
+    show_table(console, "The brokers killed", columns, rows, left=("killed as", "other roles"))
 
 
 def show_airlines(console: Console, counted: dict[str, int], right: dict[str, int]) -> None:
     """Prints the flights by airline beside the counts from the file."""
-    table = Table(title="Flights by airline", box=box.SIMPLE_HEAVY, title_justify="left")
-    table.add_column("airline")
-    for column in ("flights read", "in the file"):
-        table.add_column(column, justify="right")
-    table.add_column("")
+    rows = []
     for name in sorted({*counted, *right}):
         got, want = counted.get(name, 0), right.get(name, 0)
-        table.add_row(name, f"{got:,}", f"{want:,}", "[green]exact[/]" if got == want else "[red]WRONG[/]")
-    console.print(table)
+        rows.append((name, f"{got:,}", f"{want:,}", "[green]exact[/]" if got == want else "[red]WRONG[/]"))
+    show_table(console, "Flights by airline", ("airline", "flights read", "in the file", ""), rows, left=("",))
 
 
 def verdict(console: Console, source: Audit, committed: Audit, fenced: bool, airlines_right: bool) -> bool:

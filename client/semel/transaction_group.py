@@ -139,6 +139,20 @@ class TransactionGroup:
                 raise
             log.info("nothing to abort: %s", error)
 
+    async def forget(self, step: GroupStep) -> None:
+        """Makes the brokers forget the group and its members at once. `step`: its last one, committed or aborted.
+
+        For a group whose name is used for one piece of work; otherwise the brokers keep it for
+        `transaction.group.expiration.ms`. Call it once the outcome is known: afterwards `commit` cannot tell it. Do not
+        use the name again: its steps would be counted from 1. A group that is not known is no error.
+
+        Raises InvalidTxnState when the step is open, ProducerFenced when a newer step has begun, KafkaTimeoutError
+        (max_block_ms; try again), UnsupportedVersionError when the brokers cannot do this.
+        """
+        self._check_running()
+        self._check_mine(step)
+        await transaction_groups.forget(self._calls, step)
+
     def _check_running(self) -> None:
         if self._life is not Life.RUNNING:
             raise IllegalStateError(

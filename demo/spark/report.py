@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from semel.cli.shared.whole_table import show_table
 
 from demo.report import Audit
 from demo.spark.arrivals import Late
@@ -51,36 +50,32 @@ def by_airport(windows: Windows) -> dict[str, Late]:
 
 
 def show_topics(console: Console, rows: list[tuple[str, Audit]], leftovers: Mapping[str, int]) -> None:
-    table = Table(title="The flights", box=box.SIMPLE_HEAVY, title_justify="left")
-    table.add_column("topic, read_committed")
-    for column in ("input rows", "rows stored", "duplicates", "missing", "aborted leftovers, not seen"):
-        table.add_column(column, justify="right")
+    found = []
     for name, audit in rows:
         counts = (f"{n:,}" for n in (audit.sent, audit.stored, audit.duplicated, audit.lost))
-        table.add_row(name, *counts, f"{leftovers[name]:,}" if name in leftovers else "")
-    console.print(table)
+        found.append((name, *counts, f"{leftovers[name]:,}" if name in leftovers else ""))
+    columns = ("topic", "input rows", "rows stored", "duplicates", "missing", "aborted leftovers, not seen")
+    show_table(console, "The flights, read_committed", columns, found)
 
 
 def show_delays(console: Console, found: Summed, right: Windows) -> bool:
     """Prints the airports with the most flights beside the file's figures; returns whether all windows are right."""
-    table = Table(title="How late flights arrived, by airport", box=box.SIMPLE_HEAVY, title_justify="left")
-    table.add_column("airport", no_wrap=True, overflow="ellipsis", max_width=28)
-    for column in ("days", "flights", "arrived", "minutes late", "minutes, in the file", "late on average"):
-        table.add_column(column, justify="right")
-    table.add_column("")
     got, want = by_airport(found.windows), by_airport(right)
     wrong = {window[0] for window in {*right, *found.windows} if found.windows.get(window) != right.get(window)}
     order = sorted({*got, *want}, key=lambda each: (each not in wrong, -want.get(each, Late()).flights, each))
+    rows = []
     for airport in order[:AIRPORTS_SHOWN]:
         late, true = got.get(airport, Late()), want.get(airport, Late())
-        table.add_row(
-            found.names.get(airport, airport),
-            str(sum(window[0] == airport for window in found.windows)),
-            *(f"{number:,}" for number in (late.flights, late.arrived, late.late_min, true.late_min)),
-            f"{late.late_min / max(1, late.arrived):+.1f} min",
-            "[red]WRONG[/]" if airport in wrong else "[green]exact[/]",
+        rows.append(
+            (
+                found.names.get(airport, airport),
+                *(f"{number:,}" for number in (late.flights, late.late_min, true.late_min)),
+                f"{late.late_min / max(1, late.arrived):+.1f}",
+                "[red]WRONG[/]" if airport in wrong else "[green]exact[/]",
+            )
         )
-    console.print(table)
+    columns = ("airport", "flights", "minutes late", "in the file", "late on average", "")
+    show_table(console, "How late flights arrived, by airport", columns, rows, left=("",))
     rest = len(order) - AIRPORTS_SHOWN
     if rest > 0:
         wrong_rest = sum(airport in wrong for airport in order[AIRPORTS_SHOWN:])

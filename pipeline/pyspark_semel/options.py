@@ -20,6 +20,15 @@ SERVERS = "kafka.bootstrap.servers"
 OF_SPARK = ("path", "checkpointLocation", "queryName", "outputMode", "mergeSchema")
 """Options that are ignored: Spark or a user of several formats may leave them in one set of options."""
 
+BOOTSTRAP_TIMEOUT = "kafka.bootstrap.timeout.ms"
+BOOTSTRAP_MS = 15_000
+"""How long a read or a write tries the bootstrap servers, unless the option says otherwise: long enough for a broker
+that is being restarted, short enough for a wrong address.
+"""
+NO_ANSWER = (
+    f"Check {SERVERS}. If the brokers may be away for longer, for example during a restart, raise {BOOTSTRAP_TIMEOUT}"
+)
+
 KAFKA_NAMES = {"batch.size": "max_batch_size"}
 """Client settings whose name is not Kafka's name in snake case."""
 TLS = ("ssl.truststore.location", "ssl.keystore.location", "ssl.key.location", "ssl.key.password")

@@ -54,6 +54,7 @@ from semel_protocol.messages import (
     k20001_begin_transaction_group,
     k20002_decide_transaction_group,
     k20003_describe_transaction_groups,
+    k20004_forget_transaction_group,
 )
 from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Codec, Message, codec
@@ -179,6 +180,7 @@ _TABLE = (
     _api(20_001, "BeginTransactionGroup", k20001_begin_transaction_group, (0, 0), 0, (0, 0)),
     _api(20_002, "DecideTransactionGroup", k20002_decide_transaction_group, (0, 0), 0, (0, 0)),
     _api(20_003, "DescribeTransactionGroups", k20003_describe_transaction_groups, (0, 0), 0, (0, 0)),
+    _api(20_004, "ForgetTransactionGroup", k20004_forget_transaction_group, (0, 0), 0, (0, 0)),
 )
 
 APIS: dict[int, Api] = {api.key: api for api in _TABLE}

@@ -21,8 +21,12 @@ from semel_protocol.messages.k20003_describe_transaction_groups import (
     DescribeTransactionGroupsResponseGroup,
     DescribeTransactionGroupsResponseMember,
 )
+from semel_protocol.messages.k20004_forget_transaction_group import (
+    ForgetTransactionGroupRequest,
+    ForgetTransactionGroupResponse,
+)
 
-BEGIN, DECIDE, DESCRIBE_GROUPS = 20001, 20002, 20003
+BEGIN, DECIDE, DESCRIBE_GROUPS, FORGET = 20001, 20002, 20003, 20004
 OPEN, STEP_COMMITTED, STEP_ABORTED = "Open", "Committed", "Aborted"
 
 
@@ -46,9 +50,10 @@ class FakeGroups(FakeCoordinator):
             (BEGIN, self.begin, lambda code: BeginTransactionGroupResponse(error_code=code)),
             (DECIDE, self.decide, lambda code: DecideTransactionGroupResponse(error_code=code)),
             (DESCRIBE_GROUPS, self.describe_groups, None),
+            (FORGET, self.forget, lambda code: ForgetTransactionGroupResponse(error_code=code)),
         ):
             self.answers[key] = self.troubled(key, handler, refusal)
-        for key in (BEGIN, DECIDE, DESCRIBE_GROUPS):
+        for key in (BEGIN, DECIDE, DESCRIBE_GROUPS, FORGET):
             self.versions.pop(key, None)
             if knows_groups:
                 self.versions[key] = (0, 0)
@@ -94,6 +99,15 @@ class FakeGroups(FakeCoordinator):
         if request.committed:
             group.token, group.token_epoch = request.token, group.epoch
         return DecideTransactionGroupResponse(decided_epoch=group.epoch)
+
+    def forget(self, request: ForgetTransactionGroupRequest) -> ForgetTransactionGroupResponse:
+        group = self.groups.get(request.group)
+        if group is not None and group.state == OPEN:
+            return ForgetTransactionGroupResponse(
+                error_code=ErrorCode.INVALID_TXN_STATE, error_message="the step is open"
+            )
+        self.groups.pop(request.group, None)
+        return ForgetTransactionGroupResponse()
 
     def abort_open(self, name: str, text: str) -> None:
         for member, txn in self.ids.items():

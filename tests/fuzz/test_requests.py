@@ -71,7 +71,7 @@ def test_valid_messages_of_the_grammar_decode(key: int, version: int) -> None:
         assert end == len(frame)
 
 
-NOT_IN_CORPUS = {33, 43, 45, 46, 20_001, 20_002, 20_003}
+NOT_IN_CORPUS = {33, 43, 45, 46, 20_001, 20_002, 20_003, 20_004}
 """AlterConfigs, ElectLeaders, the two requests about reassignments, and semel's own requests."""
 
 

@@ -67,6 +67,7 @@ from semel_broker.handlers import (
     k20001_begin_transaction_group,
     k20002_decide_transaction_group,
     k20003_describe_transaction_groups,
+    k20004_forget_transaction_group,
 )
 
 Answer = Message | None | Awaitable[Message | None] | InOrder[Any]
@@ -116,6 +117,7 @@ HANDLERS: dict[int, Handler] = {
     20_001: k20001_begin_transaction_group.handle,
     20_002: k20002_decide_transaction_group.handle,
     20_003: k20003_describe_transaction_groups.handle,
+    20_004: k20004_forget_transaction_group.handle,
 }
 """API key -> handler."""
 

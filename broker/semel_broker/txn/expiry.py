@@ -95,7 +95,7 @@ class Expiry:
                 self._spawn(self._forget(shard, due))
             for group in shard.groups.known():
                 if group_state.is_expired(group, shard.groups.members_of(group.name), now_ms, groups_ms):
-                    self._decide(group.name, self._groups.forget(group.name), "expired_not_forgotten")
+                    self._decide(group.name, self._groups.expire(group.name), "expired_not_forgotten")
 
     # --- inside ---
 

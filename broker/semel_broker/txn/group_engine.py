@@ -19,6 +19,7 @@ from semel_protocol.hashes import group_of
 
 from semel_broker.coordination.engine import Engine, FifoLock, Slots
 from semel_broker.coordination.journal import Stored
+from semel_broker.txn.model import metadata
 from semel_broker.txn.model.group_metadata import (
     COMMITTED,
     DEAD,
@@ -125,27 +126,29 @@ class GroupEngine:
 
     # --- decide, persist, apply, answer ---
 
-    async def move(self, name: str, decide: DecideGroup) -> Decision:
+    async def move(self, name: str, decide: DecideGroup, *, forgets: bool = False) -> Decision:
         """Decide, persist, apply; then wait for the markers of the decision, for up to `hold_ms_max`.
+
+        `forgets`: the decision may forget members, so it takes the locks of all of them.
 
         A caller that is cancelled changes nothing. Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
         UNKNOWN_SERVER_ERROR, and what `decide` raises: then nothing has changed.
         """
-        task = get_running_loop().create_task(self._carry_out(name, decide))
+        task = get_running_loop().create_task(self._carry_out(name, decide, forgets))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         decision = await shield(task)
         await self._ended(name)
         return decision
 
-    async def _carry_out(self, name: str, decide: DecideGroup) -> Decision:
+    async def _carry_out(self, name: str, decide: DecideGroup, forgets: bool) -> Decision:
         slot = await self.slots.enter(name)
         held: dict[str, TransactionSlot] = {}
         fresh_ids: list[int] = []
         decision: Decision | None = None
         try:
             while decision is None:
-                await self._lock_members(slot, held)
+                await self._lock_members(slot, held, forgets)
                 members = {each.key: _known(each) for each in self._slots_of(name)}
                 decision = await self._engine.decide(
                     partial(decide, slot.metadata, members),
@@ -161,12 +164,13 @@ class GroupEngine:
                 self._members.leave(member)
             self.slots.leave(slot)
 
-    async def _lock_members(self, slot: GroupSlot, held: dict[str, TransactionSlot]) -> None:
-        """Take the missing locks until none is missing: a member may come while this waits for a lock."""
+    async def _lock_members(self, slot: GroupSlot, held: dict[str, TransactionSlot], every: bool) -> None:
+        """Take the missing locks until none is missing: a member may come while this waits for a lock. `every`: also
+        those of members that cannot open a transaction."""
         while missing := [
             member
             for member in self._slots_of(slot.key)
-            if member.key not in held and _may_be_open(_known(member), slot.metadata)
+            if member.key not in held and (every or _may_be_open(_known(member), slot.metadata))
         ]:
             for member in missing:
                 held[member.key] = await self._members.enter(member.key)
@@ -185,6 +189,8 @@ class GroupEngine:
         tell("transaction_group", group=then.name, epoch=then.epoch, state=then.state.label, note=then.note)
         for txn in members:
             self._apply_member(held[txn.transactional_id], txn)
+            if txn.state is metadata.DEAD:
+                held[txn.transactional_id].drop()
 
     def _append(
         self, then: TransactionGroup, members: Sequence[TransactionMetadata]
@@ -193,12 +199,13 @@ class GroupEngine:
 
         One batch is what makes a commit atomic. Aborts need no such batch: once the group's record is stored, no
         request can commit them. So a step that has grown too large for a batch can still be aborted, record by record.
-        The next sweep aborts a member whose own record is too large.
+        The next sweep aborts a member whose own record is too large. Tombstones that are too large for one batch
+        are refused: members must not outlive their group, whose steps would be counted anew.
         """
         try:
             return self._engine.append([group_row(then), *map(row_of, members)]), members
         except KafkaError as error:
-            if error.code is not ErrorCode.RECORD_LIST_TOO_LARGE or then.state is COMMITTED:
+            if error.code is not ErrorCode.RECORD_LIST_TOO_LARGE or then.state in (COMMITTED, DEAD):
                 raise
         stored, appended = self._engine.append([group_row(then)]), []
         for txn in members:

@@ -1,4 +1,4 @@
-"""The requests of drivers and operators about transaction groups: begin a step, decide it, list groups.
+"""The requests of drivers and operators about transaction groups: begin a step, decide it, list and forget groups.
 
 A group's records, and those of all its members, lie in one partition of `__transaction_state`, so that one shard
 coordinates all of them.
@@ -89,6 +89,17 @@ class TransactionGroups:
 
         return await shard.groups.move(ask.group, decide)
 
+    async def forget(self, group: str, epoch: int) -> None:
+        """ForgetTransactionGroup: forget the group, whose last step is `epoch`, and its members; nothing if there is
+        no such group. Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_REQUEST,
+        INVALID_TXN_STATE, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, RECORD_LIST_TOO_LARGE."""
+        shard = await self._shard(group)
+
+        def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
+            return group_state.forget(known, members, group, epoch)
+
+        await shard.groups.move(group, decide, forgets=True)
+
     async def listing(self, names: Sequence[str] | None = None) -> list[GroupListing]:
         """The groups here by name, or those of `names` that are here. Raises COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE."""
@@ -111,7 +122,7 @@ class TransactionGroups:
 
         await (await self._shard(group)).groups.move(group, decide)
 
-    async def forget(self, group: str) -> None:
+    async def expire(self, group: str) -> None:
         """Forget the group if it is unused for too long. Raises COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR."""
         expiration_ms = self._config.transaction_group_expiration_ms

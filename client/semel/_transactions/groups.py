@@ -1,4 +1,4 @@
-"""Requests to a transaction group's coordinator: begin a step, decide it, describe groups. The APIs are semel's own."""
+"""Requests about a transaction group: begin a step, decide it, describe and forget groups. The APIs are semel's own."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ from semel_protocol.messages.k20003_describe_transaction_groups import (
     DescribeTransactionGroupsResponse,
     DescribeTransactionGroupsResponseGroup,
     DescribeTransactionGroupsResponseMember,
+)
+from semel_protocol.messages.k20004_forget_transaction_group import (
+    ForgetTransactionGroupRequest,
+    ForgetTransactionGroupResponse,
 )
 
 from semel._admin.types import TransactionGroupDescription, TransactionGroupMember, client_text
@@ -95,6 +99,19 @@ async def decide(
         return answer
 
     return await calls.on_coordinator(coordinator_key(step.group), attempt, what=what, key_type=TRANSACTION)
+
+
+async def forget(calls: Calls, step: GroupStep) -> None:
+    """Forgets the group and its members, after its last step. Retries until it is answered."""
+    request = ForgetTransactionGroupRequest(group=step.group, group_epoch=step.epoch)
+    what = f"forgetting transaction group {step.group!r}"
+
+    async def attempt(connection: Connection, deadline: Deadline) -> None:
+        answer: ForgetTransactionGroupResponse = await calls.request(connection, request, deadline)
+        if answer.error_code:
+            raise error_for(answer.error_code, _said(what, answer.error_message))
+
+    await calls.on_coordinator(coordinator_key(step.group), attempt, what=what, key_type=TRANSACTION)
 
 
 async def describe(calls: Calls, names: Sequence[str] | None) -> list[TransactionGroupDescription]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 
 import msgspec
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from semel.cli.shared.whole_table import show_table
 from semel_protocol.visible import visible, visible_json
 
 from pyspark_semel.audit.checks import Check
@@ -20,16 +19,17 @@ TOLD_MAX = 40
 
 def show(console: Console, audit: Audit) -> None:
     """Prints the topics, the open transactions, the checks with their breaches, the breaches, and a summary line."""
-    console.print(_topics(audit.partitions))
+    _show_topics(console, audit.partitions)
     if any(each.open for each in audit.partitions):
-        console.print(_open_ones(audit.partitions))
-    console.print(_checks(audit.partitions))
+        _show_open(console, audit.partitions)
+    _show_checks(console, audit.partitions)
     told = 0
     for partition in audit.partitions:
         for breach in partition.breaches.noted[: max(0, TOLD_MAX - told)]:
             told += 1
             place = f"{partition.topic}-{partition.partition} @ {breach.offset}"
-            console.print(f"[red]{breach.check}[/]: {escape(visible(f'{place}: {breach.what}'))}", highlight=False)
+            said = f"[red]{breach.check}[/]: {escape(visible(f'{place}: {breach.what}'))}"
+            console.print(said, highlight=False, soft_wrap=not console.is_terminal)
     total = sum(sum(each.breaches.counts.values()) for each in audit.partitions)
     if total > told:
         console.print(f"… and {total - told:,} more")
@@ -48,47 +48,43 @@ def as_json(audit: Audit) -> str:
     return visible_json(msgspec.json.encode(found).decode())
 
 
-def _topics(partitions: list[Partition]) -> Table:
-    table = Table(title="Partitions and records by topic", box=box.SIMPLE_HEAVY, title_justify="left")
-    table.add_column("topic")
-    for column in ("partitions", "segments", "MB", "batches", "records", "committed", "aborted", "torn", "breaches"):
-        table.add_column(column, justify="right")
+def _show_topics(console: Console, partitions: list[Partition]) -> None:
+    """Prints two tables, because one with all columns is wider than 80 columns."""
+    files, records = [], []
     for topic, group in groupby(partitions, key=lambda each: each.topic):
         each = list(group)
-        sums = [sum(getattr(one, name) for one in each) for name in ("batches", "records", "commits", "aborts")]
+        name = escape(visible(topic))
         breaches = sum(sum(one.breaches.counts.values()) for one in each)
         torn = sum(one.torn_bytes for one in each)
-        table.add_row(
-            escape(visible(topic)),
-            str(len(each)),
-            str(sum(one.segments for one in each)),
-            f"{sum(one.size_bytes for one in each) / 1e6:,.1f}",
-            *(f"{number:,}" for number in sums),
-            f"{torn:,} bytes" if torn else "",
-            f"[red]{breaches:,}[/]" if breaches else "0",
+        files.append(
+            (
+                name,
+                str(len(each)),
+                f"{sum(one.segments for one in each):,}",
+                f"{sum(one.size_bytes for one in each) / 1e6:,.1f}",
+                f"{torn:,}" if torn else "",
+                f"[red]{breaches:,}[/]" if breaches else "0",
+            )
         )
-    return table
+        sums = [sum(getattr(one, field) for one in each) for field in ("batches", "records", "commits", "aborts")]
+        records.append((name, *(f"{number:,}" for number in sums)))
+    show_table(console, "Files by topic", ("topic", "partitions", "segments", "MB", "torn bytes", "breaches"), files)
+    show_table(console, "Records by topic", ("topic", "batches", "records", "committed", "aborted"), records)
 
 
-def _open_ones(partitions: list[Partition]) -> Table:
-    table = Table(
-        title="Open transactions, which hold the last stable offset back", box=box.SIMPLE_HEAVY, title_justify="left"
-    )
-    table.add_column("partition")
-    for column in ("producer id", "epoch", "since offset", "last stable offset", "end offset"):
-        table.add_column(column, justify="right")
+def _show_open(console: Console, partitions: list[Partition]) -> None:
+    rows = []
     for each in partitions:
         for one in each.open[:TOLD_MAX]:
             numbers = (one.producer_id, one.producer_epoch, one.first_offset, each.last_stable_offset, each.end_offset)
-            table.add_row(escape(visible(f"{each.topic}-{each.partition}")), *map(str, numbers))
-    return table
+            rows.append((escape(visible(f"{each.topic}-{each.partition}")), *map(str, numbers)))
+    columns = ("partition", "producer id", "epoch", "since offset", "last stable offset", "end offset")
+    show_table(console, "Open transactions, which hold the last stable offset back", columns, rows)
 
 
-def _checks(partitions: list[Partition]) -> Table:
-    table = Table(title="Checks of every batch", box=box.SIMPLE_HEAVY, title_justify="left")
-    table.add_column("check")
-    table.add_column("breaches", justify="right")
+def _show_checks(console: Console, partitions: list[Partition]) -> None:
+    rows = []
     for check in Check:
         count = sum(each.breaches.counts.get(check, 0) for each in partitions)
-        table.add_row(str(check), f"[red]{count:,}[/]" if count else "[green]none[/]")
-    return table
+        rows.append((str(check), f"[red]{count:,}[/]" if count else "[green]none[/]"))
+    show_table(console, "Checks of every batch", ("check", "breaches"), rows)

@@ -1,15 +1,20 @@
-"""Begins, commits and aborts a batch on the driver: each batch is one step of the sink's transaction group."""
+"""Begins, commits and aborts a batch on the driver: each batch is one step of the sink's transaction group.
+
+A batch write without a name has a generated group, which is forgotten after its only step.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from semel import GroupStep, PreparedTransaction, TransactionGroup
-from semel.errors import ProducerFenced, TransactionWasCommitted
+from semel.errors import KafkaConnectionError, KafkaError, ProducerFenced, TransactionWasCommitted
 
 from pyspark_semel.event_loop import run
+from pyspark_semel.options import NO_ANSWER
 from pyspark_semel.sink.identity import owner
 from pyspark_semel.sink.options import SinkOptions
 from pyspark_semel.sink.task import Written
@@ -20,6 +25,9 @@ _groups: dict[tuple[asyncio.AbstractEventLoop, str, tuple[tuple[str, str], ...]]
 """The transaction groups of this process, with their connections. One event loop per process: a fork does not use its
 parent's.
 """
+
+FORGET_S = 10.0
+"""How long the driver of a batch write tries to have its generated group forgotten."""
 
 TWO_DRIVERS = (
     "Another driver writes to this sink: is the query running twice, or do two queries share one semel.sink.id? The "
@@ -69,24 +77,57 @@ def abort(options: SinkOptions, step: GroupStep | None) -> None:
         log.info("sink_step_already_committed: sink %s, step %d; a repeated batch is skipped", step.group, step.epoch)
 
 
-async def _begin(options: SinkOptions, group: str) -> GroupStep:
-    return await (await _group(options, group)).begin()
+async def _begin(options: SinkOptions, name: str) -> GroupStep:
+    try:
+        async with _group(options, name) as group:
+            return await group.begin()
+    except KafkaConnectionError as error:
+        error.extend_message(NO_ANSWER)
+        raise
 
 
 async def _commit(options: SinkOptions, step: GroupStep, token: str, prepared: list[PreparedTransaction]) -> bool:
-    return await (await _group(options, step.group)).commit(step, token, prepared)
+    async with _group(options, step.group) as group:
+        decided_now = await group.commit(step, token, prepared)
+        await _forget(options, group, step)
+        return decided_now
 
 
 async def _abort(options: SinkOptions, step: GroupStep) -> None:
-    await (await _group(options, step.group)).abort(step)
+    async with _group(options, step.group) as group:
+        await group.abort(step)
+        await _forget(options, group, step)
 
 
-async def _group(options: SinkOptions, name: str) -> TransactionGroup:
+async def _forget(options: SinkOptions, group: TransactionGroup, step: GroupStep) -> None:
+    """Makes the brokers forget a generated group, whose outcome is known. A failure changes nothing for the rows: the
+    brokers keep the group until it expires.
+    """
+    if options.sink_id is not None:
+        return
+    try:
+        async with asyncio.timeout(FORGET_S):
+            await group.forget(step)
+    except (KafkaError, TimeoutError) as error:
+        log.info("sink_group_not_forgotten: %s stays in the lists until it expires: %s", step.group, error)
+
+
+@asynccontextmanager
+async def _group(options: SinkOptions, name: str) -> AsyncIterator[TransactionGroup]:
+    """The group of a sink, which is kept with its connections; a generated one is used once, and stopped."""
+    if options.sink_id is None:
+        async with _new_group(options, name) as group:
+            yield group
+        return
     place = asyncio.get_running_loop(), name, options.settings.key
-    group = _groups.get(place)
-    if group is None:
-        settings = options.group_keywords()
-        group = TransactionGroup(name, **settings, owner=owner(f"sink {name!r}"), timeout_ms=options.timeout_ms)
-        await group.start()
-        _groups[place] = group
-    return group
+    kept = _groups.get(place)
+    if kept is None:
+        kept = _new_group(options, name)
+        await kept.start()
+        _groups[place] = kept
+    yield kept
+
+
+def _new_group(options: SinkOptions, name: str) -> TransactionGroup:
+    settings = options.group_keywords()
+    return TransactionGroup(name, **settings, owner=owner(f"sink {name!r}"), timeout_ms=options.timeout_ms)

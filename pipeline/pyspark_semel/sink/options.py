@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from semel._config.client import ClientConfig, ProducerConfig
 
-from pyspark_semel.options import ClientSettings, OptionError, Options, client_settings
+from pyspark_semel.options import BOOTSTRAP_MS, ClientSettings, OptionError, Options, client_settings
 
 TOPIC = "topic"
 DELIVERY = "semel.delivery"
@@ -79,7 +79,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Parses the options. Raises OptionError, whose message gives the value to write."""
     options = Options(given, KNOWN, "sink")
-    defaults = {"max_batch_size": BATCH_BYTES, "client_id": "semel-spark-sink"}
+    defaults = {"max_batch_size": BATCH_BYTES, "bootstrap_timeout_ms": BOOTSTRAP_MS, "client_id": "semel-spark-sink"}
     settings = client_settings(options, ProducerConfig, refused=REFUSED, defaults=defaults)
     delivery = Delivery(options.choice(DELIVERY, [each.value for each in Delivery], Delivery.EXACTLY_ONCE.value))
     sink_id = options.get(SINK_ID)

@@ -90,7 +90,12 @@ class _TaskWriter:
             run(self._stored(self.producer))
 
     def release(self) -> None:
-        if self.producer is not None:
+        """Keeps the producer for the next batch. A generated group has no next batch: stops the producer, which leaves
+        the prepared transaction to the driver.
+        """
+        if self._step is not None and self._options.sink_id is None:
+            self.discard()
+        elif self.producer is not None:
             run(release(self.producer, self._options.settings, self._step))
 
     def discard(self) -> None:

@@ -10,9 +10,10 @@ import os
 import threading
 
 from semel.batch_reader import BatchReader
+from semel.errors import KafkaConnectionError
 
 from pyspark_semel.event_loop import run
-from pyspark_semel.options import ClientSettings
+from pyspark_semel.options import NO_ANSWER, ClientSettings
 
 _readers: dict[tuple[int, tuple[tuple[str, str], ...]], BatchReader] = {}
 """The readers by process id and settings."""
@@ -34,5 +35,9 @@ def reader_of(settings: ClientSettings) -> BatchReader:
 
 async def _started(settings: ClientSettings) -> BatchReader:
     reader = BatchReader(**settings.keywords())
-    await reader.start()
+    try:
+        await reader.start()
+    except KafkaConnectionError as error:
+        error.extend_message(NO_ANSWER)
+        raise
     return reader

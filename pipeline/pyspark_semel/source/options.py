@@ -11,7 +11,7 @@ import msgspec
 from semel.batch_reader import BatchReaderConfig
 from semel.structs import TopicPartition
 
-from pyspark_semel.options import ClientSettings, OptionError, Options, client_settings, whole_number
+from pyspark_semel.options import BOOTSTRAP_MS, ClientSettings, OptionError, Options, client_settings, whole_number
 from pyspark_semel.source.offsets import Splitting
 
 TOPICS = ("assign", "subscribe", "subscribePattern")
@@ -35,7 +35,7 @@ REFUSED = {
     "key.deserializer": "keys are binary; change them with DataFrame operations",
     "value.deserializer": "values are binary; change them with DataFrame operations",
 }
-DEFAULTS = {"isolation_level": "read_committed", "bootstrap_timeout_ms": 60_000, "client_id": "semel-spark"}
+DEFAULTS = {"isolation_level": "read_committed", "bootstrap_timeout_ms": BOOTSTRAP_MS, "client_id": "semel-spark"}
 
 EARLIEST, LATEST = -2, -1
 """Special offsets for the start and the end of a partition."""

@@ -18,12 +18,14 @@ from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from semel_protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
+from semel_protocol.messages.k66_list_transactions import ListTransactionsRequest
 from semel_protocol.messages.k20001_begin_transaction_group import BeginTransactionGroupRequest
 from semel_protocol.messages.k20002_decide_transaction_group import (
     DecideTransactionGroupRequest,
     DecideTransactionGroupRequestTransaction,
 )
 from semel_protocol.messages.k20003_describe_transaction_groups import DescribeTransactionGroupsRequest
+from semel_protocol.messages.k20004_forget_transaction_group import ForgetTransactionGroupRequest
 from semel_protocol.records import decode_batch
 
 GROUP = "sink"
@@ -287,6 +289,64 @@ async def test_a_timed_out_step_has_a_note_about_it(start_broker: StartBroker) -
     assert group.note in refused.error_message
 
 
+# --- forgetting ---
+
+
+async def forget(wire: Wire, epoch: int) -> Any:
+    return await wire.call(ForgetTransactionGroupRequest(group=GROUP, group_epoch=epoch))
+
+
+async def test_a_forgotten_group_is_in_no_list_and_its_records_stay(broker: Harness) -> None:
+    wire = await broker.wire()
+    await wire.create_topic("out")
+    await begin(wire)
+    mine, loser = await member(broker, "a", 1), await member(broker, "loser", 1)
+    await mine.produce("out", b"kept")
+    await loser.produce("out", b"lost")
+    assert (await forget(wire, 1)).error_code == ErrorCode.INVALID_TXN_STATE
+    await decide(wire, 1, "write", [mine])
+    for _ in range(2):
+        assert (await forget(wire, 1)).error_code == 0, "a repeated request succeeds"
+    assert (await wire.call(DescribeTransactionGroupsRequest())).groups == []
+    assert (
+        await wire.call(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 1)
+    ).transaction_states == []
+    assert await committed(wire) == [b"kept"]
+    await broker.restart()
+    wire = await broker.wire()
+    assert (await wire.call(DescribeTransactionGroupsRequest())).groups == []
+    assert (
+        await wire.call(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 1)
+    ).transaction_states == []
+    assert await committed(wire) == [b"kept"]
+
+
+async def test_late_attempts_of_a_forgotten_group_write_nothing(broker: Harness) -> None:
+    wire = await broker.wire()
+    await wire.create_topic("out")
+    await begin(wire)
+    late = [await member(broker, name, 1) for name in ("idle", "open")]
+    await late[1].produce("out", b"lost")
+    await decide(wire, 1, "write")
+    await forget(wire, 1)
+    for each in late:
+        assert (await each.produce("out", b"late")).error_code != 0
+    assert (await init(wire, f"{GROUP}/new", 1)).error_code == ErrorCode.PRODUCER_FENCED
+    assert await committed(wire) == []
+    assert (
+        await wire.call(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 1)
+    ).transaction_states == []
+
+
+async def test_a_replaced_driver_does_not_forget_the_group_of_the_newer_step(broker: Harness) -> None:
+    wire = await broker.wire()
+    await begin(wire)
+    await decide(wire, 1, "write")
+    await begin(wire)
+    assert (await forget(wire, 1)).error_code == ErrorCode.PRODUCER_FENCED
+    assert len((await wire.call(DescribeTransactionGroupsRequest())).groups) == 1
+
+
 # --- other clients ---
 
 
@@ -294,7 +354,7 @@ async def test_own_keys_are_advertised_beside_kafkas(broker: Harness) -> None:
     wire = await broker.wire()
     answer = await wire.call(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
     own = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys if row.api_key > 1_000}
-    assert own == {20_001: (0, 0), 20_002: (0, 0), 20_003: (0, 0)}
+    assert own == {20_001: (0, 0), 20_002: (0, 0), 20_003: (0, 0), 20_004: (0, 0)}
     assert max(row.api_key for row in answer.api_keys if row.api_key < 1_000) == 66
 
 

@@ -29,6 +29,7 @@ from semel_protocol.messages.k20002_decide_transaction_group import (
     DecideTransactionGroupRequestTransaction,
 )
 from semel_protocol.messages.k20003_describe_transaction_groups import DescribeTransactionGroupsRequest
+from semel_protocol.messages.k20004_forget_transaction_group import ForgetTransactionGroupRequest
 
 WIRE_CASES = Path(__file__).parents[2] / "data" / "wire-cases.txt"
 PRODUCE = 0
@@ -54,6 +55,7 @@ NOT_IN_THE_CORPUS = [
         ],
     ),
     DescribeTransactionGroupsRequest(groups=["g"]),
+    ForgetTransactionGroupRequest(group="g", group_epoch=1),
 ]
 
 

@@ -286,6 +286,40 @@ def test_an_abort_aborts_everything_and_may_be_repeated() -> None:
     assert (again.then, again.members, again.already) == (None, (), False)
 
 
+# --- forget ---
+
+
+@pytest.mark.parametrize("in_state", [COMMITTED, ABORTED])
+def test_a_decided_group_is_forgotten_with_its_members(in_state: GroupState) -> None:
+    known = [member("a", COMPLETE_COMMIT), member("b", COMPLETE_ABORT), member("idle", EMPTY, group_epoch=2)]
+    decision = group_state.forget(group(in_state), members(*known), "g", 3)
+    assert decision.then is not None
+    assert group_row(decision.then)[1] is None
+    assert [row_of(txn)[1] for txn in decision.members] == [None] * 3
+
+
+def test_forgetting_an_unknown_group_changes_nothing() -> None:
+    assert group_state.forget(None, {}, "g", 3) == Decision()
+
+
+@pytest.mark.parametrize(
+    ("before", "epoch", "known", "code"),
+    [
+        (group(), 3, (), STATE),
+        (group(COMMITTED), 2, (), FENCED),
+        (group(COMMITTED), 3, (member("a", PREPARE_COMMIT),), ErrorCode.CONCURRENT_TRANSACTIONS),
+        (group(ABORTED), 3, (member("a", PREPARE_ABORT),), ErrorCode.CONCURRENT_TRANSACTIONS),
+        (group(ABORTED), 3, (member("a"),), ErrorCode.CONCURRENT_TRANSACTIONS),
+    ],
+)
+def test_a_group_that_is_in_use_is_not_forgotten(
+    before: TransactionGroup, epoch: int, known: tuple[TransactionMetadata, ...], code: ErrorCode
+) -> None:
+    error = refusal(lambda: group_state.forget(before, members(*known), "g", epoch))
+    assert error.code is code
+    assert "'g'" in error.message
+
+
 # --- members ---
 
 

@@ -273,7 +273,62 @@ async def test_a_step_too_large_for_a_segment_is_not_committed_and_can_be_got_ri
     assert {await one.state(name) for name, _ in each} == {"CompleteAbort"}
 
 
+async def test_a_group_whose_tombstones_do_not_fit_is_not_forgotten(brokers: list[TransactionBroker]) -> None:
+    """Members that outlive their group could join the first step of a new group of that name."""
+    one = await quick_broker(brokers, transaction_state_log_segment_bytes="1024")
+    step = await begin(one)
+    for number in range(10):
+        await join(one, str(number) * 100, step.epoch)
+    await decide(one, step.epoch, "q:0")
+    await refused(one.transactions.groups.forget("g", step.epoch), ErrorCode.RECORD_LIST_TOO_LARGE, "1024")
+    (listing,) = await one.transactions.groups.listing(["g"])
+    assert len(listing.members) == 10
+
+
+# --- forgetting ---
+
+
+async def test_a_forgotten_group_is_gone_after_a_restart_and_begins_anew(one: TransactionBroker) -> None:
+    step = await begin(one)
+    mine = await work(one, "a", step.epoch)
+    await decide(one, step.epoch, "q:0", mine)
+    await one.transactions.groups.forget("g", step.epoch)
+    await one.restart()
+    assert await one.transactions.groups.listing(["g"]) == []
+    assert (await begin(one)).epoch == 1
+    (listing,) = await one.transactions.groups.listing(["g"])
+    assert listing.members == []
+    await refused(one.begin(mine[1], mine[0], version=2), ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+
+async def test_a_group_whose_markers_are_missing_is_not_forgotten(brokers: list[TransactionBroker]) -> None:
+    brokers.append(one := await TransactionBroker(hold_ms_max=50).open())
+    step = await begin(one)
+    mine = await work(one, "a", step.epoch)
+    one.hold_markers()
+    await decide(one, step.epoch, "q:0", mine)
+    assert await one.state("g/a") == "PrepareCommit"
+    await refused(one.transactions.groups.forget("g", step.epoch), ErrorCode.CONCURRENT_TRANSACTIONS, "g/a")
+    one.release_markers()
+    await one.until_state("CompleteCommit", "g/a")
+    await one.transactions.groups.forget("g", step.epoch)
+    assert await one.transactions.groups.listing(["g"]) == []
+    assert kinds(one) == ["COMMIT"]
+
+
 # --- races ---
+
+
+async def test_a_member_that_joins_while_its_group_is_forgotten_is_refused(one: TransactionBroker) -> None:
+    step = await begin(one)
+    await join(one, "a", step.epoch)
+    await decide(one, step.epoch, "q:0")
+    forgetting = asyncio.create_task(one.transactions.groups.forget("g", step.epoch))
+    await asyncio.sleep(0)
+    await refused(join(one, "a", step.epoch), ErrorCode.PRODUCER_FENCED)
+    await forgetting
+    assert await one.transactions.groups.listing(["g"]) == []
+    assert one.transactions.shards.here()[0].known() == []
 
 
 async def test_a_member_that_is_opening_its_transaction_is_waited_for(one: TransactionBroker) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from client.fake_broker import ANSWER_LOST, LOST, QUICK, SILENT
 from client.fake_coordinator import ABORTED, END, INIT, ONGOING, DoneBut
-from client.fake_groups import BEGIN, DECIDE, FakeGroups
+from client.fake_groups import BEGIN, DECIDE, FORGET, FakeGroups
 from semel import Admin, GroupStep, PreparedTransaction, Producer, TransactionGroup
 from semel.errors import (
     IllegalOperation,
@@ -418,6 +418,24 @@ async def test_abort_is_harmless_until_the_step_is_committed(broker: FakeGroups,
         await group.abort(step)
     broker.groups.clear()
     await group.abort(step)
+
+
+@pytest.mark.parametrize("trouble", [LOST, ANSWER_LOST, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR])
+async def test_a_decided_group_is_forgotten_although_the_first_answer_is_missing(
+    broker: FakeGroups, group: TransactionGroup, trouble: Any
+) -> None:
+    step = await group.begin()
+    await group.commit(step, "0", [])
+    broker.trouble[FORGET].append(trouble)
+    await group.forget(step)
+    assert broker.groups == {}
+
+
+async def test_an_open_step_is_not_forgotten(broker: FakeGroups, group: TransactionGroup) -> None:
+    step = await group.begin()
+    with pytest.raises(InvalidTxnState, match="the step is open"):
+        await group.forget(step)
+    assert list(broker.groups) == ["g"]
 
 
 async def test_a_group_takes_only_its_own_steps_and_names_for_what_is_committed(group: TransactionGroup) -> None:

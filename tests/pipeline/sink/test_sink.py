@@ -155,6 +155,43 @@ def test_a_batch_writes_all_columns(spark: SparkSession, case: Case) -> None:
     assert two == {(None, None, ()), (b"", b"v3", ())}
 
 
+def names_in_lists(case: Case) -> list[str]:
+    """Returns the transaction groups and the transactional ids that the brokers list."""
+
+    async def ask() -> list[str]:
+        async with Admin(bootstrap_servers=case.address) as admin:
+            groups = await admin.describe_transaction_groups()
+            listed = await admin.list_transactions()
+            return [each.name for each in groups] + [each.transactional_id for each in listed]
+
+    return asyncio.run(ask())
+
+
+def test_batch_writes_leave_no_transaction_groups_and_no_transactional_ids(spark: SparkSession, case: Case) -> None:
+    rows = spark.range(0, 30, 1, 3).selectExpr("CAST(id AS STRING) AS value")
+    for _ in range(10):
+        rows.write.format("semel").mode("append").options(**batch_options(case, topic="t")).save()
+    assert Counter(record.value for record in committed(case.address, "t")) == {b"%d" % n: 10 for n in range(30)}
+    assert names_in_lists(case) == []
+
+
+def test_a_named_batch_write_keeps_its_group(spark: SparkSession, case: Case) -> None:
+    rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
+    rows.write.format("semel").mode("append").options(
+        **batch_options(case, topic="t", **{"semel.sink.id": "nightly"})
+    ).save()
+    assert "nightly" in names_in_lists(case)
+
+
+@pytest.mark.parametrize("mode", [None, "error", "ignore", "overwrite"])
+def test_a_batch_write_needs_mode_append(spark: SparkSession, case: Case, mode: str | None) -> None:
+    """Spark itself refuses its default mode for a data source in Python."""
+    rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
+    writer = rows.write.format("semel").options(**batch_options(case, topic="t"))
+    with pytest.raises(Exception, match=r"(?i)append"):
+        (writer if mode is None else writer.mode(mode)).save()
+
+
 def test_a_failed_batch_leaves_no_visible_row(spark: SparkSession, case: Case) -> None:
     @udf("string")  # type: ignore[untyped-decorator,unused-ignore]
     def fails_late(number: int) -> str:
@@ -166,6 +203,7 @@ def test_a_failed_batch_leaves_no_visible_row(spark: SparkSession, case: Case) -
     with pytest.raises(Exception, match="as the test has asked for"):
         rows.write.format("semel").mode("append").options(**batch_options(case, topic="t")).save()
     assert committed(case.address, "t") == []
+    assert names_in_lists(case) == []
     rows.limit(10).write.format("semel").mode("append").options(**batch_options(case, topic="t")).save()
     assert len(committed(case.address, "t")) == 10
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pyspark_semel.sink.producers import IDLE_MAX, IdleProducers
 from pyspark_semel.sink.schema import SinkSchema
 from pyspark_semel.sink.task import Written, write_at_least_once, write_exactly_once
 from semel import Admin, GroupStep, Producer
-from semel.errors import KafkaError, ProducerFenced
+from semel.errors import KafkaConnectionError, KafkaError, ProducerFenced
 from semel_broker.testing.in_process import EphemeralBroker
 
 SCHEMA = SinkSchema(value=0)
@@ -27,6 +28,14 @@ SCHEMA = SinkSchema(value=0)
 def options(semel_broker: EphemeralBroker) -> SinkOptions:
     servers = semel_broker.bootstrap_servers
     return sink_options({"kafka.bootstrap.servers": servers, "topic": "t", "semel.sink.id": "s"}, streaming=True)
+
+
+def test_an_address_without_a_broker_is_reported_with_the_option_for_a_longer_wait() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    given = {"kafka.bootstrap.servers": address, "topic": "t", "kafka.bootstrap.timeout.ms": "50"}
+    with pytest.raises(KafkaConnectionError, match=r"within 50 ms.* raise kafka\.bootstrap\.timeout\.ms$"):
+        driver.begin(sink_options(given, streaming=False), "generated")
 
 
 def rows(*values: str) -> Iterator[pa.RecordBatch]:

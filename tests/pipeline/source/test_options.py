@@ -32,6 +32,12 @@ def test_defaults_are_those_of_sparks_kafka_source_except_read_committed() -> No
     assert options.splitting == Splitting()
 
 
+def test_a_wrong_address_is_reported_after_15_seconds_unless_an_option_says_otherwise() -> None:
+    name = "bootstrap_timeout_ms"
+    assert source_options(GIVEN).client.values[name] == 15_000
+    assert source_options(GIVEN | {"kafka.bootstrap.timeout.ms": "90000"}).client.values[name] == 90_000
+
+
 def test_option_names_ignore_case() -> None:
     """Spark passes option names in lower case."""
     options = source_options(CaseInsensitiveDict(given(includeHeaders="TRUE", maxOffsetsPerTrigger="17")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark_semel.source.offsets import OffsetRange
 from pyspark_semel.source.options import SourceOptions, source_options
 from pyspark_semel.source.read import DataLossError, read_range
 from semel import Admin, NewTopic, Producer, RecordsToDelete, TopicPartition
+from semel.errors import KafkaConnectionError
 from semel_broker.testing.in_process import EphemeralBroker
 
 
@@ -44,6 +46,18 @@ def filled(semel_broker: EphemeralBroker) -> EphemeralBroker:
 def values(options: SourceOptions, start: int, end: int) -> list[int]:
     found = list(read_range(options, OffsetRange("t", 0, start, end)))
     return [int(value) for batch in found for value in batch["value"].to_pylist()]
+
+
+def test_an_address_without_a_broker_is_reported_with_the_option_for_a_longer_wait() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    given = {"kafka.bootstrap.servers": address, "subscribe": "t", "kafka.bootstrap.timeout.ms": "50"}
+    with pytest.raises(KafkaConnectionError) as error:
+        reader_of(source_options(given).client)
+    said = str(error.value)
+    assert "none of bootstrap_servers answered within 50 ms" in said
+    assert address in said
+    assert said.endswith("raise kafka.bootstrap.timeout.ms")
 
 
 def test_a_range_gives_exactly_its_records(filled: EphemeralBroker) -> None:

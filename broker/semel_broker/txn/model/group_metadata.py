@@ -92,7 +92,7 @@ def check_step(transactional_id: str, epoch: int, group: TransactionGroup | None
     """`group`, whose step `epoch` is open. Raises PRODUCER_FENCED, which names the owner, the time and the reason."""
     if group is not None and group.is_open_in(epoch):
         return group
-    why = "the group is not known: it was never begun, or has expired" if group is None else _why_not(epoch, group)
+    why = "the group is not known: it was never begun, or is forgotten" if group is None else _why_not(epoch, group)
     raise KafkaError(
         ErrorCode.PRODUCER_FENCED,
         f"{transactional_id}: step {epoch} of transaction group {group_of(transactional_id)!r} is not open: {why}",

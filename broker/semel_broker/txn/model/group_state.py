@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import group_of
 
-from semel_broker.txn.model import state
+from semel_broker.txn.model import metadata, state
 from semel_broker.txn.model.group_metadata import ABORTED, COMMITTED, DEAD, OPEN, TransactionGroup, fenced
 from semel_broker.txn.model.identity import ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason, FenceRecord
-from semel_broker.txn.model.metadata import ONGOING, TransactionMetadata
+from semel_broker.txn.model.metadata import BETWEEN, ONGOING, TransactionMetadata
 from semel_broker.txn.model.requests import BUMPING_VERSION, End
 
 Members = Mapping[str, TransactionMetadata]
@@ -150,6 +150,30 @@ def _listed(
 
 def _aborted(members: Members, line: FenceRecord) -> tuple[TransactionMetadata, ...]:
     return tuple(state.fenced_and_aborted(txn, line) for txn in members.values() if txn.state is ONGOING)
+
+
+def forget(group: TransactionGroup | None, members: Members, name: str, epoch: int) -> Decision:
+    """Forget a decided group and its members: their records become tombstones. Nothing for a group that is not known.
+
+    The caller has the locks of all members. Raises PRODUCER_FENCED, INVALID_TXN_STATE; CONCURRENT_TRANSACTIONS while a
+    member is being ended."""
+    if group is None:
+        return Decision()
+    if epoch != group.epoch:
+        raise fenced(group, epoch)
+    if group.state is OPEN:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"transaction group {name!r} cannot be forgotten: step {epoch} is open; commit or abort it first",
+        )
+    unfinished = [each for each, txn in members.items() if txn.state not in BETWEEN]
+    if unfinished:
+        raise KafkaError(
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            f"transaction group {name!r} cannot be forgotten yet: {unfinished[0]} is being ended; ask again",
+        )
+    gone = tuple(replace(txn, state=metadata.DEAD) for txn in members.values())
+    return Decision(then=replace(group, state=DEAD), members=gone)
 
 
 def unknown(group: str) -> KafkaError:

@@ -20,7 +20,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Unpack
+from typing import SupportsIndex, Unpack
 
 from semel._config.client import describe_settings
 from semel._config.consumer import ConsumerConfig, ConsumerSettings
@@ -37,7 +37,7 @@ from semel._net.background import Background
 from semel._net.cluster import Cluster
 from semel._net.lifecycle import Life
 from semel._subscription.fetch_buffer import Record
-from semel._subscription.listener import ConsumerRebalanceListener
+from semel._subscription.listener import ConsumerRebalanceListener, checked_listener
 from semel._subscription.subscription import PartitionState, Reset, Subscription
 from semel.errors import ConsumerStoppedError, IllegalOperation, IllegalStateError
 from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -101,6 +101,7 @@ class Consumer:
         try:
             await self._cluster.start()
             await self._topic_watch.start()
+            await self._before_assignment()
             self._background.start("positions", self._positions.run())
             if self._group is not None and self._commits is not None:
                 self._background.start("group", self._group.run())
@@ -112,6 +113,9 @@ class Consumer:
         except BaseException:
             await self.stop()
             raise
+
+    async def _before_assignment(self) -> None:
+        """For the consumer under aiokafka's name, which waits here for topics that are being created."""
 
     async def stop(self) -> None:
         """Commits the consumed offsets (with auto-commit), leaves the group and closes. Calling it again has no effect.
@@ -215,9 +219,11 @@ class Consumer:
         """Subscribes to topics by name, or to all topics that match a pattern from the start of their names.
 
         New topics that match the pattern are added when metadata shows them. Replaces the previous subscription.
-        Raises IllegalStateError after `assign`, TypeError for neither or both, ValueError for an invalid pattern.
+        Raises IllegalStateError after `assign`, TypeError for neither or both and for a listener without its methods,
+        ValueError for an invalid pattern.
         """
         self._check_not_stopped()
+        checked_listener(listener)
         topics = [topics] if isinstance(topics, str) else list(topics)
         if bool(topics) == (pattern is not None):
             raise TypeError("subscribe() takes either topics or a pattern")
@@ -284,11 +290,11 @@ class Consumer:
     # Positions
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continues reading from `offset`. Raises IllegalStateError when the partition is not assigned, ValueError
-        below 0.
+        """Continues reading from `offset`. Raises IllegalStateError when the partition is not assigned,
+        ValueError for an offset that is not a whole number from 0 on.
         """
-        if offset < 0:
-            raise ValueError(f"offset={offset}: offsets start at 0; see seek_to_beginning and seek_to_end")
+        if not isinstance(offset, SupportsIndex) or int(offset) < 0:
+            raise ValueError(f"offset={offset!r}: offsets start at 0; see seek_to_beginning and seek_to_end")
         self._subscription.state(partition).seek(offset)
         self._changed()
 

@@ -10,6 +10,7 @@ import asyncio
 import math
 import ssl
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -232,7 +233,8 @@ def own_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises KafkaConfigurationError for other clients' settings that would have an effect.
     """
     own: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, each in given.items():
+        value = _plain(each)
         foreign = FOREIGN.get(name)
         if foreign is not None:
             if name != "loop" or not _is_running(value):
@@ -240,6 +242,11 @@ def own_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         elif value is not None or name not in DEFAULT_AT_NONE:
             own[name] = value
     return own
+
+
+def _plain(value: Any) -> Any:
+    """The text of a member of a `str` enumeration, with which applications name protocols and codecs."""
+    return str(value.value) if isinstance(value, str) and isinstance(value, Enum) else value
 
 
 def _is_running(loop: object) -> bool:

@@ -191,8 +191,10 @@ class Subscription:
                 state.buffer.restart(None)
 
     def state(self, partition: TopicPartition) -> PartitionState:
-        """Raises IllegalStateError when the partition is not assigned to this consumer."""
+        """Raises IllegalStateError when the partition is not assigned to this consumer, TypeError when it is none."""
         state = self.states.get(partition)
+        if state is None and not isinstance(partition, TopicPartition):
+            raise TypeError(f"{partition!r} is not a TopicPartition")
         if state is None:
             raise IllegalStateError(f"{partition.topic}-{partition.partition} is not assigned to this consumer")
         return state

@@ -29,7 +29,7 @@ HELP_OF = {
     "cluster": "Show the brokers, their partitions, and the partitions with problems.",
     "consume": "Print the records of a topic.",
     "group": "Show consumer groups: members, offsets, lag, and why one is stuck; set offsets; delete groups.",
-    "log": "Show the files of a data directory.",
+    "log": "Check and show the files of a data directory.",
     "pipeline": "Run streaming queries of Spark that a file defines; audit the files of a data directory with Spark.",
     "produce": "Write lines to a topic, idempotently.",
     "serve": "Run a broker.",

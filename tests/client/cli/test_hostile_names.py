@@ -16,7 +16,7 @@ from rich.text import Text
 from semel import Consumer, ConsumerRecord, Producer, TopicPartition, TransactionGroup
 from semel.cli.consume import shower
 from semel.cli.shared.common import console, say, show, tell
-from semel.cli.shared.tables import Table
+from semel_protocol.tables import Table
 from support.processes import BrokerProcess
 
 EVIL = "\x1b[2Jred\x9b31m\nFAKED 0 0\r[bold]:smile:[/]\u202e"

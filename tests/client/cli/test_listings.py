@@ -16,8 +16,8 @@ from client.cli.test_tables import ID, OWNER, TOPIC, WIDTHS, assert_whole
 from semel import Admin, Consumer, NewTopic, Producer, TransactionGroup
 from semel.cli.main import OWN, main
 from semel.cli.shared import common
-from semel.cli.shared.tables import Table
 from semel_broker.testing.in_process import EphemeralBroker
+from semel_protocol.tables import Table
 
 STYLE = re.compile("\x1b\\[[0-9;]*m")
 GROUP = "g" * 60

@@ -29,7 +29,6 @@ from semel.cli.group.commands import groups_table as consumer_groups_table
 from semel.cli.group.lag import PartitionLag
 from semel.cli.group.reset import Move, moves_table
 from semel.cli.shared.open_transactions import classify
-from semel.cli.shared.tables import Table, wrapped
 from semel.cli.topic.commands import topic_tables, topics_table
 from semel.cli.topic.reassign import plan_table
 from semel.cli.txn.commands import _plain, fences_table, hanging_table, ids_table
@@ -37,6 +36,7 @@ from semel.cli.txn.groups import groups_table, members_table
 from semel.cli.txn.timeline import spans_table
 from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Span
 from semel.structs import BrokerMetadata
+from semel_protocol.tables import Table, wrapped
 
 WIDTHS = (80, 120)
 NOW_MS = 1_700_000_000_000
@@ -268,7 +268,7 @@ def test_every_table_of_the_commands_is_laid_out_here(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Table, "__init__", noting)
     for maker in MAKERS:
         maker()
-    assert makers == called | {("shared/whole_table.py", "show_table")}  # see test_whole_table.py
+    assert makers == called
 
 
 def test_a_row_that_fits_stands_on_one_line_with_its_columns_aligned() -> None:

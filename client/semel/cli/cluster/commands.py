@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
+from semel_protocol.tables import Table
 
 from semel import Admin
 from semel.admin import ConfigResource, ConfigResourceType
 from semel.cli.cluster.health import Health, State, Verdict, facts_of, health_of, sentence
 from semel.cli.shared.common import FOUND_TROUBLE, bootstrap_option, json_option, run, say_json, show, tell
 from semel.cli.shared.moves import moves_of
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.errors import UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from semel_protocol.tables import Table
 
 from semel import Admin
 from semel.admin import ConsumerGroupDescription
@@ -24,7 +25,6 @@ from semel.cli.shared.common import (
     similar,
     tell,
 )
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.cli.stuck.group import stuck_group
 from semel.errors import GroupIdNotFound

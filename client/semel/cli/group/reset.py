@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 import msgspec
+from semel_protocol.tables import Table
 
 from semel import Admin, TopicPartition
 from semel.admin import EARLIEST, LATEST, ConsumerGroupDescription
 from semel.cli.shared.common import bootstrap_option, confirm, failure, json_option, run, say, say_json, show
 from semel.cli.shared.partition_names import partitions_of
 from semel.cli.shared.start_position import FORMS, StartPosition, parse
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.structs import OffsetAndMetadata
 

@@ -13,9 +13,9 @@ import click
 import msgspec
 from rich.console import Console
 from rich.text import Text
+from semel_protocol.tables import Table, captioned, hanging, wrapped
 from semel_protocol.visible import visible, visible_json
 
-from semel.cli.shared.tables import Table, captioned, hanging, wrapped
 from semel.errors import KafkaError
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from semel_protocol.tables import Table
 
 from semel import Admin, NewTopic, TopicPartition
 from semel.admin import (
@@ -34,7 +35,6 @@ from semel.cli.shared.common import (
 )
 from semel.cli.shared.moves import moves_of
 from semel.cli.shared.partition_names import known_offsets, topics_of
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.cli.stuck.partition import stuck_topic
 from semel.cli.topic.alter import alter

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from semel_protocol.tables import Table
 
 from semel import Admin, TopicPartition
 from semel.admin import ClusterDescription
 from semel.cli.shared.common import bootstrap_option, confirm, json_option, run, say, say_json, show, tell
 from semel.cli.shared.moves import Replicas, moves_of, watch
 from semel.cli.shared.partition_names import partitions_of
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.cli.topic.reassign_plan import plan
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 from rich.text import Text
+from semel_protocol.tables import Table
 
 from semel import Admin, TopicPartition
 from semel._edge import Edge
@@ -33,7 +34,6 @@ from semel.cli.shared.open_transactions import (
     open_transactions,
 )
 from semel.cli.shared.partition_names import compact, places, topics_of
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import duration, iso, moment, plural
 from semel.cli.txn.facts import facts_of, group_facts
 from semel.cli.txn.groups import abort_group, groups, groups_table, overdue

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
+from semel_protocol.tables import Table
 
 from semel import Admin
 from semel._edge import Edge
 from semel.admin import TransactionGroupDescription
 from semel.cli.shared.common import bootstrap_option, confirm, json_option, run, say, say_json, show
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import duration, moment, plural
 from semel.cli.txn.facts import group_facts
 from semel.errors import UnsupportedVersionError

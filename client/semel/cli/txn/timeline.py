@@ -6,13 +6,13 @@ from typing import Any, TextIO
 
 import click
 from rich.text import Text
+from semel_protocol.tables import Table
 
 from semel import Admin, TopicPartition
 from semel._consume.log_scan import scan
 from semel.admin import EARLIEST, LATEST
 from semel.cli.shared.common import bootstrap_option, console, json_option, run, say, say_json, show, tell
 from semel.cli.shared.partition_names import compact, places
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import duration, iso, moment
 from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Span, Spans
 from semel.cli.txn.timeline_svg import render

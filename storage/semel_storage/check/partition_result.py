@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from pyspark_semel.audit.checks import Breaches, Check
-from pyspark_semel.audit.producer_pairs import DATA, EVENT, Events, check_pairs
-from pyspark_semel.audit.range_facts import Aborted, Facts
+from semel_storage.check.checks import Breaches, Check
+from semel_storage.check.producer_pairs import DATA, EVENT, Events, check_pairs
+from semel_storage.check.range_facts import Aborted, Facts
 
 
 class OpenTransaction(msgspec.Struct, frozen=True):

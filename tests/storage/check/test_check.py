@@ -1,4 +1,4 @@
-"""The audit: a sound log has no breach; each damage breaks exactly one check, for every split of the log."""
+"""A sound log has no breach; each damage breaks exactly one check, for every split of the log."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark_semel.audit import data_dir, range_facts
-from pyspark_semel.audit.checks import Check
-from pyspark_semel.audit.data_dir import NoDataError, SegmentRange, aborted_in_index, read, segment_ranges
-from pyspark_semel.audit.partition_result import Partition, combine
-from pyspark_semel.audit.range_facts import examine
 from semel_protocol.batch import CHECKED_AT, EPOCH, EPOCH_AT, HEADER_BYTES, read_header, seal, stamp
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.records import Record, build_batch
+from semel_storage.check import data_dir, range_facts
+from semel_storage.check.checks import Check
+from semel_storage.check.data_dir import NoDataError, SegmentRange, aborted_in_index, read, segment_ranges
+from semel_storage.check.partition_result import Partition, combine
+from semel_storage.check.range_facts import examine
 
 ABORTED = data_dir.ABORTED
 Batch = bytes

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from semel_protocol.batch import CONTROL, TRANSACTIONAL, CorruptBatch
 from semel_protocol.control import ControlType, read_marker
 
-from pyspark_semel.audit.checks import Breaches, Check
-from pyspark_semel.audit.header_walk import Flags, Headers, Ints
+from semel_storage.check.checks import Breaches, Check
+from semel_storage.check.header_walk import Flags, Headers, Ints
 
 PLAIN, DATA, MARKER = 0, 1, 2
 """Kinds of events: a batch outside a transaction, a batch of a transaction, a marker."""

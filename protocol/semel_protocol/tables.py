@@ -8,10 +8,12 @@ is too long for its column stands on a line of its own. A caption's text is wrap
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text
+
 from semel_protocol.visible import visible
 
 Cell = str | int | Text | None
@@ -155,3 +157,26 @@ def _shown(cell: Cell) -> Text:
     if cell is None or cell == "":
         return Text(NOTHING)
     return Text(f"{cell:,}" if isinstance(cell, int) else visible(cell))
+
+
+def show_table(
+    console: Console,
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: Collection[str] = (),
+) -> None:
+    """Prints a table of ready texts. Cells may have rich's markup. left: the columns, besides the first, that are
+    aligned left.
+    """
+    facts = columns[1:]
+    table = Table(title, *columns, right=[each for each in facts if each not in left], below=facts[::-1])
+    for row in rows:
+        table.add_row(*map(Text.from_markup, row))
+    if not console.is_terminal:
+        console.file.writelines(f"{line}\n" for line in table.rows())  # rich would replace the tabs
+        return
+    for line in table.lines(console.width):
+        console.print(line, soft_wrap=True, highlight=False)
+    console.print()

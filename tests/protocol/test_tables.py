@@ -6,7 +6,7 @@ import io
 
 import pytest
 from rich.console import Console
-from semel.cli.shared.whole_table import show_table
+from semel_protocol.tables import show_table
 
 COLUMNS = ("topic", "records in all", "aborted, not seen", "state")
 ROWS = [

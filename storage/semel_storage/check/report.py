@@ -7,12 +7,12 @@ from itertools import groupby
 import msgspec
 from rich.console import Console
 from rich.markup import escape
-from semel.cli.shared.whole_table import show_table
+from semel_protocol.tables import show_table
 from semel_protocol.visible import visible, visible_json
 
-from pyspark_semel.audit.checks import Check
-from pyspark_semel.audit.job import Audit
-from pyspark_semel.audit.partition_result import Partition
+from semel_storage.check.audit import Audit
+from semel_storage.check.checks import Check
+from semel_storage.check.partition_result import Partition
 
 TOLD_MAX = 40
 

@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 from semel_protocol.batch import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
 
-from pyspark_semel.audit.checks import Breaches, Check
-from pyspark_semel.audit.data_dir import RANGE_BYTES, SegmentRange
-from pyspark_semel.audit.header_walk import Flags, Headers, walk
-from pyspark_semel.audit.producer_pairs import DATA, EVENT, MARKER, Events, check_pairs, edges, events
+from semel_storage.check.checks import Breaches, Check
+from semel_storage.check.data_dir import RANGE_BYTES, SegmentRange
+from semel_storage.check.header_walk import Flags, Headers, walk
+from semel_storage.check.producer_pairs import DATA, EVENT, MARKER, Events, check_pairs, edges, events
 
 Read = Callable[[SegmentRange, int, int], memoryview]
 BATCH_BYTES_MAX = 1 << 30

@@ -9,7 +9,7 @@ Decisions are cached. A change of the entries drops the cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 import msgspec
 from semel_protocol.acls import (
@@ -35,6 +35,10 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
     host: str
 
 
+ANONYMOUS = Principal("User:ANONYMOUS", "")
+"""The principal of connections that are not authenticated; of a connection, with its host."""
+
+
 class Decision(msgspec.Struct, frozen=True, gc=False):
     """`rule`: the entry that decided; None: `why` says what did."""
 
@@ -49,24 +53,36 @@ class Patterns:
     def __init__(self) -> None:
         self.literal: dict[str, list[Acl]] = {}
         self.prefixed: dict[str, list[Acl]] = {}
-        self.prefix_lengths: list[int] = []
+        self._lengths: dict[int, int] = {}  # of prefixes: how many names have it
 
     def add(self, acl: Acl) -> None:
-        where = self.prefixed if acl.pattern is PatternType.PREFIXED else self.literal
+        where = self._where(acl)
+        if where is self.prefixed and acl.name not in where:
+            self._lengths[len(acl.name)] = self._lengths.get(len(acl.name), 0) + 1
         where.setdefault(acl.name, []).append(acl)
 
-    def finish(self) -> None:
-        """To be called when all entries are there."""
-        self.prefix_lengths = sorted({len(name) for name in self.prefixed})
+    def remove(self, acl: Acl) -> None:
+        where = self._where(acl)
+        left = where[acl.name]
+        left.remove(acl)
+        if left:
+            return
+        del where[acl.name]
+        if where is self.prefixed:
+            self._lengths[len(acl.name)] -= 1
+            if not self._lengths[len(acl.name)]:
+                del self._lengths[len(acl.name)]
 
     def of(self, name: str) -> list[Acl]:
         """The entries whose pattern covers `name`."""
         found = [*self.literal.get(name, ()), *(self.literal.get(WILDCARD, ()) if name != WILDCARD else ())]
-        for length in self.prefix_lengths:
-            if length > len(name):
-                break
-            found += self.prefixed.get(name[:length], ())
+        for length in self._lengths:
+            if length <= len(name):
+                found += self.prefixed.get(name[:length], ())
         return found
+
+    def _where(self, acl: Acl) -> dict[str, list[Acl]]:
+        return self.prefixed if acl.pattern is PatternType.PREFIXED else self.literal
 
 
 class Authorizer:
@@ -75,25 +91,28 @@ class Authorizer:
     def __init__(self, super_users: Iterable[str] = (), *, allow_if_none: bool = False) -> None:
         self._super_users = frozenset(super_users)
         self._allow_if_none = allow_if_none
-        self._acls: frozenset[Acl] = frozenset()
+        self._acls: set[Acl] = set()
         self._patterns: dict[ResourceType, Patterns] = {}
         self._cache: dict[tuple[str, str, int, int, str], Decision] = {}
 
     @property
-    def acls(self) -> frozenset[Acl]:
+    def acls(self) -> Set[Acl]:
+        """All entries."""
         return self._acls
 
     def is_super_user(self, principal: Principal) -> bool:
         return principal.name in self._super_users
 
-    def replace(self, acls: Iterable[Acl]) -> None:
-        """Take these entries in place of all earlier ones."""
-        self._acls = frozenset(acls)
-        self._patterns = {}
-        for acl in sorted(self._acls):
-            self._patterns.setdefault(acl.resource_type, Patterns()).add(acl)
-        for patterns in self._patterns.values():
-            patterns.finish()
+    def change(self, *, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> None:
+        """Add and remove entries. Costs no more than they are many, however many there are."""
+        for acl in removed:
+            if acl in self._acls:
+                self._acls.remove(acl)
+                self._patterns[acl.resource_type].remove(acl)
+        for acl in added:
+            if acl not in self._acls:
+                self._acls.add(acl)
+                self._patterns.setdefault(acl.resource_type, Patterns()).add(acl)
         self._cache.clear()
 
     def allows(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> bool:

@@ -39,7 +39,7 @@ def acl(
 
 def authorizer(*acls: Acl, super_users: tuple[str, ...] = (), allow_if_none: bool = False) -> Authorizer:
     made = Authorizer(super_users, allow_if_none=allow_if_none)
-    made.replace(acls)
+    made.change(added=acls)
     return made
 
 
@@ -115,7 +115,7 @@ def test_a_super_user_may_do_everything_whatever_is_denied() -> None:
 def test_a_change_is_in_force_at_the_next_decision() -> None:
     one = authorizer(acl("ALLOW READ"))
     assert one.allows(ALICE, Operation.READ, ResourceType.TOPIC, "flights")
-    one.replace([])
+    one.change(removed=[acl("ALLOW READ")])
     assert not one.allows(ALICE, Operation.READ, ResourceType.TOPIC, "flights")
 
 
@@ -209,3 +209,22 @@ def test_a_filter_with_match_selects_every_entry_that_applies_to_the_name() -> N
     assert match.matches(acl("ALLOW READ", name="fl", pattern=PatternType.PREFIXED))
     assert not match.matches(acl("ALLOW READ", name="fl"))
     assert not match.matches(acl("ALLOW READ", name="*", pattern=PatternType.PREFIXED))
+
+
+@given(st.lists(acls, max_size=8, unique=True), st.data())
+def test_entries_that_are_added_and_removed_leave_the_others(entries: list[Acl], data: st.DataObject) -> None:
+    one = authorizer(*entries)
+    gone = data.draw(st.lists(st.sampled_from(entries), unique=True)) if entries else []
+    one.change(added=entries, removed=gone)
+    assert one.acls == set(entries)
+    one.change(removed=gone)
+    rest = authorizer(*(entry for entry in entries if entry not in gone))
+    assert one.acls == rest.acls
+    for principal in (ALICE, BOB):
+        for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE):
+            for name in ("f", "fl", "flights", "g"):
+                question = principal, operation, ResourceType.TOPIC, name
+                assert one.allows(*question) == rest.allows(*question)
+            assert one.allows_any(principal, operation, ResourceType.TOPIC) == rest.allows_any(
+                principal, operation, ResourceType.TOPIC
+            )

@@ -13,12 +13,15 @@ PAGE = Path(__file__).parents[2] / "docs/authorization.md"
 
 HEAD = """# What each request requires
 
-With `authorizer.class.name` set, a broker checks each request of a client against its ACLs before it does anything for it: before
-records are decompressed, topics created or coordinators asked. The rules are Kafka's. Rows of a request that are refused are answered
-with TOPIC_, GROUP_, TRANSACTIONAL_ID_ or CLUSTER_AUTHORIZATION_FAILED; the other rows are done. Whether a topic exists is not told.
+With `authorizer.class.name` set, a broker checks each request of a client against its ACLs before it does anything for
+it: before records are decompressed, topics created or coordinators asked. The rules are Kafka's. Refused rows of a
+request are answered with TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED or CLUSTER_AUTHORIZATION_FAILED; the other rows are done. Whether a topic exists is
+not told.
 
-`make map` writes this page from the table in `broker/semel_broker/authorization/rules.py`, which the broker executes. A test holds that
-every API is in it, that nothing is told and nothing changes without rights, and that exactly these rights are enough.
+`make map` writes this page from the table in `broker/semel_broker/authorization/rules.py`, which the broker executes. A
+test holds that every API is in it, that nothing is told and nothing changes without rights, and that exactly these
+rights are enough.
 
 | key | request | operation | on | for |
 |---|---|---|---|---|
@@ -31,12 +34,16 @@ Requests on the port for other brokers are not checked: it belongs on a network 
 
 1. A principal in `super.users` may do everything.
 2. An ACL that denies the operation refuses it. `ALL` denies every operation, and the name `*` is every name.
-3. An ACL that allows the operation allows it. Read, Write, Delete and Alter imply Describe; AlterConfigs implies DescribeConfigs.
+3. An ACL that allows the operation allows it. Read, Write, Delete and Alter imply Describe, and AlterConfigs implies
+   DescribeConfigs.
 4. A resource that no ACL names is allowed if `allow.everyone.if.no.acl.found` says so.
 5. Everything else is refused.
 
-ACLs are in the store of the cluster. All brokers follow it, and a change is in force a moment later, on open connections too. Refusals are in
-the log as `not_authorized`, with the principal, its address, the operation, the resource and the ACL that decided.
+ACLs are in the store of the cluster. All brokers follow it. A change is in force a moment later, on open connections
+too. Refusals are in the log as `not_authorized`, with the principal, its address, the operation, the resource and the
+ACL that decided.
+
+Kafka's `kafka-acls` adds, lists and removes ACLs (tried with 4.3.0), and so does `semel.Admin`.
 
 ## Operations of each type of resource
 

@@ -16,8 +16,8 @@ HEAD = """# What each request requires
 With `authorizer.class.name` set, a broker checks each request of a client against its ACLs before it does anything for
 it: before records are decompressed, topics created or coordinators asked. The rules are Kafka's. Refused rows of a
 request are answered with TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED or CLUSTER_AUTHORIZATION_FAILED; the other rows are done. Whether a topic exists is
-not told.
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED or CLUSTER_AUTHORIZATION_FAILED; the other rows are done. Whether a topic exists
+is not told.
 
 `make map` writes this page from the table in `broker/semel_broker/authorization/rules.py`, which the broker executes. A
 test holds that every API is in it, that nothing is told and nothing changes without rights, and that exactly these

@@ -1,1 +1,1 @@
-"""Who may do what: principals, access control entries, and the authorizer."""
+"""Principals, access control entries, and the authorizer that decides by them."""

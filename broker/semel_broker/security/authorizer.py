@@ -29,7 +29,7 @@ CACHED_MAX = 100_000
 
 
 class Principal(msgspec.Struct, frozen=True, gc=False):
-    """Who sends the requests of a connection. `name`: "User:alice"; `host`: its address."""
+    """The sender of the requests of a connection. `name`: "User:alice"; `host`: its address."""
 
     name: str
     host: str

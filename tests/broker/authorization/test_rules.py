@@ -1,4 +1,4 @@
-"""Every API is behind its requirement: without rights nothing is told and nothing changes."""
+"""Every API is behind its requirement: without rights a request learns nothing and changes nothing."""
 
 from __future__ import annotations
 

@@ -31,6 +31,11 @@ class Access:
         """As `allows`, for what the request does not name: leaving a row out is no refusal."""
         return self._authorizer.allows(self.principal, operation, kind, name)
 
+    def refusal(self, operation: Operation, kind: ResourceType, name: str) -> str:
+        """The sentence for a client that was refused. It does not say which ACL decided."""
+        who = f"{self.principal.name} from {self.principal.host}"
+        return f"{who} may not {operation.name} {kind.name} {name!r}: an administrator can allow it with an ACL"
+
     def allows_any(self, operation: Operation, kind: ResourceType) -> bool:
         """Whether there can be a resource of the type on which the principal may do the operation."""
         return self._authorizer.allows_any(self.principal, operation, kind)

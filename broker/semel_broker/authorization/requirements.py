@@ -71,7 +71,21 @@ class Whole(msgspec.Struct, frozen=True):
         name = self.name(request)
         if name is None or access.allows(self.operation, self.kind, name):
             return Permitted(request)
-        return Permitted(request, self.refuse(request, REFUSAL_OF[self.kind]))
+        why = access.refusal(self.operation, self.kind, name)
+        return Permitted(request, explained(self.refuse(request, REFUSAL_OF[self.kind]), why))
+
+
+def explained(response: Any, why: str) -> Any:
+    """The response with `why` as the message of each error code that can have one."""
+    for name in response.__struct_fields__:
+        value = getattr(response, name)
+        if isinstance(value, list):
+            for each in value:
+                if isinstance(each, Message):
+                    explained(each, why)
+        elif name == "error_code" and value and "error_message" in response.__struct_fields__:
+            response.error_message = why
+    return response
 
 
 def cluster(operation: Operation, refuse: Callable[[Any, ErrorCode], Message]) -> Whole:
@@ -107,15 +121,19 @@ class Rows(msgspec.Struct, frozen=True):
             return Permitted(
                 request, complete=[Shown(self.operation, self.kind, self.answers, self.named).only(access)]
             )
-        refused: list[Any] = []
+        refused: list[Message] = []
         allowed: list[Any] = []
         for row in rows:
             yield 1
-            (allowed if access.allows(self.operation, self.kind, self.name(row)) else refused).append(row)
+            name = self.name(row)
+            if access.allows(self.operation, self.kind, name):
+                allowed.append(row)
+            else:
+                why = access.refusal(self.operation, self.kind, name)
+                refused.append(explained(self.refuse(row, REFUSAL_OF[self.kind]), why))
         if not refused:
             return Permitted(request)
-        code = REFUSAL_OF[self.kind]
-        complete = _adding(self.answers, [self.refuse(row, code) for row in refused])
+        complete = _adding(self.answers, refused)
         setattr(request, self.rows, allowed)
         return Permitted(request, None if allowed else complete(self.empty()), [complete])
 

@@ -68,6 +68,7 @@ from semel_broker.authorization.requirements import (
     Steps,
     Whole,
     cluster,
+    explained,
 )
 from semel_broker.context import RequestContext
 
@@ -240,7 +241,7 @@ def _find_coordinator(request: Any, ctx: RequestContext, access: Access) -> Step
         if access.allows(Operation.DESCRIBE, kind, request.key):
             return Permitted(request)
         refused = k10_find_coordinator.FindCoordinatorResponse(error_code=code, node_id=-1, port=-1)
-        return Permitted(request, refused)
+        return Permitted(request, explained(refused, access.refusal(Operation.DESCRIBE, kind, request.key)))
     allowed, rows = [], []
     for key in request.coordinator_keys:
         yield 1
@@ -325,7 +326,8 @@ def _create_topics(request: Any, ctx: RequestContext, access: Access) -> Steps:
         if everywhere or access.allows(Operation.CREATE, TOPIC, topic.name):
             allowed.append(topic)
         else:
-            rows.append(k19_create_topics.CreateTopicsResponseTopic(name=topic.name, error_code=REFUSAL_OF[TOPIC]))
+            row = k19_create_topics.CreateTopicsResponseTopic(name=topic.name, error_code=REFUSAL_OF[TOPIC])
+            rows.append(explained(row, access.refusal(Operation.CREATE, TOPIC, topic.name)))
     request.topics = allowed
 
     def complete(response: Any) -> Message:
@@ -385,13 +387,12 @@ def _configs(operation: Operation, result: Any, response: Any, answers: str) -> 
             if access.allows(operation, kind, name):
                 allowed.append(asked)
             else:
-                rows.append(
-                    result(
-                        error_code=REFUSAL_OF[kind],
-                        resource_type=asked.resource_type,
-                        resource_name=asked.resource_name,
-                    )
+                row = result(
+                    error_code=REFUSAL_OF[kind],
+                    resource_type=asked.resource_type,
+                    resource_name=asked.resource_name,
                 )
+                rows.append(explained(row, access.refusal(operation, kind, name)))
         if not rows:
             return Permitted(request)
         request.resources = allowed
@@ -416,10 +417,12 @@ def _init_producer_id(request: Any, ctx: RequestContext, access: Access) -> Step
     if request.transactional_id is not None:
         if access.allows(Operation.WRITE, TXN, request.transactional_id):
             return Permitted(request)
-        return Permitted(request, response(error_code=REFUSAL_OF[TXN]))
+        why = access.refusal(Operation.WRITE, TXN, request.transactional_id)
+        return Permitted(request, explained(response(error_code=REFUSAL_OF[TXN]), why))
     if access.allows_any(Operation.WRITE, TOPIC) or access.allows(Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME):
         return Permitted(request)
-    return Permitted(request, response(error_code=REFUSAL_OF[CLUSTER]))
+    why = access.refusal(Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME)
+    return Permitted(request, explained(response(error_code=REFUSAL_OF[CLUSTER]), why))
 
 
 def _add_partitions_answer(request: Any, code_of: Callable[[str], ErrorCode]) -> Message:

@@ -203,13 +203,15 @@ class Producer:
     async def send_encoded(
         self,
         topic: str,
-        partition: int,
+        partition: int | None,
         records: bytes | bytearray | memoryview,
         count: int,
         first_timestamp_ms: int,
         max_timestamp_ms: int,
     ) -> asyncio.Future[RecordMetadata]:
         """Buffers records that are already encoded. The future is the RecordMetadata of the first one.
+
+        partition: None lets the partitioner choose one for the whole batch, as for a record without a key.
 
         records: the bytes after the header of an uncompressed batch (KIP-98), with offset deltas 0 to count - 1 and
         timestamp deltas from the first timestamp. The records are not checked. They are compressed with
@@ -398,10 +400,14 @@ class Producer:
         return future
 
     async def _send_built(
-        self, builder: BatchBuilder, topic: str, partition: int, first_timestamp_ms: int
+        self, builder: BatchBuilder, topic: str, partition: int | None, first_timestamp_ms: int
     ) -> asyncio.Future[RecordMetadata]:
         self._check_size(builder.size_bytes)
-        queue = (self._topics.get(topic) or await self._find_topic(topic)).queue(partition)
+        topic_partitions = self._topics.get(topic) or await self._find_topic(topic)
+        if partition is not None:
+            queue = topic_partitions.queue(partition)
+        else:
+            queue = topic_partitions.next_sticky() if topic_partitions.may_move else topic_partitions.choose(None)
         memory = self._memory
         await memory.reserve(builder.size_bytes, self._config.max_block_ms)
         return open_built(lambda: self._sender, queue, memory, builder, first_timestamp_ms)

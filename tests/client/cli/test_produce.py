@@ -54,6 +54,21 @@ def test_many_lines_are_spread_over_partitions_or_go_to_the_one_that_is_asked_fo
     assert semel("consume", "chosen", "-p", "2", "-o", "0", "-e") == numbers(LINES)
 
 
+def test_many_lines_with_keys_go_to_the_partitions_that_their_keys_have_in_every_client(semel: Shell) -> None:
+    semel("topic", "create", "keyed", "-p", "3")
+    text = "".join(f"{number % 50}={number}\n" for number in range(LINES))
+    semel("produce", "keyed", "-k", "=", text=text)
+    for key in range(50):
+        semel("produce", "keyed", "-k", "=", text=f"{key}=one by one\n")
+    rows = [line.split() for line in semel("consume", "keyed", "-o", "0", "-e", "-f", "%k %p %v\\n").splitlines()]
+    for key in range(50):
+        mine = [row for row in rows if row[0] == str(key)]
+        assert len({row[1] for row in mine}) == 1
+        assert [int(row[2]) for row in mine[:-1]] == list(range(key, LINES, 50))
+    said = semel.fails("produce", "keyed", "-k", "=", text=text + "no separator\n" + text)
+    assert "50,000 records stored, but line 50001 has no '=' between key and value: b'no separator'" in said
+
+
 def test_line_ends_of_windows_and_empty_lines_are_kept_apart_in_many_lines(semel: Shell) -> None:
     semel("topic", "create", "ends", "-p", "1")
     semel("produce", "ends", text="one\r\n\r\n\n" * 20_000 + "last")

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from semel.cli.produce.value_block import COUNT_MAX, RECORD_OVERHEAD_BYTES_MAX, encoded_block, encoded_headers
+from semel.cli.produce.value_block import (
+    COUNT_MAX,
+    RECORD_OVERHEAD_BYTES_MAX,
+    encoded_block,
+    encoded_headers,
+    encoded_keyed_block,
+)
 from semel_protocol.records import encode_record
 
 
@@ -29,6 +35,10 @@ def test_a_block_has_the_bytes_of_its_records(
     values: list[bytes], headers: tuple[tuple[str, bytes | None], ...]
 ) -> None:
     assert encoded_block(values, encoded_headers(headers)) == one_by_one(values, headers)
+    keys = [b"k" * (row % 300) for row in range(len(values))]
+    assert encoded_keyed_block(keys, values, encoded_headers(headers)) == b"".join(
+        encode_record(0, row, key, value, headers) for row, (key, value) in enumerate(zip(keys, values, strict=True))
+    )
 
 
 def test_a_record_is_no_larger_than_the_bound() -> None:

@@ -14,10 +14,17 @@ from semel_protocol.records import record_bytes_max
 
 from semel import Producer, RecordMetadata
 from semel._edge import Edge
+from semel._produce.partitioner import key_hash
 from semel.cli.produce.lines import LineTooLongError, lines_of
 from semel.cli.produce.stall import say_stalls
 from semel.cli.produce.topic_check import batch_bytes_max, create, exists
-from semel.cli.produce.value_block import COUNT_MAX, RECORD_OVERHEAD_BYTES_MAX, encoded_block, encoded_headers
+from semel.cli.produce.value_block import (
+    COUNT_MAX,
+    RECORD_OVERHEAD_BYTES_MAX,
+    encoded_block,
+    encoded_headers,
+    encoded_keyed_block,
+)
 from semel.cli.shared.client_settings import ClientSettings
 from semel.cli.shared.common import failure, say
 from semel.cli.shared.times import plural
@@ -119,38 +126,71 @@ class Job:
             if at:
                 await self._send(producer, lines[:at])
             self._fail(self._too_long(self._lines + 1))
-        elif self._separator is not None or len(lines) < BLOCK_LINES_MIN:
+        elif len(lines) < BLOCK_LINES_MIN:
             for line in lines:
                 await self._send_one(producer, line)
                 if self._failure is not None:
                     break
+        elif self._separator is not None:
+            await self._send_keyed(producer, lines, self._separator)
         else:
-            await self._send_blocks(producer, lines)
+            first = self._lines + 1
+            self._lines += len(lines)
+            await self._send_block(producer, self._partition, None, lines, range(first, first + len(lines)))
 
-    async def _send_blocks(self, producer: Producer, lines: list[bytes]) -> None:
-        """Sends lines as whole batches; halves them until each fits the topic's limit."""
+    async def _send_keyed(self, producer: Producer, lines: list[bytes], separator: bytes) -> None:
+        """Sends the lines of each partition together. Lines with the same key stay in order."""
+        count = len(await producer.partitions_for(self._topic))
+        parts: dict[int, tuple[list[bytes], list[bytes], list[int]]] = {}
+        wrong: bytes | None = None
+        for number, line in enumerate(lines, start=self._lines + 1):
+            key, found, value = line.partition(separator)
+            if not found:
+                wrong = line
+                break
+            partition = key_hash(key) % count if self._partition is None else self._partition
+            keys, values, numbers = parts.setdefault(partition, ([], [], []))
+            keys.append(key)
+            values.append(value)
+            numbers.append(number)
+        self._lines += sum(len(numbers) for _, _, numbers in parts.values())
+        for partition, (keys, values, numbers) in parts.items():
+            await self._send_block(producer, partition, keys, values, numbers)
+        if wrong is not None:
+            self._fail(self._not_separated(separator, wrong))
+
+    async def _send_block(
+        self,
+        producer: Producer,
+        partition: int | None,
+        keys: Sequence[bytes] | None,
+        values: Sequence[bytes],
+        numbers: Sequence[int],
+    ) -> None:
+        """Sends values as whole batches; halves them until each fits the topic's limit. numbers: those of the lines."""
         overhead = RECORD_OVERHEAD_BYTES_MAX + len(self._encoded_headers)
-        size = sum(map(len, lines)) + len(lines) * overhead
-        if len(lines) > 1 and (size > self._block_bytes_max or len(lines) > COUNT_MAX):
-            middle = len(lines) // 2
-            await self._send_blocks(producer, lines[:middle])
-            lines = lines[middle:]
-            await self._send_blocks(producer, lines)
+        size = sum(map(len, values)) + sum(map(len, keys or ())) + len(values) * overhead
+        if len(values) > 1 and (size > self._block_bytes_max or len(values) > COUNT_MAX):
+            at = len(values) // 2
+            await self._send_block(producer, partition, keys and keys[:at], values[:at], numbers[:at])
+            await self._send_block(producer, partition, keys and keys[at:], values[at:], numbers[at:])
             return
         if self._failure is not None:
             return
-        records = encoded_block(lines, self._encoded_headers)
+        if keys is None:
+            records = encoded_block(values, self._encoded_headers)
+        else:
+            records = encoded_keyed_block(keys, values, self._encoded_headers)
         now_ms = self._now_ms()
-        future = await producer.send_encoded(self._topic, self._partition, records, len(lines), now_ms, now_ms)
-        self._follow(future, len(lines))
+        future = await producer.send_encoded(self._topic, partition, records, len(values), now_ms, now_ms)
+        self._follow(future, numbers)
 
     async def _send_one(self, producer: Producer, line: bytes) -> None:
         key: bytes | None = None
         if self._separator is not None:
             key, found, line = line.partition(self._separator)
             if not found:
-                separator = self._separator.decode(errors="replace")
-                self._fail(f"line {self._lines + 1} has no {separator!r} between key and value: {key[:80]!r}")
+                self._fail(self._not_separated(self._separator, key))
                 return
         try:
             future = await producer.send(
@@ -159,16 +199,15 @@ class Job:
         except MessageSizeTooLargeError:
             self._fail(self._too_long(self._lines + 1))
         else:
-            self._follow(future, 1)
+            self._lines += 1
+            self._follow(future, range(self._lines, self._lines + 1))
 
-    def _follow(self, future: asyncio.Future[RecordMetadata], count: int) -> None:
-        """Waits for the outcome of the next `count` lines."""
-        first = self._lines + 1
-        self._lines += count
-        self._sent += count
-        future.add_done_callback(partial(self._done, first, count))
+    def _follow(self, future: asyncio.Future[RecordMetadata], numbers: Sequence[int]) -> None:
+        """Counts the lines with these numbers as sent, and later their outcome."""
+        self._sent += len(numbers)
+        future.add_done_callback(partial(self._done, numbers[0], numbers[-1], len(numbers)))
 
-    def _done(self, first: int, count: int, future: asyncio.Future[RecordMetadata]) -> None:
+    def _done(self, first: int, last: int, count: int, future: asyncio.Future[RecordMetadata]) -> None:
         error = future.exception()
         if error is None:
             self._stored += count
@@ -176,7 +215,9 @@ class Job:
             self._last = (found.partition, found.offset + count - 1) if found.offset >= 0 else None
             return
         self._failed += count
-        where = f"line {first}" if count == 1 else f"lines {first} to {first + count - 1}"
+        where = f"line {first}" if count == 1 else f"lines {first} to {last}"
+        if 1 < count <= last - first:
+            where = f"{count} of the {where}"
         advice = ""
         if isinstance(error, MessageSizeTooLargeError):
             advice = f". Raise the topic's limit: semel topic alter {self._topic} -c max.message.bytes=N"
@@ -186,6 +227,10 @@ class Job:
     def _fail(self, text: str) -> None:
         """Keeps the first failure."""
         self._failure = self._failure or text
+
+    def _not_separated(self, separator: bytes, line: bytes) -> str:
+        shown = separator.decode(errors="replace")
+        return f"line {self._lines + 1} has no {shown!r} between key and value: {line[:80]!r}"
 
     def _too_long(self, line: int) -> str:
         return (

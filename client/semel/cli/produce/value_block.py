@@ -1,6 +1,6 @@
 """PURE: encodes many values at once as the records of one batch (layout: KIP-98, "record").
 
-All records have the same timestamp and headers, and no key. So a record is its length, constant bytes, its offset
+All records have the same timestamp and headers. Without a key, a record is its length, constant bytes, its offset
 delta, the value's length, the value and the headers. Tables give the first four by the value's length and the record's
 position.
 """
@@ -61,3 +61,15 @@ def encoded_block(values: Sequence[bytes], headers: bytes) -> bytes:
         blocks.append(b"".join(chain.from_iterable(rows)))
     blocks.append(headers)
     return b"".join(blocks)[len(headers) :]
+
+
+def encoded_keyed_block(keys: Sequence[bytes], values: Sequence[bytes], headers: bytes) -> bytes:
+    """As `encoded_block`, with a key for each value."""
+    assert 0 < len(values) <= COUNT_MAX
+    parts: list[bytes] = []
+    for key, value, delta in zip(keys, values, VARINTS, strict=False):  # the table of varints is longer
+        key_length, value_length = varint(len(key)), varint(len(value))
+        fixed = len(ATTRIBUTES_AND_TIMESTAMP_DELTA) + len(delta) + len(key_length) + len(value_length) + len(headers)
+        length = varint(fixed + len(key) + len(value))
+        parts += (length, ATTRIBUTES_AND_TIMESTAMP_DELTA, delta, key_length, key, value_length, value, headers)
+    return b"".join(parts)

@@ -234,7 +234,7 @@ class Producer(Generic[K_contra, V_contra]):
     async def send_encoded(
         self,
         topic: str,
-        partition: int,
+        partition: int | None,
         records: bytes | bytearray | memoryview,
         count: int,
         first_timestamp_ms: int,
@@ -242,7 +242,8 @@ class Producer(Generic[K_contra, V_contra]):
     ) -> asyncio.Future[RecordMetadata]:
         """Buffers records that are already encoded. The future is the RecordMetadata of the first one.
 
-        partition: its number, from 0. count: the number of records.
+        partition: its number, from 0; None lets the partitioner choose one for the whole batch, as for a record without
+        a key. count: the number of records.
         records: the bytes after the header of an uncompressed batch (KIP-98), with offset deltas 0 to count - 1 and
         timestamp deltas from the first timestamp. The records are not checked. They are compressed with
         `compression_type`. The buffer must not change until the future is done.

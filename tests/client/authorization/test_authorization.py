@@ -97,7 +97,9 @@ async def test_a_transactional_id_of_others_is_refused_at_the_start(broker: Ephe
 async def test_a_member_without_the_right_to_the_group_learns_it(broker: EphemeralBroker) -> None:
     await change(broker, READ_T)
     consumer = Consumer("t", bootstrap_servers=broker.bootstrap_servers, group_id="g")
-    with pytest.raises(GroupAuthorizationFailedError, match=r"User:ANONYMOUS from 127\.0\.0\.1 may not DESCRIBE GROUP 'g'"):
+    with pytest.raises(
+        GroupAuthorizationFailedError, match=r"User:ANONYMOUS from 127\.0\.0\.1 may not DESCRIBE GROUP 'g'"
+    ):
         await consumer.start()
     await consumer.stop()
 

@@ -24,6 +24,7 @@ GROUP = "g" * 60
 SINK = "bank-" + "b" * 40
 TABLES = (
     "cluster",
+    "config describe --all",
     "topic list",
     f"topic describe {TOPIC} --all-configs",
     "group list",

@@ -13,6 +13,10 @@ from rich.text import Text
 from semel import TopicPartition
 from semel import cli as package
 from semel.admin import (
+    ConfigDescription,
+    ConfigEntry,
+    ConfigResourceType,
+    ConfigSource,
     ConsumerGroupDescription,
     FenceRecord,
     MemberDescription,
@@ -24,6 +28,7 @@ from semel.admin import (
 )
 from semel.cli.cluster.commands import health_tables
 from semel.cli.cluster.health import BrokerHealth, Health, PartitionHealth, State
+from semel.cli.config.commands import facts_of, settings_table
 from semel.cli.group.commands import described, group_table
 from semel.cli.group.commands import groups_table as consumer_groups_table
 from semel.cli.group.lag import PartitionLag
@@ -188,6 +193,16 @@ def of_a_reset() -> list[Table]:
     return [moves_table("g" * 60, [Move(at=AT, committed=LARGE, wanted=-90, offset=0, end=LARGE)])]
 
 
+def of_settings() -> list[Table]:
+    long = ConfigEntry(
+        "log.cleaner.delete.retention.ms", "v" * 70, ConfigSource.STATIC_BROKER, documentation="Words. " * 30
+    )
+    short = ConfigEntry("port", None, ConfigSource.DEFAULT, is_read_only=True)
+    described = ConfigDescription(ConfigResourceType.BROKER, "7", {long.name: long, short.name: short})
+    made = [facts_of(described, names, all_settings=True) for names in ((), ("port",))]
+    return [settings_table(each) for each in made]
+
+
 def of_a_plan() -> list[Table]:
     return [plan_table({AT: (1, 2, 3)}, {AT: (4, 5, 6)})]
 
@@ -204,6 +219,7 @@ MAKERS: Sequence[Callable[[], list[Table]]] = (
     of_transaction_groups,
     of_spans,
     of_a_reset,
+    of_settings,
     of_a_plan,
 )
 

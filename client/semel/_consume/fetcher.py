@@ -361,6 +361,12 @@ class Fetcher:
         self.arrived.notify()
         return True
 
+    def retry(self, state: PartitionState) -> None:
+        """Fetches a partition again whose error the application has got, after a pause."""
+        self.ready.pop(state.topic_partition, None)
+        state.retry_at = self._edge.monotonic() + self._config.retry_backoff_max_ms / 1000
+        self._wake_later(self._config.retry_backoff_max_ms)
+
     def _refused(self, state: PartitionState, offset: int, code: int) -> bool:
         """Reacts to a partition's error. True when the application must get it."""
         error = error_for(code, f"fetch from {_name(state)} at offset {offset}")

@@ -43,7 +43,18 @@ ACLs are in the store of the cluster. All brokers follow it. A change is in forc
 too. Refusals are in the log as `not_authorized`, with the principal, its address, the operation, the resource and the
 ACL that decided.
 
-Kafka's `kafka-acls` adds, lists and removes ACLs (tried with 4.3.0), and so does `semel.Admin`.
+`semel acl add`, `list` and `remove` change ACLs, and so do Kafka's `kafka-acls` (tried with 4.3.0) and `semel.Admin`:
+
+```sh
+semel acl add --principal User:alice --allow write --topic flights
+semel acl add --principal User:bob --allow read --topic flights --group board
+semel acl add --principal User:alice --allow write --transactional-id shop- --prefixed
+semel acl list --for --topic flights      # everything that applies to this topic
+```
+
+Connections are not authenticated yet, so the principal of every client is `User:ANONYMOUS`; what tells clients apart is
+their address (`--host`). Allow an administrator's machine what it needs before you take `User:ANONYMOUS` out of
+`super.users`.
 
 ## Operations of each type of resource
 

@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from semel_protocol import __version__
 
 OWN = {
+    "acl": "semel.cli.acl.commands:acl",
     "cluster": "semel.cli.cluster.commands:cluster",
     "topic": "semel.cli.topic.commands:topic",
     "group": "semel.cli.group.commands:group",
@@ -30,6 +31,7 @@ POSIX_ONLY = ("fcntl", "resource")
 """Modules of Python that Windows does not have."""
 
 HELP_OF = {
+    "acl": "Show and change who may do what.",
     "cluster": "Show the brokers, their partitions, and the partitions with problems.",
     "completion": "Print the completion script for a shell.",
     "config": "Show and change the settings of brokers.",

@@ -13,6 +13,7 @@ from rich.text import Text
 from semel import TopicPartition
 from semel import cli as package
 from semel.admin import (
+    Acl,
     ConfigDescription,
     ConfigEntry,
     ConfigResourceType,
@@ -20,12 +21,17 @@ from semel.admin import (
     ConsumerGroupDescription,
     FenceRecord,
     MemberDescription,
+    Operation,
+    PatternType,
+    Permission,
     ProducerState,
+    ResourceType,
     TransactionDescription,
     TransactionGroupDescription,
     TransactionGroupMember,
     TransactionListing,
 )
+from semel.cli.acl.commands import acl_table
 from semel.cli.cluster.commands import health_tables
 from semel.cli.cluster.health import BrokerHealth, Health, PartitionHealth, State
 from semel.cli.config.commands import facts_of, settings_table
@@ -203,6 +209,19 @@ def of_settings() -> list[Table]:
     return [settings_table(each) for each in made]
 
 
+def of_acls() -> list[Table]:
+    entry = Acl(
+        ResourceType.TRANSACTIONAL_ID,
+        ID,
+        PatternType.PREFIXED,
+        "User:" + "a" * 60,
+        "2001:db8:0000:0000:0000:0000:0000:0001",
+        Operation.IDEMPOTENT_WRITE,
+        Permission.ALLOW,
+    )
+    return [acl_table([entry, entry])]
+
+
 def of_a_plan() -> list[Table]:
     return [plan_table({AT: (1, 2, 3)}, {AT: (4, 5, 6)})]
 
@@ -220,6 +239,7 @@ MAKERS: Sequence[Callable[[], list[Table]]] = (
     of_spans,
     of_a_reset,
     of_settings,
+    of_acls,
     of_a_plan,
 )
 

@@ -1,8 +1,8 @@
 """The rows of one OffsetCommit or TxnOffsetCommit: checked, stored in portions, answered one by one.
 
-Errors of one row: UNKNOWN_TOPIC_OR_PARTITION for a missing partition, OFFSET_OUT_OF_RANGE for a negative offset
-(Kafka's broker stores it; its clients refuse to send it), OFFSET_METADATA_TOO_LARGE for long metadata. An error of the
-member or its generation fails all rows that are not stored yet.
+Errors of one row: UNKNOWN_TOPIC_OR_PARTITION for a missing partition, OFFSET_OUT_OF_RANGE for an offset that no client
+means, OFFSET_METADATA_TOO_LARGE for long metadata. An error of the member or its generation fails all rows that are not
+stored yet.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from semel_protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
 from semel_broker.context import RequestContext
 from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
 
+EARLIEST = -2
+"""The least offset that is stored. KafkaJS commits -1 and -2 for "start at the end" and "start at the beginning", also
+when its position is out of range. Kafka's broker stores every number; other clients send none below 0."""
 PORTION_ROWS = 500
 """Rows that are stored in one turn of the event loop."""
 
@@ -80,7 +83,7 @@ class OffsetRows:
         topic = self._ctx.broker.topics.get(name)
         if topic is None or not 0 <= row.partition_index < topic.partition_count:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if row.committed_offset < 0:
+        if row.committed_offset < EARLIEST:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         metadata = row.committed_metadata or ""
         bytes_max = self._ctx.broker.config.offset_metadata_max_bytes

@@ -172,7 +172,17 @@ async def test_metadata_may_be_4096_bytes_long(broker: Harness) -> None:
     assert await committed(one.wire, "g", 0) == [1]
 
 
-@pytest.mark.parametrize("offset", [-1, -2, -(2**63)])
+@pytest.mark.parametrize("offset", [-1, -2])
+async def test_the_marks_of_kafkajs_for_the_ends_of_a_log_are_stored(broker: Harness, offset: int) -> None:
+    """Otherwise its consumer never recovers from a position that is out of range."""
+    one = await member(broker)
+    assert await one.commit({0: offset, 1: 7}) == [0, 0]
+    assert await committed(one.wire, "g", 0, 1) == [offset, 7]
+    await broker.restart()
+    assert await committed(await broker.wire(), "g", 0, 1) == [offset, 7]
+
+
+@pytest.mark.parametrize("offset", [-3, -(2**63)])
 async def test_negative_offsets_are_refused_alone(broker: Harness, offset: int) -> None:
     one = await member(broker)
     assert await one.commit({0: 5, 1: 6}) == [0, 0]

@@ -44,7 +44,7 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	@echo "installing all that developers need, Spark too: about 1.2 GB"
+	@echo "installing all that developers need, Spark too: about 1.6 GB"
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@ $(VENV)/.demo $(VENV)/.processes $(VENV)/.spark $(VENV)/.spark-processes
 

@@ -92,7 +92,7 @@ async def test_groups_share_a_transaction(broker: Harness, version: int) -> None
 async def test_partition_that_cannot_be_committed_fails_alone(broker: Harness, version: int) -> None:
     one = await producer(broker, version)
     assert await one.commit_offsets({0: 5, 99: 1}) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert await one.commit_offsets({0: 5, 1: -1}) == [0, ErrorCode.OFFSET_OUT_OF_RANGE]
+    assert await one.commit_offsets({0: 5, 1: -3}) == [0, ErrorCode.OFFSET_OUT_OF_RANGE]
     request = one.commit_request({1: 6})
     request.topics[0].partitions[0].committed_metadata = "x" * 4097
     response = await one.wire.call(request, 3)

@@ -166,9 +166,9 @@ class ThreeSemel:
 class OneKafka(OneServer):
     """Apache Kafka in KRaft mode, broker and controller in one process, from Maven's registry."""
 
-    version = f"Apache Kafka {KAFKA_VERSION}"
-
-    def __init__(self, folder: Path, settings: Mapping[str, str], cache: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str], cache: Path, release: str) -> None:
+        self.version = f"Apache Kafka {release}"
+        self._release = release
         self._folder, self._settings, self._cache = folder, settings, cache
         self._ports = free_ports(2)
         self.server = Server(self._command, folder / "broker.log", lambda line: "Kafka Server started" in line)
@@ -178,7 +178,7 @@ class OneKafka(OneServer):
         return f"127.0.0.1:{self._ports[0]}"
 
     async def open(self) -> None:
-        lib = maven.jars(KAFKA_POM, self._cache / f"kafka-{KAFKA_VERSION}", {"kafka.version": KAFKA_VERSION})
+        lib = maven.jars(KAFKA_POM, self._cache / f"kafka-{self._release}", {"kafka.version": self._release})
         logging = f"-Dlog4j2.configurationFile={KAFKA_LOGGING}"
         self._java = ["java", "-Xmx768m", "-XX:+UseSerialGC", logging, "-cp", f"{lib}/*"]
         properties = self._folder / "server.properties"
@@ -196,10 +196,11 @@ class OneKafka(OneServer):
 
     def _properties(self) -> dict[str, str]:
         client, controller = (f"127.0.0.1:{each}" for each in self._ports)
+        node_id = self._settings.get("node.id", "1")
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{controller}",
+            "node.id": node_id,
+            "controller.quorum.voters": f"{node_id}@{controller}",
             "controller.listener.names": "CONTROLLER",
             "listeners": f"PLAINTEXT://{client},CONTROLLER://{controller}",
             "advertised.listeners": f"PLAINTEXT://{client}",
@@ -216,14 +217,17 @@ class OneKafka(OneServer):
         return ["the broker ended by itself"] if self.server.died else []
 
 
-def brokers(against: Against, count: int, folder: Path, settings: Mapping[str, str], cache: Path) -> Brokers:
-    """Returns new brokers with their data in `folder`; `cache` keeps Kafka's jars. Raises ValueError for three of
-    Kafka.
+def brokers(
+    against: Against, count: int, folder: Path, settings: Mapping[str, str], cache: Path, release: str = KAFKA_VERSION
+) -> Brokers:
+    """Returns new brokers with their data in `folder`; `cache` keeps Kafka's jars, `release` is Kafka's version.
+
+    Raises ValueError for three of Kafka.
     """
     if against == "kafka":
         if count != 1:
             raise ValueError("Apache Kafka runs with one broker only")
-        return OneKafka(folder, settings, cache)
+        return OneKafka(folder, settings, cache, release)
     return OneSemel(folder, settings) if count == 1 else ThreeSemel(folder, settings)
 
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -38,8 +39,12 @@ def suites() -> list[Suite]:
 
 def missing_tools(suite: Suite, against: Against) -> list[str]:
     """Returns the programs that the suite or the comparison broker needs and that are not on the path."""
-    needs = dict.fromkeys([*suite.needs, *(KAFKA_NEEDS if against == "kafka" else ())])
-    return [name for name in needs if shutil.which(name) is None]
+    return lacking(dict.fromkeys([*suite.needs, *(KAFKA_NEEDS if against == "kafka" else ())]))
+
+
+def lacking(programs: Iterable[str]) -> list[str]:
+    """Returns those of these programs that are not on the path."""
+    return [name for name in programs if shutil.which(name) is None]
 
 
 class Run:

@@ -15,11 +15,17 @@ import pytest
 from click.testing import CliRunner
 from client.shell import Shell
 from semel.cli.main import main
+from support.against import OutsideBroker, outside
 from support.processes import BrokerProcess
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess | OutsideBroker]:
+    if there := outside(request):
+        yield there
+        return
     process = BrokerProcess(tmp_path_factory.mktemp("broker"), **{"group.initial.rebalance.delay.ms": "0"}).start()
     yield process
     assert process.stop() == 0

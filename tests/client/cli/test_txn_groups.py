@@ -10,6 +10,8 @@ from semel import GroupStep, PreparedTransaction, Producer, TransactionGroup
 from semel.errors import ProducerFenced
 from semel_broker.testing.in_process import EphemeralBroker
 
+pytestmark = pytest.mark.semel_only("needs transaction groups (BeginTransactionGroup, API 20001)")
+
 NEVER_MS = 600_000
 
 

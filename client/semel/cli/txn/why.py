@@ -133,12 +133,20 @@ def _at(found: TransactionDescription, now_ms: int) -> str:
 
 
 def _ledger(found: TransactionDescription) -> list[str]:
+    if not found.has_ledger:
+        older = f"  A producer of this id with an epoch older than {found.producer_epoch} is fenced: stop it."
+        return [f"  {NO_LEDGER.format(broker=found.coordinator)}", *([older] if found.producer_epoch > 0 else [])]
     if not found.fences:
         return ["  It was never fenced."]
     lines = ["  Fenced epochs, the latest first:"]
     lines += [f"    {fence.text}" for fence in reversed(found.fences)]
     return [*lines, f"  {_advice(found)}"]
 
+
+NO_LEDGER = (
+    "Not known: the client that initialised it, and when and why producers of it were fenced. Broker {broker} keeps no "
+    "fence ledger: it is Apache Kafka or another Kafka."
+)
 
 ADVICE = {
     "new_instance": "If both instances are meant to run, give each its own transactional id.",

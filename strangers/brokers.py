@@ -19,11 +19,10 @@ from cluster.loopback import Loopback
 from demo.three import COMPOSE_FILE, port, project_of
 from strangers import maven
 from strangers.process import Server
-from strangers.suite import Against
+from strangers.suite import KAFKA_RELEASE, Against
 
 KAFKA_POM = Path(__file__).parent / "kafka" / "pom.xml"
 KAFKA_LOGGING = Path(__file__).parent / "kafka" / "log4j2.properties"
-KAFKA_VERSION = "4.1.1"
 BUG_MARKS = ('"internal_error"', "Traceback (most recent call last)")
 """Texts that a semel broker logs only if it has a bug."""
 
@@ -218,7 +217,7 @@ class OneKafka(OneServer):
 
 
 def brokers(
-    against: Against, count: int, folder: Path, settings: Mapping[str, str], cache: Path, release: str = KAFKA_VERSION
+    against: Against, count: int, folder: Path, settings: Mapping[str, str], cache: Path, release: str = KAFKA_RELEASE
 ) -> Brokers:
     """Returns new brokers with their data in `folder`; `cache` keeps Kafka's jars, `release` is Kafka's version.
 

@@ -1,4 +1,4 @@
-"""EDGE: Start one broker of Apache Kafka from Maven's registry on loopback, print its address, and run it until Ctrl-C."""
+"""EDGE: Start a broker of Apache Kafka from Maven's registry on loopback, print its address, run until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import tempfile
 from pathlib import Path
 
 from strangers import maven
-from strangers.brokers import KAFKA_VERSION, OneKafka
+from strangers.brokers import OneKafka
 from strangers.process import ServerError
 from strangers.runner import KAFKA_NEEDS, lacking, work_folder
+from strangers.suite import KAFKA_RELEASE
 
 
 async def serve(release: str, settings: dict[str, str]) -> None:
@@ -32,7 +33,7 @@ async def serve(release: str, settings: dict[str, str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m strangers.serve", description=__doc__.removeprefix("EDGE: "))
-    parser.add_argument("release", nargs="?", default=KAFKA_VERSION, help="Kafka's version (default: %(default)s)")
+    parser.add_argument("release", nargs="?", default=KAFKA_RELEASE, help="Kafka's version (default: %(default)s)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
     arguments = parser.parse_args()
     if missing := lacking(KAFKA_NEEDS):

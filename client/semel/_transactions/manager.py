@@ -241,8 +241,8 @@ class Transactions:
 
     def _not_open(self, error: KafkaError) -> TransactionAborted:
         made = TransactionAborted(
-            f"{error.message}: the coordinator has no such transaction open. It aborts one that is open for longer than "
-            f"transaction_timeout_ms={self._config.transaction_timeout_ms}"
+            f"{error.message}: the coordinator has no such transaction open. It aborts one that is open for longer "
+            f"than transaction_timeout_ms={self._config.transaction_timeout_ms}"
         )
         made.__cause__ = error
         return made

@@ -51,6 +51,7 @@ async def wire(semel_broker: EphemeralBroker) -> AsyncIterator[Wire]:
 
 async def initialised(wire: Wire, name: str) -> tuple[int, int]:
     request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+    await wire.call(FindCoordinatorRequest(key=name, key_type=1))  # Kafka creates the coordinators' topic then
     while (answer := await wire.call(request)).error_code in NOT_YET:
         await asyncio.sleep(0.01)
     assert answer.error_code == 0, answer

@@ -192,7 +192,7 @@ def test_a_coordinator_without_a_ledger_is_named_with_what_is_not_known() -> Non
     *_, unknown, older = summary(found, {}, NOW_MS)
     assert "Not known: the client that initialised it" in unknown
     assert "Broker 0 keeps no fence ledger: it is Apache Kafka or another Kafka" in unknown
-    assert "epoch older than 3 is fenced" in older
+    assert "with an older epoch gets ProducerFenced" in older
     assert transaction_facts(found)["fences"] is None, "unknown, which is not the same as none"
     assert transaction_facts(transaction())["fences"] == []
 

@@ -52,6 +52,7 @@ async def world(semel_broker: EphemeralBroker, monkeypatch: pytest.MonkeyPatch) 
         BatchReader(bootstrap_servers=address, retry_backoff_ms=10) as reader,
     ):
         await admin.create_topics([NewTopic("t", 2)])
+        await admin.list_offsets({TopicPartition("t", 0): -1, TopicPartition("t", 1): -1})  # both have a leader
         yield World(address, admin, producer, reader)
 
 

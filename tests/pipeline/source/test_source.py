@@ -29,7 +29,11 @@ class Topics:
         self.spark, self.address = spark, broker.bootstrap_servers
 
     def create(self, name: str, partitions: int = 2, **configs: str) -> None:
-        self.do(lambda admin: admin.create_topics([NewTopic(name, partitions, topic_configs=configs)]))
+        async def creating(admin: Admin) -> None:
+            await admin.create_topics([NewTopic(name, partitions, topic_configs=configs)])
+            await admin.list_offsets({TopicPartition(name, n): -1 for n in range(partitions)})  # all have a leader
+
+        self.do(creating)
 
     def do(self, work: Callable[[Admin], Awaitable[Any]]) -> None:
         async def doing() -> None:

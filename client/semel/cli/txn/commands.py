@@ -351,9 +351,7 @@ async def _abort_known(bootstrap: str, names: Sequence[str], reason: str, yes: b
             await admin.fence_producers([found.transactional_id], reason or REASON)
             say(f"{found.transactional_id}: aborted; its producer (epoch {found.producer_epoch}) is fenced")
             if not found.has_ledger and reason not in ("", REASON):
-                say(
-                    f"{found.transactional_id}: the reason is not noted: broker {found.coordinator} keeps no fence ledger"
-                )
+                say(f"The reason is not noted: broker {found.coordinator} keeps no fence ledger")
 
 
 NOT_TO_ABORT = {

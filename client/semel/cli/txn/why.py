@@ -134,8 +134,7 @@ def _at(found: TransactionDescription, now_ms: int) -> str:
 
 def _ledger(found: TransactionDescription) -> list[str]:
     if not found.has_ledger:
-        older = f"  A producer of this id with an epoch older than {found.producer_epoch} is fenced: stop it."
-        return [f"  {NO_LEDGER.format(broker=found.coordinator)}", *([older] if found.producer_epoch > 0 else [])]
+        return [f"  {NO_LEDGER.format(broker=found.coordinator)}", f"  {OLDER_EPOCHS}"]
     if not found.fences:
         return ["  It was never fenced."]
     lines = ["  Fenced epochs, the latest first:"]
@@ -146,6 +145,10 @@ def _ledger(found: TransactionDescription) -> list[str]:
 NO_LEDGER = (
     "Not known: the client that initialised it, and when and why producers of it were fenced. Broker {broker} keeps no "
     "fence ledger: it is Apache Kafka or another Kafka."
+)
+OLDER_EPOCHS = (
+    "A producer of this id with an older epoch gets ProducerFenced; with transaction.version=2 the epoch also rises "
+    "with each transaction."
 )
 
 ADVICE = {

@@ -13,13 +13,17 @@ from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 import pytest
-from broker.wire import Wire
+from broker.wire import Wire, produce_request
 from semel import Admin, NewTopic
+from semel.admin import ConfigResource, ConfigResourceType
 from semel.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from semel_protocol.errors import ErrorCode
 
 T = TypeVar("T")
 
 OPEN_STATES = ("Ongoing",)
+VERIFICATION = "transaction.partition.verification.enable"
+SETTING_TIMEOUT_S = 10
 CLEANING_TIMEOUT_S = 50
 FIXTURES = ("broker", "bootstrap", "semel_broker", "semel")
 """The names of the fixtures that tests take their broker from, or a shell that runs commands on it."""
@@ -63,6 +67,33 @@ class OutsideBroker:
                 await admin.create_topics([NewTopic(name, partitions, topic_configs=settings)])
 
         self.do(creating)
+
+    def hang(self, topic: str, batch: bytes) -> None:
+        """Stores a transactional batch that no coordinator knows in partition 0, without the broker's verification.
+
+        An old client could do so with an old broker (KIP-890). Produce v9 is of transaction version 1.
+        """
+        request = produce_request(topic, batch)
+        request.transactional_id = "hanging"
+
+        async def verify(admin: Admin, value: str) -> None:
+            await admin.alter_configs([ConfigResource(ConfigResourceType.BROKER, "", {VERIFICATION: value})])
+
+        async def hanging(admin: Admin) -> None:
+            await verify(admin, "false")
+            wire = await Wire.connect(self.port)
+            async with asyncio.timeout(SETTING_TIMEOUT_S):
+                while True:
+                    answer = await wire.call(request, 9)
+                    code = answer.responses[0].partition_responses[0].error_code
+                    if code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+                        break
+                    await asyncio.sleep(0.05)  # the setting has not arrived yet
+            await wire.close()
+            await verify(admin, "true")
+            assert code == ErrorCode.NONE, answer
+
+        self.do(hanging)
 
     def do(self, work: Callable[[Admin], Awaitable[T]]) -> T:
         """Runs `work` with an Admin in an event loop of its own."""

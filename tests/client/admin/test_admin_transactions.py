@@ -29,6 +29,7 @@ from semel_protocol.messages.k65_describe_transactions import (
     DescribeTransactionsResponse,
     DescribeTransactionsResponseTransaction,
 )
+from support.against import OutsideBroker
 
 AT = TopicPartition("t", 0)
 NOT_YET = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -74,6 +75,10 @@ async def opened(wire: Wire, name: str) -> tuple[int, int]:
 def hang(broker: EphemeralBroker, producer_id: int) -> None:
     """A record of a transaction that no coordinator knows."""
     data = batch(b"lost", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
+
+    if isinstance(broker, OutsideBroker):
+        broker.hang("t", data)
+        return
 
     async def append(node: Node) -> None:
         node.broker.topics.partition("t", 0).append(data, header=read_header(data))
@@ -151,6 +156,8 @@ async def test_a_hanging_transaction_is_ended_and_a_known_one_is_not(
     await admin.abort_transaction(AT, state)
     ((after,),) = (await admin.describe_producers([AT])).values()
     assert after.current_txn_start_offset is None
+    if isinstance(semel_broker, OutsideBroker):
+        return  # Kafka writes the marker into an open transaction of a coordinator, too
     producer_id, epoch = await opened(wire, "a")
     with pytest.raises(BrokerResponseError):
         await admin.abort_transaction(AT, ProducerState(producer_id=producer_id, producer_epoch=epoch))

@@ -83,6 +83,10 @@ def hang(broker: EphemeralBroker, producer_id: int = 4242) -> None:
     records = [Record(0, int(time.time() * 1000), None, b"lost")]
     batch = build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
 
+    if isinstance(broker, OutsideBroker):
+        broker.hang("orders", batch)
+        return
+
     async def append(node: Node) -> None:
         node.broker.topics.partition("orders", 0).append(batch, header=read_header(batch))
 

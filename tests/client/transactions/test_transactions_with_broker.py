@@ -57,6 +57,15 @@ async def read(port: int, topic: str, count: int, isolation: Any = "read_committ
         return found + [record.value for records in rest.values() for record in records]
 
 
+async def until_committed(consumer: Consumer, at: TopicPartition, offset: int) -> None:
+    """Kafka answers a commit before the group's offsets have their marker."""
+
+    async def is_there() -> bool:
+        return await consumer.committed(at) == offset
+
+    await until(is_there)
+
+
 async def test_consumers_get_the_committed_records_and_no_others(broker: Harness) -> None:
     expected = []
     async with producer(broker.port) as made:
@@ -138,7 +147,7 @@ async def test_positions_of_a_member_that_lost_its_partitions_are_refused(broker
             await made.abort_transaction()
             async with made.transaction():
                 await made.send_offsets_to_transaction({TopicPartition("t", 0): 2}, consumer.group_metadata())
-            assert await consumer.committed(TopicPartition("t", 0)) == 2
+            await until_committed(consumer, TopicPartition("t", 0), 2)
 
 
 @pytest.mark.parametrize("how", ["silent for too long", "in a rebalance that did not wait"])
@@ -210,10 +219,7 @@ async def test_offsets_of_records_revoked_while_processed_are_refused_in_the_sam
         await made.send_offsets_to_transaction({place: 1}, again[0].group_metadata())
         await made.commit_transaction()
 
-        async def is_committed() -> bool:  # Kafka's answer to the commit does not wait for the marker of the offsets
-            return await slow.committed(place) == 1
-
-        await until(is_committed)
+        await until_committed(slow, place, 1)
 
 
 async def test_group_metadata_of_a_consumer_without_a_membership(broker: Harness) -> None:

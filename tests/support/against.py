@@ -14,8 +14,8 @@ from typing import Any, NoReturn, TypeVar
 
 import pytest
 from broker.wire import Wire, produce_request
-from semel import Admin, NewTopic
-from semel.admin import ConfigResource, ConfigResourceType
+from semel import Admin, NewTopic, TopicPartition
+from semel.admin import LATEST, ConfigResource, ConfigResourceType
 from semel.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from semel_protocol.errors import ErrorCode
 
@@ -65,6 +65,7 @@ class OutsideBroker:
             except TopicAlreadyExistsError:  # a client of an earlier test has asked for it, which creates it
                 await _clean(admin)
                 await admin.create_topics([NewTopic(name, partitions, topic_configs=settings)])
+            await wait_for_leaders(admin, *(TopicPartition(name, number) for number in range(partitions)))
 
         self.do(creating)
 
@@ -125,6 +126,16 @@ async def _clean(admin: Admin) -> None:
             with suppress(UnknownTopicOrPartitionError):  # it is gone meanwhile
                 await admin.delete_topics(topics)
         while any(not each.is_internal for each in await admin.describe_topics()):
+            await asyncio.sleep(0.02)
+
+
+async def wait_for_leaders(admin: Admin, *partitions: TopicPartition) -> None:
+    """Returns when the partitions have leaders. Kafka answers CreateTopics before its brokers know the topic."""
+    async with asyncio.timeout(SETTING_TIMEOUT_S):
+        while True:
+            with suppress(UnknownTopicOrPartitionError):
+                await admin.list_offsets(dict.fromkeys(partitions, LATEST))
+                return
             await asyncio.sleep(0.02)
 
 

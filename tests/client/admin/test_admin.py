@@ -34,6 +34,7 @@ from semel.errors import (
     UnknownTopicOrPartitionError,
 )
 from semel.structs import OffsetAndMetadata, TopicPartition
+from support.against import wait_for_leaders
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
@@ -84,7 +85,7 @@ async def test_start_fails_within_the_bootstrap_timeout(bootstrap: str, broker: 
 
 async def test_topics_are_created_described_and_deleted(admin: Admin) -> None:
     await admin.create_topics([NewTopic("t", 2, 1), NewTopic("u", topic_configs={"retention.ms": "5"})])
-    await admin.list_offsets({T0: LATEST, T1: LATEST, TopicPartition("u", 0): LATEST})  # all have a leader
+    await wait_for_leaders(admin, T0, T1, TopicPartition("u", 0))
     assert await own_topics(admin) == ["t", "u"]
     u, t = await admin.describe_topics(["u", "t"])
     assert (t.name, [p.leader for p in t.partitions], t.is_internal) == ("t", [0, 0], False)
@@ -210,7 +211,7 @@ async def test_impossible_settings_are_refused_with_a_message(admin: Admin) -> N
 
 async def test_offsets_of_ends_times_and_the_latest_timestamp(admin: Admin, wire: Wire) -> None:
     await admin.create_topics([NewTopic("t", 2)])
-    await admin.list_offsets({T0: LATEST, T1: LATEST})  # returns when both have a leader: a wire does not try again
+    await wait_for_leaders(admin, T0, T1)  # a wire does not try again
     await wire.produce("t", batch(b"a", timestamp=1000))
     await wire.produce("t", batch(b"b", b"c", timestamp=3000))
     await wire.produce("t", batch(b"d", timestamp=2000))
@@ -225,7 +226,7 @@ async def test_offsets_of_ends_times_and_the_latest_timestamp(admin: Admin, wire
 
 async def test_records_are_deleted_up_to_an_offset(admin: Admin, wire: Wire) -> None:
     await admin.create_topics([NewTopic("t", 2)])
-    await admin.list_offsets({T0: LATEST, T1: LATEST})
+    await wait_for_leaders(admin, T0, T1)
     for value in (b"a", b"b", b"c"):
         await wire.produce("t", batch(value))
     assert await admin.delete_records({T0: RecordsToDelete(2)}) == {T0: 2}

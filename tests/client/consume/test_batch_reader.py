@@ -23,6 +23,7 @@ from semel.errors import (
 )
 from semel_protocol.batch import iterate
 from semel_protocol.records import Record, build_batch, decode_batch, rebuild_batch
+from support.against import wait_for_leaders
 
 
 def reader(bootstrap: str, **settings: Any) -> BatchReader:
@@ -154,8 +155,7 @@ async def test_a_missing_topic_is_an_error_within_the_timeout(bootstrap: str) ->
 async def test_partitions_are_found_by_name_and_by_pattern(bootstrap: str) -> None:
     async with Admin(bootstrap_servers=bootstrap) as admin, reader(bootstrap) as one:
         await admin.create_topics([NewTopic("a-1", 2), NewTopic("a-2", 1), NewTopic("b", 1)])
-        places = [tp(0, "a-1"), tp(1, "a-1"), tp(0, "a-2"), tp(0, "b")]
-        await admin.list_offsets(dict.fromkeys(places, -1))  # all have a leader
+        await wait_for_leaders(admin, tp(0, "a-1"), tp(1, "a-1"), tp(0, "a-2"), tp(0, "b"))
         assert await one.partitions_of(["b", "a-1"]) == [tp(0, "b"), tp(0, "a-1"), tp(1, "a-1")]
         assert await one.partitions_of(re.compile(r"a-\d")) == [tp(0, "a-1"), tp(1, "a-1"), tp(0, "a-2")]
         async with Consumer("b", bootstrap_servers=bootstrap, group_id="g"):

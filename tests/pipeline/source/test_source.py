@@ -16,6 +16,7 @@ from pyspark_semel.source.progress import lag
 from pyspark_semel.source.source import COLUMNS_AND_HEADERS
 from semel import Admin, NewTopic, Producer, RecordsToDelete, TopicPartition
 from semel_broker.testing.in_process import EphemeralBroker
+from support.against import wait_for_leaders
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -31,7 +32,7 @@ class Topics:
     def create(self, name: str, partitions: int = 2, **configs: str) -> None:
         async def creating(admin: Admin) -> None:
             await admin.create_topics([NewTopic(name, partitions, topic_configs=configs)])
-            await admin.list_offsets({TopicPartition(name, n): -1 for n in range(partitions)})  # all have a leader
+            await wait_for_leaders(admin, *(TopicPartition(name, number) for number in range(partitions)))
 
         self.do(creating)
 

@@ -282,6 +282,14 @@ def test_partitions_with_nothing_to_read_are_one_line_and_no_trouble() -> None:
     assert [each["progress"] for each in facts_of(behind)["partitions"]] == ["not moving"]
 
 
+def test_a_group_that_has_nothing_but_pending_offsets_is_stuck() -> None:
+    """semel's broker has no such group yet; Apache Kafka has it in the state Empty."""
+    empty = group("Empty")
+    found = Findings(group=empty, before={}, after={}, waited_s=0.0, ends={}, done=[], open_transactions=[], pending=[])
+    assert not is_stuck(found)
+    assert is_stuck(msgspec.structs.replace(found, pending=[holder()]))
+
+
 def test_a_group_held_back_names_the_open_transaction() -> None:
     said = group_lines(731, Ends(0, 731, 1_200), open_transactions=(holder(),))
     assert "a read_committed consumer cannot read further" in said

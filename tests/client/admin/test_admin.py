@@ -112,6 +112,7 @@ async def test_the_first_refusal_is_raised_with_the_others_as_notes_and_the_rest
         await admin.create_topics(topics)
     assert len(caught.value.__notes__) == 2
     assert "no/name" in caught.value.__notes__[0]
+    await wait_for_leaders(admin, *(TopicPartition(name, 0) for name in "abt"))
     assert await own_topics(admin) == ["a", "b", "t"]
 
 
@@ -150,7 +151,11 @@ async def test_validate_only_creates_nothing(admin: Admin) -> None:
 async def test_a_topic_grows_to_a_total(admin: Admin) -> None:
     await admin.create_topics([NewTopic("t", 2)])
     await admin.create_partitions({"t": NewPartitions(3)})
-    assert len((await admin.describe_topics(["t"]))[0].partitions) == 3
+
+    async def has_three() -> bool:  # Kafka's broker follows its controller
+        return len((await admin.describe_topics(["t"]))[0].partitions) == 3
+
+    await until(has_three)
     with pytest.raises(InvalidPartitionsError):
         await admin.create_partitions({"t": NewPartitions(2)})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
-from semel.cli.shared.whole_table import show_table
+from semel_protocol.tables import show_table
 
 from demo.processes import Worker
 from demo.roles import BrokerKill

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -154,8 +154,17 @@ def java(class_path: str, main: str, *arguments: str, timeout_s: float, options:
     return output(command, timeout_s)
 
 
-def output(command: list[str], timeout_s: float, status: int | None = 0, stdin: str = "") -> str:
-    """Runs a command; returns its output. Raises AssertionError for another exit status (None: any is accepted)."""
+def output(
+    command: list[str],
+    timeout_s: float,
+    status: int | None = 0,
+    stdin: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Runs a command; returns its output. Raises AssertionError for another exit status (None: any is accepted).
+
+    environment: variables in addition to those of this process.
+    """
     ended = subprocess.run(
         command,
         input=stdin,
@@ -164,6 +173,7 @@ def output(command: list[str], timeout_s: float, status: int | None = 0, stdin: 
         text=True,
         timeout=timeout_s,
         check=False,
+        env={**os.environ, **(environment or {})},
     )
     print(ended.stdout, flush=True)
     last = " / ".join(ended.stdout.strip().splitlines()[-3:])

@@ -33,7 +33,9 @@ ROOT = Path(__file__).parent
 VIRTUAL = (ROOT / "broker", ROOT / "client")
 """The folders whose tests run in virtual time, but for those marked `real_time`."""
 REAL = (ROOT / "broker" / "cluster", ROOT / "broker" / "troubles", ROOT / "client" / "cli")
-"""Folders among them whose tests talk to an etcd, or to clients and commands in threads of their own."""
+"""Folders among them whose tests talk to an etcd, or to clients and commands in threads of their own. Tests
+in them that ask for the fixture `virtual_time` run in it.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def _is_virtual(item: pytest.Item) -> bool:
     if address_of(item.config):
         return False
+    if "virtual_time" in getattr(item, "fixturenames", ()):
+        return True
     if item.get_closest_marker("real_time") or any(item.path.is_relative_to(folder) for folder in REAL):
         return False
     if "semel_broker" in getattr(item, "fixturenames", ()):  # it has a thread of its own

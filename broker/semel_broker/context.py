@@ -11,6 +11,7 @@ from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.recompressor import Recompressor
 from semel_broker.scheduling.turns import Slices, Turns
 from semel_broker.scheduling.work_turns import WorkTurns
+from semel_broker.security.authorizer import ANONYMOUS, Principal
 from semel_broker.topics.advertised_brokers import AdvertisedBrokers
 from semel_broker.txn.model.identity import ClientName
 from semel_broker.world import Logger, World
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from semel_broker.config.loading import BrokerConfig
     from semel_broker.coordination.producer_ids import ProducerIds
     from semel_broker.groups.coordinator import GroupCoordinator
+    from semel_broker.security.acl_store import AclStore
     from semel_broker.topics.topics import Topics
     from semel_broker.txn.coordinator import TransactionCoordinator
 
@@ -52,6 +54,8 @@ class Broker(msgspec.Struct, kw_only=True):
     work_turns: WorkTurns
     recompressor: Recompressor
     log: Logger
+    acls: AclStore | None = None
+    """None: there is no authorizer, and every client may do everything."""
     registration: Registration | None = None
     """None: the broker runs alone, with a store of its own."""
     refused_batches: RefusedBatches = msgspec.field(default_factory=RefusedBatches)
@@ -62,7 +66,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
 
     `client_host` is the peer's address without port. `turn` counts the requests of the connection. `connection` is the
     number of the connection (0: none). `followers`: later requests of the connection that are received but not started.
-    `answers`: the memory of the connection's answers; None: unbounded.
+    `answers`: the memory of the connection's answers; None: unbounded. `principal`: who the connection belongs to.
     """
 
     broker: Broker
@@ -74,6 +78,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     connection: int = 0
     followers: int = 0
     answers: AnswerHolding | None = None
+    principal: Principal = ANONYMOUS
 
     @property
     def answer_bytes_max(self) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
+from semel_broker.authorization.guard import guarded
+from semel_broker.authorization.refusals import Refusals
 from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.records import BrokerRecord
 from semel_broker.cluster.registration import Registration
@@ -14,6 +17,7 @@ from semel_broker.context import Broker
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.data_home import DataHome
 from semel_broker.groups.coordinator import GroupCoordinator
+from semel_broker.handlers import HANDLERS, Handler
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
 from semel_broker.partitions.cleaner import Cleaner
@@ -23,6 +27,8 @@ from semel_broker.replication.replicator import Replicator
 from semel_broker.scheduling.recompressor import Recompressor
 from semel_broker.scheduling.turns import Turns
 from semel_broker.scheduling.work_turns import WorkTurns
+from semel_broker.security.acl_store import AclStore
+from semel_broker.security.authorizer import Authorizer
 from semel_broker.topics.advertised_brokers import AdvertisedBrokers
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
@@ -62,7 +68,7 @@ class Node:
                 parts.push_async_callback(peers.close)
             broker = await _open(config, world, home, registration, peers, parts)
             server = Server(
-                Dispatcher(broker),
+                Dispatcher(broker, _handlers(broker)),
                 config,
                 world.log,
                 get_running_loop(),
@@ -91,6 +97,13 @@ class Node:
     async def stop(self) -> None:
         """Hand leaderships over, answer requests in progress, sync and snapshot the logs, and mark a clean shutdown."""
         await self._parts.aclose()
+
+
+def _handlers(broker: Broker) -> Mapping[int, Handler]:
+    """The handlers of clients' requests: behind the authorizer if there is one."""
+    if broker.acls is None:
+        return HANDLERS
+    return guarded(HANDLERS, broker.acls.authorizer, Refusals(broker.log).note)
 
 
 def _check_reachable(peers: str, host: str, option: str) -> None:
@@ -152,10 +165,18 @@ async def _open(
         advertised_brokers=AdvertisedBrokers(home.feed, world.monotonic),
         turns=Turns(get_running_loop(), world.monotonic),
         log=world.log,
+        acls=_acls(config, world, home),
         registration=registration if home.is_shared else None,
         work_turns=WorkTurns(config.limits.record_work_per_turn),
         recompressor=Recompressor(config.limits.recompressed_at_once_bytes),
     )
+
+
+def _acls(config: BrokerConfig, world: World, home: DataHome) -> AclStore | None:
+    if not config.has_authorizer:
+        return None
+    authorizer = Authorizer(config.super_user_names, allow_if_none=config.allow_everyone_if_no_acl_found)
+    return AclStore(home.store, home.feed, authorizer, world.log)
 
 
 async def _listen_to_peers(

@@ -14,6 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
+from semel_protocol.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+
+from semel._admin import (
+    acls as _admin_acls,
+)
 from semel._admin import (
     configs as _admin_configs,
 )
@@ -67,6 +72,8 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
+    "Acl",
+    "AclFilter",
     "Admin",
     "BrokerStatus",
     "ClusterDescription",
@@ -83,9 +90,13 @@ __all__ = [
     "MemberDescription",
     "NewPartitions",
     "NewTopic",
+    "Operation",
     "PartitionReassignment",
+    "PatternType",
+    "Permission",
     "ProducerState",
     "RecordsToDelete",
+    "ResourceType",
     "TransactionDescription",
     "TransactionGroupDescription",
     "TransactionGroupMember",
@@ -338,6 +349,31 @@ class Admin:
         Raises UnknownTopicOrPartitionError, OffsetOutOfRangeError.
         """
         return await _admin_partitions.delete_records(self._calls, records_to_delete, timeout_ms)
+
+    # Access control
+
+    async def describe_acls(self, acl_filter: AclFilter | None = None, timeout_ms: float | None = None) -> list[Acl]:
+        """The access control entries that a filter selects; None: all of them. Sorted.
+
+        Raises SecurityDisabled for a broker without an authorizer, ClusterAuthorizationFailedError.
+        """
+        return await _admin_acls.describe_acls(self._calls, acl_filter or AclFilter(), timeout_ms)
+
+    async def create_acls(self, acls: Sequence[Acl], timeout_ms: float | None = None) -> None:
+        """Stores access control entries. One that exists already is no error.
+
+        Raises InvalidRequestError for an entry that means nothing, SecurityDisabled,
+        ClusterAuthorizationFailedError.
+        """
+        await _admin_acls.create_acls(self._calls, acls, timeout_ms)
+
+    async def delete_acls(self, filters: Sequence[AclFilter], timeout_ms: float | None = None) -> list[Acl]:
+        """Removes the access control entries that filters select. Returns those that the last answer names: if an
+        answer was lost, what it had removed is not among them.
+
+        Raises SecurityDisabled, ClusterAuthorizationFailedError.
+        """
+        return await _admin_acls.delete_acls(self._calls, filters, timeout_ms)
 
     # Transactions
 

@@ -20,7 +20,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, Unpack
+from typing import TYPE_CHECKING, Generic, Self, SupportsIndex, Unpack
 
 from semel._config.client import describe_settings
 from semel._config.consumer import ConsumerConfig
@@ -36,7 +36,7 @@ from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
 from semel._net.background import Background
 from semel._net.cluster import Cluster
 from semel._net.lifecycle import Life
-from semel._subscription.listener import ConsumerRebalanceListener
+from semel._subscription.listener import ConsumerRebalanceListener, checked_listener
 from semel._subscription.subscription import PartitionState, Reset, Subscription
 from semel._type_variables import UNCHANGED, K_co, K_out, V_co, V_out
 from semel.errors import ConsumerStoppedError, IllegalOperation, IllegalStateError
@@ -116,6 +116,7 @@ class Consumer(Generic[K_co, V_co]):
         try:
             await self._cluster.start()
             await self._topic_watch.start()
+            await self._before_assignment()
             self._background.start("positions", self._positions.run())
             if self._group is not None and self._commits is not None:
                 self._background.start("group", self._group.run())
@@ -127,6 +128,9 @@ class Consumer(Generic[K_co, V_co]):
         except BaseException:
             await self.stop()
             raise
+
+    async def _before_assignment(self) -> None:
+        """For the consumer under aiokafka's name, which waits here for topics that are being created."""
 
     async def stop(self) -> None:
         """Commits the consumed offsets (with auto-commit), leaves the group and closes. Calling it again has no effect.
@@ -237,9 +241,11 @@ class Consumer(Generic[K_co, V_co]):
         topics: names. pattern: a regular expression, as a text or compiled. listener: is called when partitions are
         assigned or revoked.
 
-        Raises IllegalStateError after `assign`, TypeError for neither or both, ValueError for an invalid pattern.
+        Raises IllegalStateError after `assign`, TypeError for neither or both and for a listener without its methods,
+        ValueError for an invalid pattern.
         """
         self._check_not_stopped()
+        checked_listener(listener)
         topics = [topics] if isinstance(topics, str) else list(topics)
         for each in topics:
             if not isinstance(each, str):
@@ -311,10 +317,11 @@ class Consumer(Generic[K_co, V_co]):
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continues reading from `offset`, the offset of the next record to hand out.
 
-        Raises IllegalStateError when the partition is not assigned, ValueError below 0.
+        Raises IllegalStateError when the partition is not assigned, ValueError for an offset that is not a whole
+        number from 0 on.
         """
-        if offset < 0:
-            raise ValueError(f"offset={offset}: offsets start at 0; see seek_to_beginning and seek_to_end")
+        if not isinstance(offset, SupportsIndex) or int(offset) < 0:
+            raise ValueError(f"offset={offset!r}: offsets start at 0; see seek_to_beginning and seek_to_end")
         self._subscription.state(partition).seek(offset)
         self._changed()
 

@@ -220,11 +220,12 @@ class Producer(Generic[K_contra, V_contra]):
         return RecordBatch(self._config, self._now_ms)
 
     async def send_batch(
-        self, batch: RecordBatch[Any, Any], topic: str, *, partition: int
+        self, batch: RecordBatch[Any, Any], topic: str, *, partition: int | None
     ) -> asyncio.Future[RecordMetadata]:
         """Buffers a batch that the caller has filled. The future is the RecordMetadata of its first record.
 
-        batch: made by `create_batch`; it can be sent once. partition: its number, from 0.
+        batch: made by `create_batch`; it can be sent once. partition: its number, from 0; None lets the partitioner
+        choose one for a record without key.
 
         Raises as `send`, and IllegalOperation for a batch that is empty or was sent before.
         """
@@ -233,7 +234,7 @@ class Producer(Generic[K_contra, V_contra]):
     async def send_encoded(
         self,
         topic: str,
-        partition: int,
+        partition: int | None,
         records: bytes | bytearray | memoryview,
         count: int,
         first_timestamp_ms: int,
@@ -241,7 +242,8 @@ class Producer(Generic[K_contra, V_contra]):
     ) -> asyncio.Future[RecordMetadata]:
         """Buffers records that are already encoded. The future is the RecordMetadata of the first one.
 
-        partition: its number, from 0. count: the number of records.
+        partition: its number, from 0; None lets the partitioner choose one for the whole batch, as for a record without
+        a key. count: the number of records.
         records: the bytes after the header of an uncompressed batch (KIP-98), with offset deltas 0 to count - 1 and
         timestamp deltas from the first timestamp. The records are not checked. They are compressed with
         `compression_type`. The buffer must not change until the future is done.
@@ -316,11 +318,13 @@ class Producer(Generic[K_contra, V_contra]):
         these the transaction can only be aborted. Raises IllegalOperation outside of a transaction, ValueError for a
         negative offset.
         """
+        transactions = self._transactional
+        transactions.check_open()
         group = ConsumerGroupMetadata(group_id) if isinstance(group_id, str) else group_id
         if not isinstance(group, ConsumerGroupMetadata) or not group.group_id:
             raise ValueError(f"group_id={group_id!r}: give the group's id, or consumer.group_metadata()")
         positions = {TopicPartition(*partition): committable(at) for partition, at in offsets.items()}
-        await self._transactional.send_offsets(positions, group)
+        await transactions.send_offsets(positions, group)
 
     # Transaction groups
 
@@ -430,10 +434,11 @@ class Producer(Generic[K_contra, V_contra]):
         return future
 
     async def _send_built(
-        self, builder: BatchBuilder, topic: str, partition: int, first_timestamp_ms: int
+        self, builder: BatchBuilder, topic: str, partition: int | None, first_timestamp_ms: int
     ) -> asyncio.Future[RecordMetadata]:
         self._check_size(builder.size_bytes)
-        queue = (self._topics.get(topic) or await self._find_topic(topic)).queue(partition)
+        found = self._topics.get(topic) or await self._find_topic(topic)
+        queue = found.choose_for_batch() if partition is None else found.queue(partition)
         memory = self._memory
         await memory.reserve(builder.size_bytes, self._config.max_block_ms)
         return open_built(lambda: self._sender, queue, memory, builder, first_timestamp_ms)

@@ -6,7 +6,7 @@ import logging
 from types import TracebackType
 
 from semel._transactions.manager import Transactions
-from semel.errors import AbortableError, KafkaError
+from semel.errors import AbortableError, InvalidProducerEpoch, KafkaError, ProducerFenced
 
 log = logging.getLogger(__name__)
 
@@ -15,7 +15,8 @@ class Transaction:
     """One transaction: begins on entering, commits on leaving, aborts when the block raises.
 
     Leaving raises what `commit_transaction` raises; a failed transaction is aborted first. An exception of the block is
-    never replaced by one of the abort.
+    not replaced by one of the abort, except that InvalidProducerEpoch becomes ProducerFenced when the abort shows that
+    a newer producer has the transactional_id.
     """
 
     def __init__(self, transactions: Transactions) -> None:
@@ -46,6 +47,10 @@ class Transaction:
             return  # the coordinator has aborted it, or aborts it after transaction_timeout_ms
         try:
             await self._transactions.abort()
+        except ProducerFenced as fenced:
+            if isinstance(reason, InvalidProducerEpoch):
+                raise fenced from reason
+            reason.add_note(f"the transaction is not aborted yet: {fenced}")
         except KafkaError as error:
             log.warning("the transaction is not aborted yet: %s", error)
             reason.add_note(f"the transaction is not aborted yet: {error}")

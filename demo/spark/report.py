@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from rich.console import Console
-from semel.cli.shared.whole_table import show_table
+from semel_protocol.tables import show_table
 
 from demo.report import Audit
 from demo.spark.arrivals import Late

@@ -18,6 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.M | re.S)
 MARK = "#### command"
+PATIENT = ".patient.properties"
+WAITING = re.compile(r"^waiting for \S+: connection refused\n", re.M)
 PROGRAMS = os.environ.get("SEMEL_TYPED_WITH", str(Path(sys.executable).parent))
 """The folder of the programs `semel` and `python`. `make dist` names an environment with nothing but the wheel."""
 
@@ -67,10 +69,16 @@ def _commands(text: str) -> list[Command]:
 
 
 def _run(commands: list[Command], at: Path, mine: dict[str, str], address: str, timeout_s: float) -> list[str]:
-    """The output of each command, with standard error in it."""
+    """The output of each command, with standard error in it.
+
+    On a busy machine the broker that the page starts may need seconds: commands wait for it, and the line that says so
+    is left out.
+    """
+    (at / PATIENT).write_text("bootstrap.timeout.ms=60000\n")
     script = [line for command in commands for line in (f'echo "{MARK}"', command.line)]
     path = f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "SEMEL_BOOTSTRAP_SERVER": address, "COLUMNS": "100", **mine}
+    environment["SEMEL_CONFIG_FILE"] = str(at / PATIENT)
     with subprocess.Popen(
         ["bash", "-m", "-c", "\n".join([*script, "kill $(jobs -p) 2>/dev/null", "wait"])],
         cwd=at,
@@ -86,7 +94,7 @@ def _run(commands: list[Command], at: Path, mine: dict[str, str], address: str, 
             _kill_session(running.pid)
     parts = out.split(f"{MARK}\n")[1:]
     assert len(parts) == len(commands), out
-    return parts
+    return [WAITING.sub("", part) for part in parts]
 
 
 def _kill_session(session: int) -> None:

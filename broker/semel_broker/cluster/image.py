@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from semel_protocol.acls import Acl
 
 from semel_broker.cluster import records
 from semel_broker.cluster.records import (
+    ACLS,
     ADMISSIONS,
     BROKERS,
     CONFIGS,
@@ -21,6 +23,7 @@ from semel_broker.cluster.records import (
     PARTITIONS,
     REASSIGNMENTS,
     TOPICS,
+    AclRecord,
     Admission,
     BrokerRecord,
     ControllerRecord,
@@ -49,7 +52,8 @@ class ImageDelta(msgspec.Struct, frozen=True):
     """The topics, partitions, brokers and settings that some transactions have changed, each once, in order.
 
     `topics`: keys of topics. `gone`: topics that were deleted, or created again with another id. `partitions`: those
-    whose state, replicas or reassignment changed. `deletions`: (topic id, broker). `configs`: keys below `configs/`.
+    whose state, replicas or reassignment changed. `deletions`: (topic id, broker). `configs`, `acls`: keys below
+    `configs/` and `acls/`.
     """
 
     topics: dict[str, None] = {}
@@ -59,6 +63,7 @@ class ImageDelta(msgspec.Struct, frozen=True):
     controller: dict[str, None] = {}
     deletions: dict[Place, None] = {}
     configs: dict[str, None] = {}
+    acls: dict[str, None] = {}
 
 
 class PartitionView(msgspec.Struct, frozen=True):
@@ -92,6 +97,7 @@ _DECODERS: dict[type, Callable[[bytes], Any]] = {
         TopicRecord,
         PartitionState,
         Reassignment,
+        AclRecord,
     )
 }
 
@@ -106,6 +112,7 @@ class Image:
         self.deletions: dict[Place, StoredValue[TopicRecord]] = {}
         self.controller: StoredValue[ControllerRecord] | None = None
         self.configs: dict[str, bytes] = {}  # by key
+        self.acls: dict[str, Acl] = {}  # by key
         self._brokers: dict[int, StoredValue[BrokerRecord]] = {}
         self._admissions: dict[int, Admission] = {}
         self._leaving: dict[int, Leaving] = {}
@@ -233,7 +240,7 @@ class Image:
         moving = [records.reassignment_key(*place) for place in self._reassignments]
         doomed = [records.deletion_key(*place) for place in self.deletions]
         controller = [CONTROLLER] if self.controller is not None else []
-        plain = [*controller, *self.topics, *self.configs]
+        plain = [*controller, *self.topics, *self.configs, *self.acls]
         return sorted([*brokers, *admissions, *leaving, *states, *moving, *doomed, *plain])
 
     def _apply(self, change: Entry | Gone, delta: ImageDelta) -> None:
@@ -271,6 +278,13 @@ class Image:
             else:
                 self.configs[key] = change.value
             delta.configs[key] = None
+        elif kind == ACLS[:-1]:
+            stored = _read(change, AclRecord)
+            if stored is None:
+                self.acls.pop(key, None)
+            else:
+                self.acls[key] = stored.value.acl()
+            delta.acls[key] = None
 
     def _apply_topic(self, change: Entry | Gone, delta: ImageDelta) -> None:
         key = change.key

@@ -11,6 +11,7 @@
 | `partitions/<topic id>/<index>` | `PartitionState`; absent: `initial_state` | the controller; the partition's leader |
 | `reassignments/<topic id>/<index>` | `Reassignment` | any broker begins one, the controller ends it |
 | `deletions/<topic id>/<broker>` | `TopicRecord`; the broker deletes it with its replicas | any broker; this broker |
+| `acls/<id>` | an access control entry; the id is made of its content | any broker |
 | `configs/brokers/<id or default>` | settings altered while brokers run | any broker |
 | `barrier` | empty; a broker that writes it and then reads it has applied all earlier changes | any broker |
 
@@ -19,11 +20,13 @@ The revision of a `brokers/` entry is the *broker epoch*, that of `controller` t
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
+from semel_protocol.acls import Acl, Operation, PatternType, Permission, ResourceType
 
 CLUSTER_ID: Final = "cluster/id"
 BROKERS: Final = "brokers/"
@@ -35,6 +38,7 @@ PARTITIONS: Final = "partitions/"
 REASSIGNMENTS: Final = "reassignments/"
 DELETIONS: Final = "deletions/"
 CONFIGS: Final = "configs/"
+ACLS: Final = "acls/"
 BARRIER: Final = "barrier"
 
 NO_LEADER: Final = -1
@@ -106,6 +110,50 @@ class Reassignment(msgspec.Struct, frozen=True):
 
     target: list[int]
     original: list[int]
+
+
+class AclRecord(msgspec.Struct, frozen=True):
+    """An access control entry. Kinds are written by name, so that people can read them."""
+
+    resource_type: str
+    name: str
+    pattern: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+    def acl(self) -> Acl:
+        return Acl(
+            ResourceType[self.resource_type],
+            self.name,
+            PatternType[self.pattern],
+            self.principal,
+            self.host,
+            Operation[self.operation],
+            Permission[self.permission],
+        )
+
+
+def acl_record(acl: Acl) -> bytes:
+    """The value of an entry."""
+    return msgspec.json.encode(
+        AclRecord(
+            acl.resource_type.name,
+            acl.name,
+            acl.pattern.name,
+            acl.principal,
+            acl.host,
+            acl.operation.name,
+            acl.permission.name,
+        )
+    )
+
+
+def acl_key(acl: Acl) -> str:
+    """The key of an entry: the same entry has the same key, so it exists once."""
+    digest = blake2b(acl_record(acl), digest_size=15).digest()
+    return ACLS + urlsafe_b64encode(digest).decode()
 
 
 def initial_state(replicas: Sequence[int]) -> PartitionState:

@@ -57,6 +57,21 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     socket_request_max_bytes: Annotated[Bytes, Doc("Largest request; a larger one closes its connection.")] = 100 * MIB
     fetch_max_bytes: Annotated[Bytes, Doc("Largest Fetch response, whatever is requested.")] = 55 * MIB
 
+    # Who may do what.
+    authorizer_class_name: Annotated[
+        str,
+        Doc(
+            "The authorizer: org.apache.kafka.metadata.authorizer.StandardAuthorizer, whose ACLs say what a client may "
+            "do; empty: every client may do everything."
+        ),
+    ] = ""
+    super_users: Annotated[
+        str, Doc("Principals that may do everything, separated by semicolons: User:alice;User:bob.")
+    ] = ""
+    allow_everyone_if_no_acl_found: Annotated[
+        bool, Doc("With an authorizer: whether everybody may use a resource that no ACL names.")
+    ] = False
+
     # The cluster.
     etcd_endpoints: Annotated[
         tuple[str, ...], Doc("URLs of the cluster's etcd, http:// or https://; empty: this broker is alone.")

@@ -5,7 +5,7 @@ from typing import Final
 _LISTENER: Final = "what clients connect to is host.name and port"
 _PEERS: Final = "what other brokers connect to is peer.host.name and peer.port"
 _CLUSTER: Final = "brokers are held together by etcd.endpoints, and each of them can be the controller"
-_SECURITY: Final = "there is no TLS, SASL or authorizer yet: leave it out, and keep the port in a network of your own"
+_SECURITY: Final = "there is no TLS and SASL yet: leave it out, and keep the port in a network of your own"
 _THREADS: Final = "one event loop serves everything, there are no threads to count: leave it out"
 _GROUPS: Final = "groups have the classic protocol only: leave it out, and give clients group.protocol=classic"
 _QUOTAS: Final = "there are no quotas for clients; replication.quota.bytes.per.second bounds replicas that catch up"
@@ -30,8 +30,6 @@ NAMES: Final = {
     "initial.broker.registration.timeout.ms": "a broker is lost after broker.session.timeout.ms",
     "broker.id.generation.enable": "give node.id",
     "reserved.broker.max.id": "give node.id",
-    "super.users": _SECURITY,
-    "allow.everyone.if.no.acl.found": _SECURITY,
     "background.threads": _THREADS,
     "num.io.threads": _THREADS,
     "num.network.threads": _THREADS,

@@ -14,7 +14,7 @@ PAGE = """# Settings
 What `semel serve --settings markdown` prints. Names are Kafka's; `durability` and those of the cluster are semel's
 own. Give them in a TOML file (`--config`; `semel serve --settings toml` prints one to start from), as variables
 (`SEMEL_NUM_PARTITIONS`), or with `--set num.partitions=3`; later ones win. Those that are *dynamic* can be altered
-while brokers run, for one broker or for all (`kafka-configs`, `Admin.alter_configs`).
+while brokers run, for one broker or for all (`semel config set`, `Admin.alter_configs`).
 
 ## Brokers
 

@@ -62,6 +62,16 @@ class BrokerConfig(BrokerSettings, kw_only=True):
         return bool(self.etcd_endpoints)
 
     @property
+    def has_authorizer(self) -> bool:
+        """Whether ACLs say what clients may do."""
+        return bool(self.authorizer_class_name)
+
+    @property
+    def super_user_names(self) -> list[str]:
+        """The principals of `super.users`."""
+        return [name for each in self.super_users.split(";") if (name := each.strip())]
+
+    @property
     def internal_topics_factor(self) -> tuple[int, int]:
         """Replicas of `__consumer_offsets` and of `__transaction_state`."""
         usual = 3 if self.is_clustered else 1
@@ -163,6 +173,11 @@ def load(
     return config
 
 
+AUTHORIZERS: Final = (
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+)
+"""The names of Kafka's authorizer; the second is that of Kafka with ZooKeeper."""
 OF_THE_COMMANDS: Final = ("bootstrap.server",)
 """Names of variables that the commands read, and the broker does not."""
 ALIASES: Final = {"broker.id": "node.id", "log.dirs": "log.dir"}
@@ -197,6 +212,21 @@ def _check_together(config: BrokerConfig) -> None:
             f"message.max.bytes = {config.message_max_bytes}: must be at most socket.request.max.bytes, "
             f"which is {config.socket_request_max_bytes}"
         )
+    if config.authorizer_class_name not in ("", *AUTHORIZERS):
+        raise ConfigError(
+            f"authorizer.class.name = {config.authorizer_class_name}: must be empty or {AUTHORIZERS[0]}, "
+            "which is the only authorizer"
+        )
+    for name in config.super_user_names:
+        if not all(name.partition(":")):
+            raise ConfigError(f"super.users = {config.super_users}: must be principals, such as User:alice;User:bob")
+    if not config.has_authorizer:
+        given = {
+            "super.users": config.super_users,
+            "allow.everyone.if.no.acl.found": config.allow_everyone_if_no_acl_found,
+        }
+        for name in (name for name, value in given.items() if value):
+            raise ConfigError(f"{name} is given without authorizer.class.name = {AUTHORIZERS[0]}; give both")
     for url in config.etcd_endpoints:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"etcd.endpoints = {url}: must be URLs, such as http://127.0.0.1:2379")

@@ -451,14 +451,21 @@ def deadline(group: Group, now: Moment, rules: Rules) -> Transition:
 
 
 def apply(group: Group, change: Change, now: Moment, rules: Rules) -> Transition:
-    """`change` is durable: put it into effect, unless the group has changed its generation or state meanwhile."""
+    """`change` is durable: put it into effect, unless the group has changed its generation or state meanwhile.
+
+    Raises nothing: an error would be one of the journal, whose other rows are durable, too.
+    """
     transition = Transition(group=group, now=now, rules=rules)
     if isinstance(change, Replace):
         owner_id = group.static_members.get(change.ask.instance_id or "")
         if group.state is STABLE and (group.generation_id, owner_id) == (change.generation_id, change.old_member_id):
             replace(transition, change)
             return transition
-        return join(group, change.ask, change.to, now, rules)
+        try:
+            return join(group, change.ask, change.to, now, rules)
+        except KafkaError as error:
+            transition.answer(change.to, error)
+            return transition
     if isinstance(change, Assign) and group.state is COMPLETING and group.generation_id == change.generation_id:
         deadline_ms = group.deadline_ms
         group.enter(STABLE, now.wall_ms)

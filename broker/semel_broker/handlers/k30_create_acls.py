@@ -1,14 +1,64 @@
-"""CreateAcls (key 30): SECURITY_DISABLED for each entry, as in Kafka without an authorizer."""
+"""CreateAcls (key 30): store access control entries. An entry that exists already is no error.
+
+When answered, the entries are durable and in force on this broker. SECURITY_DISABLED: there is no authorizer.
+INVALID_REQUEST: an entry that means nothing; the other entries of the request are stored.
+"""
 
 from __future__ import annotations
 
-from semel_protocol.errors import ErrorCode
-from semel_protocol.messages.k30_create_acls import CreateAclsRequest, CreateAclsResponse, CreateAclsResponseResult
+from semel_protocol.acls import Acl, Operation, PatternType, Permission, ResourceType
+from semel_protocol.errors import KafkaError
+from semel_protocol.messages.k30_create_acls import (
+    CreateAclsRequest,
+    CreateAclsRequestCreation,
+    CreateAclsResponse,
+    CreateAclsResponseResult,
+)
 
 from semel_broker.context import RequestContext
-from semel_broker.handlers.k29_describe_acls import NO_AUTHORIZER
+from semel_broker.handlers.k29_describe_acls import acls_of, known
 
 
-def handle(request: CreateAclsRequest, ctx: RequestContext) -> CreateAclsResponse:
-    refused = CreateAclsResponseResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return CreateAclsResponse(results=[refused] * len(request.creations))
+async def handle(request: CreateAclsRequest, ctx: RequestContext) -> CreateAclsResponse:
+    """One row per entry, in the order of the request."""
+    results: list[CreateAclsResponseResult] = []
+    accepted: list[Acl] = []
+    slices = ctx.slices()
+    for asked in request.creations:
+        result = CreateAclsResponseResult()
+        try:
+            acls = acls_of(ctx)
+            acls.check(acl := _acl(asked))
+            accepted.append(acl)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+        if slices.is_over():
+            await slices.next()
+    if accepted:
+        await _store(accepted, results, ctx)
+    return CreateAclsResponse(results=results)
+
+
+async def _store(accepted: list[Acl], results: list[CreateAclsResponseResult], ctx: RequestContext) -> None:
+    try:
+        await acls_of(ctx).create(accepted)
+    except KafkaError as error:
+        for result in results:
+            if not result.error_code:
+                result.error_code, result.error_message = error.code, error.message
+        return
+    for acl in accepted:
+        ctx.broker.log.info("acl_created", acl=str(acl), by=ctx.principal.name, host=ctx.principal.host)
+
+
+def _acl(asked: CreateAclsRequestCreation) -> Acl:
+    return Acl(
+        known(ResourceType, asked.resource_type),
+        asked.resource_name,
+        known(PatternType, asked.resource_pattern_type),
+        asked.principal,
+        asked.host,
+        known(Operation, asked.operation),
+        known(Permission, asked.permission_type),
+    )

@@ -27,6 +27,7 @@ from semel_broker.net.eager import begin
 from semel_broker.net.frame_buffer import FrameBuffer
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.frame_memory import Holding
+from semel_broker.security.authorizer import ANONYMOUS, Principal
 
 PRODUCE = b"\x00\x00"
 FETCH = b"\x00\x01"
@@ -99,6 +100,7 @@ class Connection(BufferedProtocol):
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.peer.host, self.peer.port = str(address[0]), int(address[1])
+            self.peer.principal = Principal(ANONYMOUS.name, self.peer.host)
         self._holding = self._context.memory.open(self.peer.host, self._evict)
         self._answers = self.peer.answers = self._context.answers.open(
             self._unacknowledged_bytes, self._close_not_reading

@@ -20,6 +20,7 @@ from semel_broker.handlers import HANDLERS, LONG_ANSWERS, Handler, k18_api_versi
 from semel_broker.handlers.api_versions import Versions, offered
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.turns import Slices
+from semel_broker.security.authorizer import ANONYMOUS, Principal
 
 PRODUCE = 0
 API_VERSIONS = 18
@@ -33,7 +34,7 @@ class Peer(msgspec.Struct, kw_only=True):
     """The peer of a connection.
 
     `requests`: its started requests; `waiting`: its requests that are not started yet; `number`: the number of the
-    connection, from 1; `answers`: see `RequestContext`.
+    connection, from 1; `answers`, `principal`: see `RequestContext`.
     """
 
     host: str
@@ -44,6 +45,7 @@ class Peer(msgspec.Struct, kw_only=True):
     waiting: int = 0
     number: int = 0
     answers: AnswerHolding | None = None
+    principal: Principal = ANONYMOUS
 
 
 class Dispatcher:
@@ -92,6 +94,7 @@ class Dispatcher:
             peer.number,
             peer.waiting,
             peer.answers,
+            peer.principal,
         )
         try:
             body_at = header.body_at(api, frame)

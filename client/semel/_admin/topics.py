@@ -153,9 +153,11 @@ def _new_topic(topic: NewTopic) -> CreateTopicsRequestTopic:
         replication_factor=topic.replication_factor,
         assignments=[
             CreateTopicsRequestAssignment(partition_index=index, broker_ids=list(ids))
-            for index, ids in topic.replica_assignments.items()
+            for index, ids in (topic.replica_assignments or {}).items()
         ],
-        configs=[CreateTopicsRequestConfig(name=name, value=value) for name, value in topic.topic_configs.items()],
+        configs=[
+            CreateTopicsRequestConfig(name=name, value=value) for name, value in (topic.topic_configs or {}).items()
+        ],
     )
 
 

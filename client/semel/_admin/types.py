@@ -20,8 +20,8 @@ class NewTopic(msgspec.Struct, frozen=True):
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
-    replica_assignments: Mapping[int, Sequence[int]] = {}
-    topic_configs: Mapping[str, str] = {}
+    replica_assignments: Mapping[int, Sequence[int]] | None = None
+    topic_configs: Mapping[str, str] | None = None
 
 
 class NewPartitions(msgspec.Struct, frozen=True):

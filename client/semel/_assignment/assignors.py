@@ -17,6 +17,7 @@ from semel_protocol.errors import ProtocolError
 
 from semel._assignment.protocol import (
     NO_GENERATION,
+    Assignment,
     Subscription,
     decode_cooperative_user_data,
     decode_sticky_user_data,
@@ -52,11 +53,11 @@ class GroupMember(msgspec.Struct, frozen=True, kw_only=True):
 class Assignor(ABC):
     """One strategy. protocol: how its members treat their partitions when a rebalance starts (KIP-429)."""
 
-    name: ClassVar[str]
+    name: str
     protocol: ClassVar[RebalanceProtocol] = "eager"
 
-    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
-        """The strategy's own bytes for the subscription. owned: the member's assignment in `generation`."""
+    def user_data(self, owned: Sequence[TopicPartition], generation: int, topics: Sequence[str] = ()) -> bytes | None:
+        """The strategy's own bytes for the subscription to `topics`. owned: the member's assignment in `generation`."""
         return None
 
     def member(self, member_id: str, group_instance_id: str | None, subscription: Subscription) -> GroupMember:
@@ -75,6 +76,14 @@ class Assignor(ABC):
 
         partition_counts: the topics that exist. Others are left out until metadata has them.
         """
+
+    def assignment_data(self, member_id: str) -> bytes | None:
+        """The strategy's own bytes in the assignment of this member, after `assign`."""
+        return None
+
+    def adopted(self, assignment: Assignment) -> None:
+        """Called with this member's own assignment."""
+        return
 
 
 class RangeAssignor(Assignor):
@@ -122,7 +131,7 @@ class StickyAssignor(Assignor):
 
     name = "sticky"
 
-    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
+    def user_data(self, owned: Sequence[TopicPartition], generation: int, topics: Sequence[str] = ()) -> bytes | None:
         return encode_sticky_user_data(owned, generation)
 
     def member(self, member_id: str, group_instance_id: str | None, subscription: Subscription) -> GroupMember:
@@ -145,7 +154,7 @@ class StickyAssignor(Assignor):
             exists = partition.partition < partition_counts.get(partition.topic, 0)
             if owner is not None and exists and partition.topic in wants[owner]:
                 kept[owner].append(partition)
-        return balance(wants, kept, partition_counts)
+        return balance(wants, kept, partition_counts, _earlier_owners(ordered))
 
 
 class CooperativeStickyAssignor(StickyAssignor):
@@ -159,7 +168,7 @@ class CooperativeStickyAssignor(StickyAssignor):
     name = "cooperative-sticky"
     protocol = "cooperative"
 
-    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
+    def user_data(self, owned: Sequence[TopicPartition], generation: int, topics: Sequence[str] = ()) -> bytes | None:
         return encode_cooperative_user_data(generation)
 
     def member(self, member_id: str, group_instance_id: str | None, subscription: Subscription) -> GroupMember:
@@ -195,6 +204,17 @@ def owners(members: Sequence[GroupMember]) -> dict[TopicPartition, str | None]:
             elif member.generation == generation:
                 found[partition] = (generation, None)
     return {partition: owner for partition, (_, owner) in found.items()}
+
+
+def _earlier_owners(members: Sequence[GroupMember]) -> dict[TopicPartition, str]:
+    """Partitions that a member claims in an older generation than another: a member that was away claims them."""
+    latest = owners(members)
+    return {
+        partition: member.member_id
+        for member in members
+        for partition in member.owned
+        if latest[partition] is not None and latest[partition] != member.member_id
+    }
 
 
 RANGE = RangeAssignor()

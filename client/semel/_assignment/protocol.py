@@ -65,16 +65,22 @@ def decode_subscription(data: bytes) -> Subscription:
     return subscription
 
 
-def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    assignment = Assignment(assigned_partitions=by_topic(partitions))
+def encode_assignment(partitions: Iterable[TopicPartition], user_data: bytes | None = None) -> bytes:
+    assignment = Assignment(assigned_partitions=by_topic(partitions), user_data=user_data)
     return _VERSION.pack(VERSION) + codec(Assignment, VERSION).encode_bytes(assignment)
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """The assigned partitions; none for empty bytes. Raises ProtocolError."""
+    return partitions_of(read_assignment(data).assigned_partitions)
+
+
+def read_assignment(data: bytes) -> Assignment:
+    """The assignment with its user data; one without partitions for empty bytes. Raises ProtocolError."""
     if not data:
-        return ()
-    return partitions_of(codec(Assignment, _version_of(data)).decode(data, _VERSION.size).assigned_partitions)
+        return Assignment(assigned_partitions=[])
+    assignment: Assignment = codec(Assignment, _version_of(data)).decode(data, _VERSION.size)
+    return assignment
 
 
 def encode_sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:

@@ -18,12 +18,18 @@ Move = tuple[str, str, TopicPartition]
 """From member, to member, the partition."""
 
 
-def balance(wants: Mapping[str, Sequence[str]], kept: Kept, partition_counts: Mapping[str, int]) -> Kept:
+def balance(
+    wants: Mapping[str, Sequence[str]],
+    kept: Kept,
+    partition_counts: Mapping[str, int],
+    earlier: Mapping[TopicPartition, str] | None = None,
+) -> Kept:
     """A balanced assignment that starts from `kept` and moves as little as possible.
 
     wants: member id -> topics, in the order that breaks ties.
     kept: valid claims, each partition at most once; changed in place and returned with sorted partitions.
-    partition_counts: topic -> number of partitions.
+    partition_counts: topic -> number of partitions. earlier: the member that had a partition in an older generation;
+    it gets that one where a partition of the topic moves to it anyway.
     """
     takers: dict[str, list[str]] = {}
     for member, topics in wants.items():
@@ -31,7 +37,7 @@ def balance(wants: Mapping[str, Sequence[str]], kept: Kept, partition_counts: Ma
             if topic in partition_counts:
                 takers.setdefault(topic, []).append(member)
     _fill(takers, kept, partition_counts)
-    _level(takers, kept)
+    _level(takers, kept, earlier or {})
     for partitions in kept.values():
         partitions.sort()
     return kept
@@ -55,7 +61,7 @@ def _fill(takers: Mapping[str, list[str]], kept: Kept, partition_counts: Mapping
                 heappush(heap, (count + 1, place, member))
 
 
-def _level(takers: Mapping[str, list[str]], kept: Kept) -> None:
+def _level(takers: Mapping[str, list[str]], kept: Kept, earlier: Mapping[TopicPartition, str]) -> None:
     """Moves partitions from members with many to members with few, one chain at a time, until no chain is left."""
     if not kept:
         return
@@ -69,7 +75,8 @@ def _level(takers: Mapping[str, list[str]], kept: Kept) -> None:
         if chain is None:
             settled[rich] = None
             continue
-        for giver, getter, partition in chain:
+        for giver, getter, sample in chain:
+            partition = _back_to(getter, sample, kept[giver], earlier)
             kept[giver].remove(partition)
             kept[getter].append(partition)
 
@@ -95,6 +102,16 @@ def _chain(rich: str, takers: Mapping[str, list[str]], kept: Kept) -> list[Move]
         if poorest is not None:
             return _unwind(poorest, reached)
     return None
+
+
+def _back_to(
+    getter: str, sample: TopicPartition, given: Sequence[TopicPartition], earlier: Mapping[TopicPartition, str]
+) -> TopicPartition:
+    """A partition of the sample's topic that the getter had earlier, otherwise the sample."""
+    if not earlier:
+        return sample
+    had = (each for each in given if each.topic == sample.topic and earlier.get(each) == getter)
+    return next(had, sample)
 
 
 def _samples(partitions: Sequence[TopicPartition]) -> dict[str, TopicPartition]:

@@ -13,6 +13,7 @@ import inspect
 import math
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -276,7 +277,8 @@ def own_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises KafkaConfigurationError for other clients' settings that would have an effect.
     """
     own: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, each in given.items():
+        value = _plain(each)
         foreign = FOREIGN.get(name)
         if foreign is not None:
             if name != "loop" or not _is_running(value):
@@ -284,6 +286,11 @@ def own_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         elif value is not None or name not in DEFAULT_AT_NONE:
             own[name] = value
     return own
+
+
+def _plain(value: Any) -> Any:
+    """The text of a member of a `str` enumeration, with which applications name protocols and codecs."""
+    return str(value.value) if isinstance(value, str) and isinstance(value, Enum) else value
 
 
 def _is_running(loop: object) -> bool:

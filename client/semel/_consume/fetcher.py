@@ -26,6 +26,7 @@ from semel._consume import truncation
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.leader_watch import LeaderWatch
+from semel._net.outage import Outage
 from semel._net.pool import Role
 from semel._net.retry import Action, Backoff, action_for
 from semel._net.signal import Signal
@@ -190,6 +191,7 @@ class Fetcher:
         """Fetches until there is nothing to request from this broker."""
         config = self._config
         backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        outage = Outage(self._edge)
         while True:
             asked, left_out = self._wanted_from(node_id)
             room = self._room(node_id)
@@ -203,7 +205,8 @@ class Fetcher:
                     self._request(asked, room, left_out), timeout_ms=config.request_timeout_ms
                 )
             except KafkaError as error:
-                log.info("fetch from broker %d failed, trying again: %s", node_id, error)
+                if outage.is_due():
+                    log.info("fetch from broker %d failed, trying again: %s", node_id, error)
                 self._cluster.request_refresh()
                 self._unreachable[node_id] = None
                 self._leader_watch.leader_missing()
@@ -213,10 +216,13 @@ class Fetcher:
                 del self._unreachable[node_id]
                 self._leader_watch.leader_reached()
             if response.error_code:
-                log.warning("broker %d refused the fetch, trying again: %s", node_id, error_for(response.error_code))
+                if outage.is_due():
+                    reason = error_for(response.error_code)
+                    log.warning("broker %d refused the fetch, trying again: %s", node_id, reason)
                 await asyncio.sleep(backoff.next_ms() / 1000)
                 continue
             backoff.reset()
+            outage.end()
             self._accept(asked, response)
 
     def _wanted_from(self, node_id: int) -> tuple[Asked, bool]:
@@ -354,6 +360,12 @@ class Fetcher:
         self.ready[state.topic_partition] = state
         self.arrived.notify()
         return True
+
+    def retry(self, state: PartitionState) -> None:
+        """Fetches a partition again whose error the application has got, after a pause."""
+        self.ready.pop(state.topic_partition, None)
+        state.retry_at = self._edge.monotonic() + self._config.retry_backoff_max_ms / 1000
+        self._wake_later(self._config.retry_backoff_max_ms)
 
     def _refused(self, state: PartitionState, offset: int, code: int) -> bool:
         """Reacts to a partition's error. True when the application must get it."""

@@ -62,8 +62,8 @@ class Positions:
         deadline = Deadline(self._edge, self._config.default_api_timeout_ms)
         self.wake()
         while state.position is None:
-            if state.error is not None:
-                raise state.error
+            if (error := state.take_error()) is not None:
+                raise error
             if not self._subscription.in_charge(state):
                 raise IllegalStateError(f"{state.topic_partition} was revoked while its position was looked up")
             if not await self.changed.wait(deadline.remaining_ms):

@@ -180,8 +180,10 @@ class Records:
             return True
         _skip_offsets_without_record(state)
         state.consumed = state.position
-        if state.error is not None:
-            raise state.error
+        if (error := state.take_error()) is not None:
+            if state.error is None:
+                self._fetcher.retry(state)
+            raise error
         self._fetcher.ready.pop(state.topic_partition, None)
         self._fetcher.records_taken(state)
         return False

@@ -24,6 +24,7 @@ from semel._group.heartbeat import Heartbeats, MaxPollExceededError, PollCalls
 from semel._group.member import Joined, Member
 from semel._group.offsets import Membership
 from semel._net.cluster import Cluster
+from semel._net.outage import Outage
 from semel._net.retry import Action, Backoff, Deadline, action_for
 from semel._net.signal import Signal
 from semel._subscription.listener import notify_listener
@@ -85,6 +86,7 @@ class Group:
         self._edge = cluster.edge
         self._protocol = rebalance_protocol(config.assignors)
         self._backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._outage = Outage(self._edge)
         self._task: asyncio.Task[None] | None = None
         self._wake = Signal()
         self._max_poll_exceeded = False
@@ -129,6 +131,7 @@ class Group:
                 self._fail(KafkaError(f"group {self.member.group_id!r}: cannot read a member's subscription: {error}"))
                 return
             self._backoff.reset()
+            self._outage.end()
             await self._until_rebalance()
 
     def request_rejoin(self, reason: str) -> None:
@@ -386,7 +389,8 @@ class Group:
             return False
         if action in (None, Action.REDISCOVER):
             self._cluster.forget_coordinator(self.member.group_id)
-        log.info("group %r: %s; trying again", self.member.group_id, error)
+        if self._outage.is_due():
+            log.info("group %r: %s; trying again", self.member.group_id, error)
         await asyncio.sleep(self._backoff.next_ms() / 1000)
         return True
 

@@ -21,10 +21,11 @@ from semel._assignment.protocol import (
     PROTOCOL_TYPE,
     Subscription,
     by_topic,
-    decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
+    partitions_of,
+    read_assignment,
 )
 from semel._config.consumer import ConsumerConfig
 from semel._group.offsets import Membership
@@ -116,7 +117,7 @@ class Member:
                 metadata=encode_subscription(
                     Subscription(
                         topics=sorted(topics),
-                        user_data=assignor.user_data(had, generation),
+                        user_data=assignor.user_data(had, generation, sorted(topics)),
                         owned_partitions=by_topic(owned),
                         generation_id=generation if owned else NO_GENERATION,
                         rack_id=config.client_rack or None,
@@ -181,14 +182,19 @@ class Member:
                 protocol_type=PROTOCOL_TYPE,
                 protocol_name=joined.assignor.name,
                 assignments=[
-                    SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(partitions))
+                    SyncGroupRequestAssignment(
+                        member_id=member_id,
+                        assignment=encode_assignment(partitions, joined.assignor.assignment_data(member_id)),
+                    )
                     for member_id, partitions in assignments.items()
                 ],
             ),
             timeout_ms=max(config.request_timeout_ms, config.rebalance_wait_ms + REBALANCE_GRACE_MS),
         )
         self._check(answer.error_code, "sync")
-        return decode_assignment(answer.assignment)
+        assignment = read_assignment(answer.assignment)
+        joined.assignor.adopted(assignment)
+        return partitions_of(assignment.assigned_partitions)
 
     async def heartbeat(self) -> None:
         """Raises RebalanceInProgressError when the group is rebalancing, and the other errors of membership."""

@@ -21,6 +21,7 @@ from semel._config.client import ClientConfig
 from semel._edge import Edge
 from semel._net.connection import Connection
 from semel._net.metadata import merged, with_leader
+from semel._net.outage import Outage
 from semel._net.pool import Pool, Role
 from semel._net.retry import Backoff, Deadline, retrying
 from semel.errors import (
@@ -315,16 +316,19 @@ class Cluster:
     async def _keep_fresh(self) -> None:
         config = self.config
         backoff = Backoff(self.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        outage = Outage(self.edge)
         while True:
             await self._until_stale()
             try:
                 await self._fetch()
             except KafkaError as error:
-                log.warning("cannot refresh metadata of %s, trying again: %s", config.client_id, error)
+                if outage.is_due():
+                    log.warning("client %r: cannot refresh the metadata, trying again: %s", config.client_id, error)
                 self.request_refresh()
                 await asyncio.sleep(backoff.next_ms() / 1000)
             else:
                 backoff.reset()
+                outage.end()
 
     async def _until_stale(self) -> None:
         config = self.config

@@ -62,6 +62,10 @@ class TopicPartitions:
             return self.sticky or self.next_sticky()
         return self.queues[key_hash(key) % self.count]
 
+    def choose_for_batch(self) -> PartitionQueue:
+        """The queue for a batch that the caller has filled: each to another partition."""
+        return self.next_sticky() if self.partitioner is None else self.choose(None)
+
     def next_sticky(self) -> PartitionQueue:
         """Moves records without a key to another partition, to one with a leader if there is any."""
         candidates = self._available or range(self.count)

@@ -8,6 +8,7 @@ from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, 
 
 from semel._config.client import ProducerConfig
 from semel._net.cluster import Cluster
+from semel._net.outage import Outage
 from semel._net.retry import FOREVER_MS, Backoff, Deadline, retrying
 from semel._produce.sequences import TransactionManager
 from semel.errors import KafkaError, error_for
@@ -33,14 +34,19 @@ async def new_producer_id(cluster: Cluster, config: ProducerConfig) -> tuple[int
             raise error_for(answer.error_code, what)
         return answer.producer_id, answer.producer_epoch
 
+    def on_error(error: KafkaError) -> None:
+        if outage.is_due():
+            log.warning("client %r: cannot get a producer id, trying again: %s", config.client_id, error)
+
     what = "asking for a producer id"
+    outage = Outage(cluster.edge)
     return await retrying(
         attempt,
         edge=cluster.edge,
         backoff=Backoff(cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms),
         timeout_ms=FOREVER_MS,
         what=what,
-        on_error=lambda error: log.warning("cannot get a producer id, trying again: %s", error),
+        on_error=on_error,
     )
 
 

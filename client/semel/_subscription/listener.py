@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from semel.structs import TopicPartition
 
@@ -37,16 +37,27 @@ class ConsumerRebalanceListener:
         return self.on_partitions_revoked(lost)
 
 
+def checked_listener(listener: ConsumerRebalanceListener | None) -> ConsumerRebalanceListener | None:
+    """The listener of `subscribe`. Raises TypeError for an object without the methods of a listener."""
+    methods = ("on_partitions_revoked", "on_partitions_assigned")
+    if listener is not None and not all(callable(getattr(listener, name, None)) for name in methods):
+        raise TypeError(f"listener {listener!r} lacks {' or '.join(methods)}: derive it from ConsumerRebalanceListener")
+    return listener
+
+
 async def notify_listener(
-    listener: ConsumerRebalanceListener | None, method: str, partitions: Iterable[TopicPartition]
+    listener: ConsumerRebalanceListener | None,
+    method: str,
+    partitions: Iterable[TopicPartition],
+    collect: Callable[[Iterable[TopicPartition]], Collection[TopicPartition]] = sorted,
 ) -> None:
-    """Calls one method of the listener, and awaits it if it is `async`.
+    """Calls one method of the listener with the collected partitions, and awaits it if it is `async`.
 
     A listener written for aiokafka has no on_partitions_lost: on_partitions_revoked is called instead.
     """
     if listener is None:
         return
     call = getattr(listener, method, None) or listener.on_partitions_revoked
-    outcome = call(sorted(partitions))
+    outcome = call(collect(partitions))  # type: ignore[arg-type]  # aiokafka's listeners get sets
     if inspect.isawaitable(outcome):
         await outcome

@@ -14,7 +14,7 @@ from semel_protocol.errors import ErrorCode
 
 from semel._subscription.fetch_buffer import FetchBuffer
 from semel._subscription.listener import ConsumerRebalanceListener
-from semel.errors import IllegalStateError, KafkaError
+from semel.errors import IllegalStateError, KafkaError, TopicAuthorizationFailedError
 from semel.structs import Metadata, TopicPartition
 
 
@@ -47,7 +47,8 @@ class PartitionState:
     held: a rebalance listener is running: nothing is fetched or handed out.
     leader_epoch: the epoch of the leader whose log is known to match the records that were read.
     lost: the position before it was lost, -1 without one.
-    error: the reason why there are no more records. The application gets it until it seeks.
+    error: the reason why there are no more records. The application gets it until it seeks. A missing right is
+    different: it may be granted, so the next call tries again.
     """
 
     __slots__ = (
@@ -99,6 +100,13 @@ class PartitionState:
         self.error = None
         self.retry_at = 0.0
         self.buffer.restart(offset)
+
+    def take_error(self) -> KafkaError | None:
+        """The error to raise now. A missing right is forgotten with it."""
+        error = self.error
+        if isinstance(error, TopicAuthorizationFailedError):
+            self.error = None
+        return error
 
     def lose_position(self, reset: Reset) -> None:
         """The position is not valid any more. reset: how to find a new one."""
@@ -191,8 +199,10 @@ class Subscription:
                 state.buffer.restart(None)
 
     def state(self, partition: TopicPartition) -> PartitionState:
-        """Raises IllegalStateError when the partition is not assigned to this consumer."""
+        """Raises IllegalStateError when the partition is not assigned to this consumer, TypeError when it is none."""
         state = self.states.get(partition)
+        if state is None and not isinstance(partition, TopicPartition):
+            raise TypeError(f"{partition!r} is not a TopicPartition")
         if state is None:
             raise IllegalStateError(f"{partition.topic}-{partition.partition} is not assigned to this consumer")
         return state

@@ -129,6 +129,12 @@ class Transactions:
             ending = self._start(self._abort(), commit=False)
         await self._outcome(ending)
 
+    def check_open(self) -> None:
+        """Raises IllegalOperation outside of a transaction, TransactionHasFailed, and the error that ended the
+        producer.
+        """
+        self._state.check_open()
+
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:

@@ -6,16 +6,21 @@ import difflib
 import importlib
 import sys
 from importlib.metadata import entry_points
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 from semel_protocol import __version__
 
 OWN = {
+    "acl": "semel.cli.acl.commands:acl",
     "cluster": "semel.cli.cluster.commands:cluster",
     "topic": "semel.cli.topic.commands:topic",
     "group": "semel.cli.group.commands:group",
-    "produce": "semel.cli.produce:produce",
-    "consume": "semel.cli.consume:consume",
+    "produce": "semel.cli.produce.commands:produce",
+    "completion": "semel.cli.completion:completion",
+    "config": "semel.cli.config.commands:config",
+    "consume": "semel.cli.consume.commands:consume",
     "txn": "semel.cli.txn.commands:txn",
 }
 """Commands that need no extra."""
@@ -26,16 +31,22 @@ POSIX_ONLY = ("fcntl", "resource")
 """Modules of Python that Windows does not have."""
 
 HELP_OF = {
+    "acl": "Show and change who may do what.",
     "cluster": "Show the brokers, their partitions, and the partitions with problems.",
+    "completion": "Print the completion script for a shell.",
+    "config": "Show and change the settings of brokers.",
     "consume": "Print the records of a topic.",
     "group": "Show consumer groups: members, offsets, lag, and why one is stuck; set offsets; delete groups.",
-    "log": "Show the files of a data directory.",
+    "log": "Check and show the files of a data directory.",
     "pipeline": "Run streaming queries of Spark that a file defines; audit the files of a data directory with Spark.",
     "produce": "Write lines to a topic, idempotently.",
     "serve": "Run a broker.",
-    "topic": "Create, list, describe, alter and delete topics; reassign partitions; show why one is stuck.",
+    "topic": "Create, list, describe, alter, truncate and delete topics; reassign partitions; show why one is stuck.",
     "txn": "Show transactions: open ones, hanging ones, fences; abort one.",
 }
+
+
+INTERRUPTED = 130
 
 
 class Commands(click.Group):
@@ -58,6 +69,19 @@ class Commands(click.Group):
         if near and args[0] not in self.list_commands(ctx):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """As click, without importing the commands: an extra may be missing."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=HELP_OF.get(name)) for name in names]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click, but Ctrl-C ends a command without a word, with the status of a process that SIGINT has ended."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands without importing them, so that `semel --help` is quick and needs no extra."""
@@ -92,7 +116,8 @@ def main() -> None:
     """semel: a Kafka-wire-compatible log broker and client with exactly-once delivery at its centre.
 
     Commands that connect to a cluster take its address from the option --bootstrap-server, or else from the environment
-    variable SEMEL_BOOTSTRAP_SERVER. `semel COMMAND --help` shows the options of a command.
+    variable SEMEL_BOOTSTRAP_SERVER. -X and --config-file set any setting of the client. `semel COMMAND --help` shows
+    the options of a command.
 
     Exit status 0: done. 1: the command failed. 2: the arguments are wrong. 3: a command that looks for trouble found
     some.

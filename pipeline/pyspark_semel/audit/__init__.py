@@ -1,1 +1,1 @@
-"""Checks the segment files of a data directory against the invariants of the log, as a Spark job."""
+"""The checks of `semel log check` as a Spark job, for data directories that several machines share."""

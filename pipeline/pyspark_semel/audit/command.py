@@ -26,10 +26,13 @@ def audit(data_dir: Path, topics: tuple[str, ...], compacted: tuple[str, ...], m
     """Check every batch in the segment files of DATA_DIR against the invariants of a log.
 
     The broker may run: batches that it appends during the audit are not checked, and a batch that is half written is no
-    breach. The exit status is 1 if there is a breach.
+    breach. Exit status 3: there is a breach. `semel log check` does the same without Spark.
     """
-    from pyspark_semel.audit import job, report
-    from pyspark_semel.audit.data_dir import NoDataError
+    from semel_storage.check import report
+    from semel_storage.check.command import FOUND_TROUBLE
+    from semel_storage.check.data_dir import NoDataError
+
+    from pyspark_semel.audit import job
     from pyspark_semel.pipeline.session import NoSparkError, session
 
     console = Console(stderr=as_json)
@@ -50,4 +53,4 @@ def audit(data_dir: Path, topics: tuple[str, ...], compacted: tuple[str, ...], m
     else:
         report.show(Console(), found)
     if not found.is_sound:
-        raise SystemExit(1)
+        raise SystemExit(FOUND_TROUBLE)

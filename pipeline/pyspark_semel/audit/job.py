@@ -5,34 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
-
-from pyspark_semel.audit.data_dir import SegmentRange, aborted_in_index, read, segment_ranges
-from pyspark_semel.audit.partition_result import Partition, combine
-from pyspark_semel.audit.range_facts import Facts, examine
+from semel_storage.check.audit import Audit, Progress, combine_all
+from semel_storage.check.data_dir import SegmentRange, read, segment_ranges
+from semel_storage.check.range_facts import Facts, examine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASKS_PER_CORE = 4
 POLL_S = 0.1
-Progress = Callable[[int, int], None]
-"""Tasks done, tasks in all."""
-
-
-class Audit(NamedTuple):
-    """The result of an audit. `seconds`: duration of the job, without the start of Spark."""
-
-    partitions: list[Partition]
-    seconds: float
-
-    @property
-    def is_sound(self) -> bool:
-        return not any(each.breaches.counts for each in self.partitions)
 
 
 def audit(
@@ -48,13 +33,7 @@ def audit(
     tasks = balanced_tasks(parts, spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
     rows = spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_examine_task)
     found: dict[int, list[Facts]] = dict(_run(spark, rows.collect, len(tasks), progress))
-    partitions = []
-    for (topic, number), each in groupby(range(len(parts)), key=lambda i: (parts[i].topic, parts[i].partition)):
-        mine = list(each)
-        pieces = [facts for i in mine for facts in found[i]]
-        index = aborted_in_index(Path(parts[mine[0]].path).parent)
-        partitions.append(combine(topic, number, pieces, parts[mine[0]].is_compacted, index))
-    return Audit(partitions, time.monotonic() - started)
+    return Audit(combine_all(parts, found), time.monotonic() - started)
 
 
 def balanced_tasks(parts: list[SegmentRange], count: int) -> list[list[tuple[int, SegmentRange]]]:

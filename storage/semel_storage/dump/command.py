@@ -1,4 +1,4 @@
-"""EDGE: the command `semel log dump`, which prints the content of the files of a partition.
+"""EDGE: the commands `semel log`: `check`, and `dump`, which prints the content of the files of a partition.
 
 It opens files read-only and needs no broker. The files of a running broker can be read too; an incomplete last batch is
 then shown as a torn tail. The exit status is 1 if a file is invalid.
@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from semel_storage.check.command import check
 from semel_storage.disk.disk import Buffer
 from semel_storage.dump import rows
 from semel_storage.dump.internal import DECODERS, decoder_for
@@ -23,7 +24,10 @@ AUTO = "auto"
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 def log() -> None:
-    """Print the files of a data directory."""
+    """Check the files of a data directory, and print their content."""
+
+
+log.add_command(check)
 
 
 @log.command()

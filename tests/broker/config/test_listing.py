@@ -66,6 +66,7 @@ def test_few_settings_have_the_prefix_of_refused_ones() -> None:
     """They are looked up first."""
     assert [name for name in {**BROKER_SETTINGS, **TOPIC_SETTINGS} if instead(name)] == [
         "socket.request.max.bytes",
+        "authorizer.class.name",
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",
         "remote.storage.enable",

@@ -571,3 +571,20 @@ def test_kip345_takeover_during_a_rebalance_fences_the_waiting_incarnation() -> 
     assert room.code(old) is ErrorCode.FENCED_INSTANCE_ID
     room.join(follower, instance="b")
     assert room.joined(new).generation_id == 3
+
+
+def test_kip345_a_stored_takeover_that_no_longer_fits_the_group_is_answered_with_the_error() -> None:
+    """While the takeover is stored, a member joins that shares no assignor with the new incarnation.
+
+    The error must reach the new incarnation alone. If `apply` raised it, the journal would refuse the rows of other
+    groups, too, although they are durable.
+    """
+    room = Room()
+    room.stable(1, instance="b", protocols="sticky range")
+    room.hold = True
+    takeover = room.join(instance="b", protocols="sticky")
+    newcomer = room.join(protocols="range")
+    room.settle()
+    assert room.code(takeover) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert newcomer not in room.answers
+    assert len(room.group.members) == 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import operator
 import os
 import pkgutil
 import subprocess
@@ -10,6 +12,7 @@ import sys
 from pathlib import Path
 
 import aiokafka
+import aiokafka.admin
 import aiokafka.errors
 import pytest
 import semel.aiokafka
@@ -20,10 +23,8 @@ from support.processes import BrokerProcess
 INNER = (
     "codec",
     "conn",
-    "cluster",
     "protocol",
     "record",
-    "util",
     "consumer.fetcher",
     "consumer.group_coordinator",
     "coordinator.assignors.sticky.partition_movements",
@@ -62,6 +63,52 @@ def test_the_submodules_that_applications_import_are_there() -> None:
             theirs = importlib.import_module(f"aiokafka.{module.name}")
             names = [name for name in getattr(theirs, "__all__", ()) if not hasattr(ours, name)]
             assert not names, module.name
+
+
+CLASSES = ("AIOKafkaProducer", "AIOKafkaConsumer", "admin.AIOKafkaAdminClient")
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_method_of_aiokafkas_is_there_with_its_arguments_in_their_order(name: str) -> None:
+    theirs, ours = operator.attrgetter(name)(aiokafka), operator.attrgetter(name)(semel.aiokafka)
+    methods = {key: value for key, value in vars(theirs).items() if not key.startswith("_") and callable(value)}
+    assert methods
+    for key, method in methods.items():
+        wanted = list(inspect.signature(method).parameters)[1:]
+        found = [each for each in inspect.signature(getattr(ours, key)).parameters if each in wanted]
+        assert found == wanted, key
+
+
+OTHER_DEFAULTS = (
+    "acks",
+    "client_id",
+    "client_rack",
+    "consumer_timeout_ms",
+    "enable_idempotence",
+    "max_poll_records",
+    "partition_assignment_strategy",
+    "request_timeout_ms",
+    "session_timeout_ms",
+)
+"""The settings whose default is another one than aiokafka's, each with a row in docs/moving-from-aiokafka.md."""
+SAME_MEANING = ("bootstrap_servers", "partitioner")
+"""The defaults are not equal as objects: "localhost" has the port 9092, and None is the same partitioner."""
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_defaults_that_differ_from_aiokafkas_are_those_of_the_page(name: str) -> None:
+    theirs = inspect.signature(operator.attrgetter(name)(aiokafka).__init__).parameters
+    ours = inspect.signature(operator.attrgetter(name)(semel.aiokafka).__init__).parameters
+    differing = {
+        key
+        for key, each in theirs.items()
+        if key in ours and each.default is not each.empty and each.default != ours[key].default
+    }
+    differing -= set(SAME_MEANING)
+    assert differing <= set(OTHER_DEFAULTS)
+    page = (Path(__file__).parents[3] / "docs" / "moving-from-aiokafka.md").read_text()
+    for key in differing:
+        assert f"`{key}`" in page, key
 
 
 PROGRAM = """
@@ -105,7 +152,7 @@ async def main(server):
     await admin.close()
     client = AIOKafkaClient(bootstrap_servers=server)
     await client.bootstrap()
-    print("topics", sorted(client.cluster.topics))
+    print("topics", sorted(client.cluster.topics()))
     await client.close()
     defaults = {"partitioner": DefaultPartitioner(), "acks": _missing, "sasl_mechanism": "PLAIN", "api_version": "auto"}
     producer = AIOKafkaProducer(bootstrap_servers=server, **defaults)

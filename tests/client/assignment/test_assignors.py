@@ -202,6 +202,11 @@ def test_the_claim_of_the_latest_generation_counts_and_a_tie_for_none() -> None:
     assert owners(members) == {TopicPartition("a", 0): "y", TopicPartition("a", 1): None}
 
 
+def test_a_member_that_was_away_gets_back_what_it_had_in_an_earlier_generation() -> None:
+    members = [member("x", "a", "a0 a3", 1), member("y", "a", "a0 a1 a2 a3 a4 a5", 2), member("z", "a", "a2 a5", 1)]
+    assert shown(STICKY.assign(members, {"a": 6})) == {"x": "a0 a3", "y": "a1 a4", "z": "a2 a5"}
+
+
 def test_kip429_a_partition_that_moves_is_unassigned_until_its_owner_revokes_it() -> None:
     members = [member("x", "a", "a0 a1 a2 a3"), member("y", "a")]
     first = COOPERATIVE_STICKY.assign(members, {"a": 4})

@@ -161,7 +161,7 @@ def test_a_group_whose_topics_are_gone_has_no_lag(semel: Shell) -> None:
 def test_a_line_without_separator_is_named_with_what_was_stored(semel: Shell) -> None:
     semel("topic", "create", "cli-keys")
     said = semel.fails("produce", "cli-keys", "-k", ":", text="a:b\nc:d\nno separator\ne:f\n")
-    assert "2 records stored before the failure: line 3 has no ':' between key and value: b'no separator'" in said
+    assert "2 records stored, but line 3 has no ':' between key and value: b'no separator'" in said
     assert semel("consume", "cli-keys", "--from-beginning", "-e") == "b\nd\n"
 
 

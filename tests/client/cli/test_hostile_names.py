@@ -15,10 +15,10 @@ import semel.cli.shared.common
 from client.shell import Shell
 from rich.text import Text
 from semel import Consumer, ConsumerRecord, Producer, TopicPartition, TransactionGroup
-from semel.cli.consume import shower
+from semel.cli.consume.record_text import Form, as_json, by_pattern
 from semel.cli.shared.common import console, say, show, tell
-from semel.cli.shared.tables import Table
 from semel.errors import NotSemelBrokerError
+from semel_protocol.tables import Table
 from support.against import OutsideBroker, outside
 from support.processes import BrokerProcess
 
@@ -160,14 +160,14 @@ def record() -> ConsumerRecord[Any, Any]:
 
 def test_records_are_raw_to_a_pipe_and_escaped_to_a_terminal() -> None:
     pattern = "%k\\t%v\\t%h\\n"
-    raw = shower(pattern, as_json=False, escaped=False)(record())
+    raw = by_pattern(pattern, Form())(record())
     assert raw == b"\t".join([EVIL.encode(), EVIL.encode() + b"\xff", EVIL.encode() + b"=" + EVIL.encode()]) + b"\n"
-    shown = shower(pattern, as_json=False, escaped=True)(record()).decode()
+    shown = by_pattern(pattern, Form(escaped=True))(record()).decode()
     assert shown.count("\n") == 1
     assert_harmless(shown.replace("\t", " "))
-    shown = shower("", as_json=True, escaped=True)(record()).decode()
+    shown = as_json(Form(escaped=True))(record()).decode()
     assert_harmless(shown)
-    assert json.loads(shown) == json.loads(shower("", as_json=True, escaped=False)(record()))
+    assert json.loads(shown) == json.loads(as_json(Form())(record()))
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -14,18 +14,21 @@ import pytest
 from click.testing import CliRunner, Result
 from client.cli.test_tables import ID, OWNER, TOPIC, WIDTHS, assert_whole
 from semel import Admin, Consumer, NewTopic, Producer, TransactionGroup
+from semel.admin import Acl, Operation, PatternType, Permission, ResourceType
 from semel.cli.main import OWN, main
 from semel.cli.shared import common
-from semel.cli.shared.tables import Table
 from semel.errors import NotSemelBrokerError
 from semel_broker.testing.in_process import EphemeralBroker
+from semel_protocol.tables import Table
 from support.against import OutsideBroker
 
 STYLE = re.compile("\x1b\\[[0-9;]*m")
 GROUP = "g" * 60
 SINK = "bank-" + "b" * 40
 TABLES = (
+    "acl list",
     "cluster",
+    "config describe --all",
     "topic list",
     f"topic describe {TOPIC} --all-configs",
     "group list",
@@ -43,6 +46,15 @@ TEXTS = (
     f"txn describe {ID}",
     f"txn why {ID}",
     "txn hanging",
+)
+ACL = Acl(
+    ResourceType.TRANSACTIONAL_ID, ID, PatternType.PREFIXED, "User:" + "a" * 60, "*", Operation.WRITE, Permission.ALLOW
+)
+pytestmark = pytest.mark.semel(
+    settings={
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
 )
 TROUBLE = ("topic stuck", "group stuck")
 """The commands that find something here: open transactions, and a consumer that did not commit."""
@@ -69,6 +81,7 @@ async def scene(address: str, commands: Callable[[Terminal], None]) -> None:
     """Runs `commands` while a transaction and a step are open and a group has a member, all with long names."""
     async with Admin(bootstrap_servers=address) as admin:
         await admin.create_topics([NewTopic(TOPIC, 12, 1, topic_configs={"retention.ms": "3600000"})])
+        await admin.create_acls([ACL])
     group = TransactionGroup(SINK, bootstrap_servers=address, owner=OWNER)
     consumer = Consumer(TOPIC, bootstrap_servers=address, group_id=GROUP, auto_offset_reset="earliest")
     first = Producer(bootstrap_servers=address, transactional_id=ID, client_id="semel-spark-sink")

@@ -13,23 +13,33 @@ from rich.text import Text
 from semel import TopicPartition
 from semel import cli as package
 from semel.admin import (
+    Acl,
+    ConfigDescription,
+    ConfigEntry,
+    ConfigResourceType,
+    ConfigSource,
     ConsumerGroupDescription,
     FenceRecord,
     MemberDescription,
+    Operation,
+    PatternType,
+    Permission,
     ProducerState,
+    ResourceType,
     TransactionDescription,
     TransactionGroupDescription,
     TransactionGroupMember,
     TransactionListing,
 )
+from semel.cli.acl.commands import acl_table
 from semel.cli.cluster.commands import health_tables
 from semel.cli.cluster.health import BrokerHealth, Health, PartitionHealth, State
+from semel.cli.config.commands import facts_of, settings_table
 from semel.cli.group.commands import described, group_table
 from semel.cli.group.commands import groups_table as consumer_groups_table
 from semel.cli.group.lag import PartitionLag
 from semel.cli.group.reset import Move, moves_table
 from semel.cli.shared.open_transactions import classify
-from semel.cli.shared.tables import Table, wrapped
 from semel.cli.topic.commands import topic_tables, topics_table
 from semel.cli.topic.reassign import plan_table
 from semel.cli.txn.commands import _plain, fences_table, hanging_table, ids_table
@@ -37,6 +47,7 @@ from semel.cli.txn.groups import groups_table, members_table
 from semel.cli.txn.timeline import spans_table
 from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Span
 from semel.structs import BrokerMetadata
+from semel_protocol.tables import Table, wrapped
 
 WIDTHS = (80, 120)
 NOW_MS = 1_700_000_000_000
@@ -188,6 +199,29 @@ def of_a_reset() -> list[Table]:
     return [moves_table("g" * 60, [Move(at=AT, committed=LARGE, wanted=-90, offset=0, end=LARGE)])]
 
 
+def of_settings() -> list[Table]:
+    long = ConfigEntry(
+        "log.cleaner.delete.retention.ms", "v" * 70, ConfigSource.STATIC_BROKER, documentation="Words. " * 30
+    )
+    short = ConfigEntry("port", None, ConfigSource.DEFAULT, is_read_only=True)
+    described = ConfigDescription(ConfigResourceType.BROKER, "7", {long.name: long, short.name: short})
+    made = [facts_of(described, names, all_settings=True) for names in ((), ("port",))]
+    return [settings_table(each) for each in made]
+
+
+def of_acls() -> list[Table]:
+    entry = Acl(
+        ResourceType.TRANSACTIONAL_ID,
+        ID,
+        PatternType.PREFIXED,
+        "User:" + "a" * 60,
+        "2001:db8:0000:0000:0000:0000:0000:0001",
+        Operation.IDEMPOTENT_WRITE,
+        Permission.ALLOW,
+    )
+    return [acl_table([entry, entry])]
+
+
 def of_a_plan() -> list[Table]:
     return [plan_table({AT: (1, 2, 3)}, {AT: (4, 5, 6)})]
 
@@ -204,6 +238,8 @@ MAKERS: Sequence[Callable[[], list[Table]]] = (
     of_transaction_groups,
     of_spans,
     of_a_reset,
+    of_settings,
+    of_acls,
     of_a_plan,
 )
 

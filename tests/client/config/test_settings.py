@@ -92,6 +92,7 @@ def test_unsupported_settings_are_refused_by_name(make: Callable[..., object], n
     assert "secret" not in said
 
 
+@pytest.mark.filterwarnings("ignore:the setting `loop`:DeprecationWarning")
 @pytest.mark.parametrize("make", CLIENTS)
 def test_the_defaults_of_aiokafka_are_accepted(make: Callable[..., object]) -> None:
     async def made() -> None:

@@ -513,3 +513,16 @@ def test_settings_that_do_not_fit_are_refused_by_name(settings: dict[str, object
 def test_an_unknown_setting_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="bootstrap_server"):
         Consumer("t", bootstrap_server="localhost")  # type: ignore[call-arg]
+
+
+async def test_wrong_arguments_are_refused_where_they_are_given(bootstrap: str) -> None:
+    await produce(bootstrap, [b"a"])
+    async with Consumer("t", bootstrap_servers=bootstrap) as consumer:
+        for offset in (-1, "", 1.5):
+            with pytest.raises(ValueError, match="offsets start at 0"):
+                consumer.seek(tp(0), offset)  # type: ignore[arg-type]
+        for call in (consumer.seek_to_beginning, consumer.seek_to_end, consumer.position):
+            with pytest.raises(TypeError, match="is not a TopicPartition"):
+                await call(1)  # type: ignore[operator]
+        with pytest.raises(TypeError, match="on_partitions_revoked"):
+            consumer.subscribe(["t"], listener=object())  # type: ignore[arg-type]

@@ -354,6 +354,18 @@ async def test_a_batch_made_by_hand_is_stored_as_it_is(fake_broker: FakeBroker) 
     assert fake_broker.log().values == [b"0", b"1", b"2"]
 
 
+async def test_a_batch_made_by_hand_without_partition_goes_to_one_that_the_partitioner_chooses() -> None:
+    async with FakeBroker({"t": 4}) as broker:
+        for partitioner, expected in ((None, {0, 1, 2, 3}), (lambda key, every, available: 2, {2})):
+            async with producer(broker, partitioner=partitioner) as sender:
+                found = set()
+                for _ in range(50):
+                    batch = sender.create_batch()
+                    batch.append(value=b"v")
+                    found.add((await (await sender.send_batch(batch, "t", partition=None))).partition)
+            assert found == expected
+
+
 async def test_records_without_key_fill_one_partition_at_a_time() -> None:
     async with FakeBroker({"t": 4}) as broker, producer(broker, max_batch_size=1000) as sender:
         futures = [await sender.send("t", bytes(80)) for _ in range(400)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from semel import Consumer, Producer
 from semel.errors import IllegalOperation, MessageSizeTooLargeError
@@ -67,3 +69,25 @@ async def test_timestamps_out_of_range_are_refused(semel_broker: EphemeralBroker
     async with Producer(bootstrap_servers=semel_broker.bootstrap_servers) as producer:
         with pytest.raises(ValueError, match="timestamp"):
             await producer.send_encoded("t", 0, encoded([b"a"]), 1, -1, 0)
+
+
+@pytest.mark.real_time
+async def test_without_a_partition_each_batch_goes_to_one_like_records_without_a_key() -> None:
+    with EphemeralBroker() as broker:
+        broker.create_topic("spread", 3)
+        async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            futures = [await producer.send_encoded("spread", None, encoded([b"a", b"b"]), 2, 1, 1) for _ in range(20)]
+            rows = [await future for future in futures]
+    chosen = [row.partition for row in rows]
+    assert set(chosen) == {0, 1, 2}
+    assert all(a != b for a, b in itertools.pairwise(chosen)), "a batch moves to another partition"
+
+
+@pytest.mark.real_time
+async def test_without_a_partition_the_partitioner_of_the_application_chooses() -> None:
+    with EphemeralBroker() as broker:
+        broker.create_topic("chosen", 3)
+        settings = {"bootstrap_servers": broker.bootstrap_servers, "partitioner": lambda *_: 2}
+        async with Producer(**settings) as producer:
+            future = await producer.send_encoded("chosen", None, encoded([b"a"]), 1, 1, 1)
+            assert (await future).partition == 2

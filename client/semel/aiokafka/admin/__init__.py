@@ -1,7 +1,8 @@
 """aiokafka's `admin`."""
 
-from semel.admin import Admin as AIOKafkaAdminClient
-from semel.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic, RecordsToDelete
+from semel.admin import NewPartitions, NewTopic, RecordsToDelete
+from semel.aiokafka.admin.client import AIOKafkaAdminClient
+from semel.aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 __all__ = [
     "AIOKafkaAdminClient",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
+from semel_protocol.tables import Table
 
 from semel import Admin
 from semel.admin import ConfigResource, ConfigResourceType
 from semel.cli.cluster.health import Health, State, Verdict, facts_of, health_of, sentence
-from semel.cli.shared.common import FOUND_TROUBLE, bootstrap_option, json_option, run, say_json, show, tell
+from semel.cli.shared.client_settings import ClientSettings, client_options
+from semel.cli.shared.common import FOUND_TROUBLE, json_option, run, say_json, show, tell
 from semel.cli.shared.moves import moves_of
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.errors import UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
@@ -22,9 +23,9 @@ LEAST_IN_SYNC = "min.insync.replicas"
 
 
 @click.command()
-@bootstrap_option
+@client_options()
 @json_option
-def cluster(bootstrap: str, as_json: bool) -> None:
+def cluster(client: ClientSettings, as_json: bool) -> None:
     """Show the brokers of the cluster, their partitions, and the partitions with problems.
 
     Sends a request to each broker, to check that it answers. The last line is the verdict on the cluster. JSON has all
@@ -36,7 +37,7 @@ def cluster(bootstrap: str, as_json: bool) -> None:
     """
 
     async def work() -> Health:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             return await cluster_health(admin)
 
     health = run(work())

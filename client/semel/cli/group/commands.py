@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from semel_protocol.tables import Table
 
-from semel import Admin
 from semel.admin import ConsumerGroupDescription
 from semel.cli.group.lag import PartitionLag, lag_of, total
 from semel.cli.group.reset import reset
+from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import (
-    bootstrap_option,
     confirm,
     delete_each,
     failure,
@@ -24,7 +24,6 @@ from semel.cli.shared.common import (
     similar,
     tell,
 )
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.cli.stuck.group import stuck_group
 from semel.errors import GroupIdNotFound
@@ -40,14 +39,14 @@ group.add_command(stuck_group)
 
 
 @group.command("list")
-@bootstrap_option
+@client_options()
 @click.option("-q", "--quiet", is_flag=True, help="Print only the names, one in each line; do not ask for offsets.")
 @json_option
-def list_(bootstrap: str, quiet: bool, as_json: bool) -> None:
+def list_(client: ClientSettings, quiet: bool, as_json: bool) -> None:
     """List the groups with their states, numbers of members, lag, and assignors."""
 
     async def work() -> tuple[list[ConsumerGroupDescription], dict[str, list[PartitionLag]]]:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             names = [found.group_id for found in await admin.list_consumer_groups()]
             groups = await admin.describe_consumer_groups(names) if names else []
             return groups, await lag_of(admin, groups) if groups and not quiet else {}
@@ -81,17 +80,17 @@ def groups_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 @group.command()
-@bootstrap_option
+@client_options()
 @click.argument("names", nargs=-1, required=True)
 @json_option
-def describe(bootstrap: str, names: tuple[str, ...], as_json: bool) -> None:
+def describe(client: ClientSettings, names: tuple[str, ...], as_json: bool) -> None:
     """Show the state, members, committed offsets and lag of groups.
 
     Partitions of the group's topics without a committed offset are shown too; their lag counts from their first offset.
     """
 
     async def work() -> tuple[list[dict[str, Any]], list[str], str]:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             found = await admin.describe_consumer_groups(names)
             living = [each for each in found if each.state != "Dead"]
             lags = await lag_of(admin, living) if living else {}
@@ -164,17 +163,17 @@ def _below(found: Mapping[str, Any]) -> list[str]:
 
 
 @group.command()
-@bootstrap_option
+@client_options()
 @click.argument("names", nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--if-exists", is_flag=True, help="Skip groups that do not exist. Default: a missing group is an error.")
-def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
+def delete(client: ClientSettings, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
     """Delete groups with their committed offsets. A group must have no members."""
     if not yes:
         confirm(f"Delete {', '.join(names)} with all committed offsets?")
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             await delete_each(names, admin.delete_consumer_groups, GroupIdNotFound, if_exists=if_exists)
 
     run(work())

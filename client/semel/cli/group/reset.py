@@ -7,13 +7,15 @@ from typing import Any
 
 import click
 import msgspec
+from semel_protocol.tables import Table
 
 from semel import Admin, TopicPartition
+from semel._edge import Edge
 from semel.admin import EARLIEST, LATEST, ConsumerGroupDescription
-from semel.cli.shared.common import bootstrap_option, confirm, failure, json_option, run, say, say_json, show
+from semel.cli.shared.client_settings import ClientSettings, client_options
+from semel.cli.shared.common import confirm, failure, json_option, run, say, say_json, show
 from semel.cli.shared.partition_names import partitions_of
 from semel.cli.shared.start_position import FORMS, StartPosition, parse
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.structs import OffsetAndMetadata
 
@@ -32,7 +34,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command()
-@bootstrap_option
+@client_options()
 @click.argument("group")
 @click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
 @click.option("--to", metavar="WHERE", help=f"Set the offsets to: {FORMS}.")
@@ -41,7 +43,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def reset(
-    bootstrap: str,
+    client: ClientSettings,
     group: str,
     names: tuple[str, ...],
     to: str | None,
@@ -59,13 +61,13 @@ def reset(
         raise click.UsageError("give either --to or --by")
     if as_json and not (dry_run or yes):
         raise click.UsageError("JSON leaves no place for a question: give --dry-run or --yes")
-    moves = run(_plan(bootstrap, group, names, None if to is None else parse(to, "--to"), by or 0))
+    moves = run(_plan(client, group, names, None if to is None else parse(to, "--to", Edge().now_ms()), by or 0))
     if not as_json:
         show(moves_table(group, moves))
     changes = {each.at: OffsetAndMetadata(each.offset, "") for each in moves if each.offset != each.committed}
     if as_json:
         if changes and not dry_run:
-            run(_set(bootstrap, group, changes))
+            run(_set(client, group, changes))
         say_json(facts_of(group, moves, 0 if dry_run else len(changes)))
         return
     if dry_run or not changes:
@@ -73,13 +75,15 @@ def reset(
         return
     if not yes:
         confirm(f"Set {plural(len(changes), 'offset')} of {group}?")
-    run(_set(bootstrap, group, changes))
+    run(_set(client, group, changes))
     say(f"{plural(len(changes), 'offset')} of {group} set")
 
 
-async def _plan(bootstrap: str, group: str, names: Sequence[str], to: StartPosition | None, by: int) -> list[Move]:
+async def _plan(
+    client: ClientSettings, group: str, names: Sequence[str], to: StartPosition | None, by: int
+) -> list[Move]:
     """to: None moves by `by` offsets from the committed ones."""
-    async with Admin(bootstrap_servers=bootstrap) as admin:
+    async with client.admin() as admin:
         (described,) = await admin.describe_consumer_groups([group])
         _must_be_empty(described)
         committed = {at: each.offset for at, each in (await admin.list_consumer_group_offsets(group)).items()}
@@ -162,6 +166,6 @@ def facts_of(group: str, moves: Sequence[Move], changed: int) -> dict[str, Any]:
     }
 
 
-async def _set(bootstrap: str, group: str, changes: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-    async with Admin(bootstrap_servers=bootstrap) as admin:
+async def _set(client: ClientSettings, group: str, changes: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async with client.admin() as admin:
         await admin.alter_consumer_group_offsets(group, changes)

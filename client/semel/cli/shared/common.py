@@ -1,4 +1,4 @@
-"""Shared by every command: the bootstrap option, running a coroutine, errors as lines with an exit status, output."""
+"""Shared by every command: running a coroutine, errors as lines with an exit status, output."""
 
 from __future__ import annotations
 
@@ -13,29 +13,15 @@ import click
 import msgspec
 from rich.console import Console
 from rich.text import Text
+from semel_protocol.tables import Table, captioned, hanging, wrapped
 from semel_protocol.visible import visible, visible_json
 
-from semel.cli.shared.tables import Table, captioned, hanging, wrapped
 from semel.errors import KafkaError, NotSemelBrokerError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 FOUND_TROUBLE = 3
 """The exit status of a command that looked for trouble and found it. 1 is an error of the command itself."""
-
-
-def bootstrap_option(command: F) -> F:
-    """The option that names the brokers to connect to first."""
-    return click.option(
-        "-b",
-        "--bootstrap-server",
-        "bootstrap",
-        default="localhost:9092",
-        show_default=True,
-        envvar="SEMEL_BOOTSTRAP_SERVER",
-        metavar="HOST:PORT[,…]",
-        help="Brokers to connect to first; they name all others. Or set SEMEL_BOOTSTRAP_SERVER.",
-    )(command)
 
 
 def json_option(command: F) -> F:

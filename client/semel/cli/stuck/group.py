@@ -16,9 +16,9 @@ from semel import Admin, TopicPartition
 from semel._consume.log_scan import scan
 from semel._edge import Edge
 from semel.admin import ConsumerGroupDescription
+from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import (
     FOUND_TROUBLE,
-    bootstrap_option,
     failure,
     json_option,
     run,
@@ -63,14 +63,14 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command("stuck")
-@bootstrap_option
+@client_options()
 @click.argument("name", metavar="GROUP")
 @click.option(
     "-w", "--wait", "wait_s", type=click.FloatRange(min=0), default=1.0, show_default=True, metavar="SECONDS",
     help="Seconds between the two requests for committed offsets, which show whether the group moves.",
 )  # fmt: skip
 @json_option
-def stuck_group(bootstrap: str, name: str, wait_s: float, as_json: bool) -> None:
+def stuck_group(client: ClientSettings, name: str, wait_s: float, as_json: bool) -> None:
     """Explain why GROUP does not move: its state, an open transaction, its members, or no records left to read.
 
     Exit status 0: each partition moves or has nothing left to read. 3: the group rebalances, or a partition has records
@@ -78,7 +78,7 @@ def stuck_group(bootstrap: str, name: str, wait_s: float, as_json: bool) -> None
     """
 
     async def work() -> Findings:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             return await _find_out(admin, name, wait_s)
 
     found = run(work())

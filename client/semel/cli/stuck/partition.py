@@ -12,7 +12,8 @@ from rich.text import Text
 from semel import Admin, TopicPartition
 from semel._edge import Edge
 from semel.admin import EARLIEST, LATEST
-from semel.cli.shared.common import FOUND_TROUBLE, bootstrap_option, json_option, run, say_json, tell
+from semel.cli.shared.client_settings import ClientSettings, client_options
+from semel.cli.shared.common import FOUND_TROUBLE, json_option, run, say_json, tell
 from semel.cli.shared.open_transactions import (
     OpenTransaction,
     by_transaction,
@@ -48,10 +49,10 @@ async def ends_of(admin: Admin, partitions: Sequence[TopicPartition]) -> dict[To
 
 
 @click.command("stuck")
-@bootstrap_option
+@client_options()
 @click.argument("place", metavar="TOPIC[:PARTITION]")
 @json_option
-def stuck_topic(bootstrap: str, place: str, as_json: bool) -> None:
+def stuck_topic(client: ClientSettings, place: str, as_json: bool) -> None:
     """Explain why read_committed consumers do not reach the end of TOPIC.
 
     Shows the partitions whose last stable offset is below their high watermark, with the open transactions that are the
@@ -60,7 +61,7 @@ def stuck_topic(bootstrap: str, place: str, as_json: bool) -> None:
     """
 
     async def work() -> tuple[dict[TopicPartition, Ends], list[OpenTransaction]]:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             ends = await ends_of(admin, await places(admin, place))
             held = [at for at, each in ends.items() if each.held_back]
             return ends, await open_transactions(admin, held) if held else []

@@ -8,14 +8,15 @@ import click
 
 from semel import Admin
 from semel.admin import ConfigResource, ConfigResourceType, NewPartitions
-from semel.cli.shared.common import bootstrap_option, failure, key_values, run, say, similar
+from semel.cli.shared.client_settings import ClientSettings, client_options
+from semel.cli.shared.common import failure, key_values, run, say, similar
 from semel.cli.shared.partition_names import topics_of
 from semel.cli.shared.times import plural
 from semel.structs import TopicMetadata
 
 
 @click.command()
-@bootstrap_option
+@client_options()
 @click.argument("names", nargs=-1, required=True)
 @click.option(
     "-p",
@@ -30,7 +31,7 @@ from semel.structs import TopicMetadata
 @click.option("-u", "--unset", multiple=True, metavar="KEY", help="Set a setting to its default; repeatable.")
 @click.option("-n", "--dry-run", is_flag=True, help="Check the changes, and change nothing.")
 def alter(
-    bootstrap: str,
+    client: ClientSettings,
     names: tuple[str, ...],
     partitions: int | None,
     configs: tuple[str, ...],
@@ -51,7 +52,7 @@ def alter(
         raise click.UsageError("nothing to change: give --partitions, --config or --unset")
 
     async def work() -> list[str]:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             topics = await topics_of(admin, list(dict.fromkeys(names)))
             growing = _growing(topics, partitions)
             before = await _settings(admin, topics, settings)

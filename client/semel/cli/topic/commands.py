@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from semel_protocol.tables import Table
 
 from semel import Admin, NewTopic, TopicPartition
 from semel.admin import (
@@ -18,8 +19,8 @@ from semel.admin import (
     PartitionReassignment,
 )
 from semel.cli.cluster.health import State, state_of
+from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import (
-    bootstrap_option,
     confirm,
     delete_each,
     failure,
@@ -34,12 +35,12 @@ from semel.cli.shared.common import (
 )
 from semel.cli.shared.moves import moves_of
 from semel.cli.shared.partition_names import known_offsets, topics_of
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.cli.stuck.partition import stuck_topic
 from semel.cli.topic.alter import alter
 from semel.cli.topic.elect import elect
 from semel.cli.topic.reassign import reassign
+from semel.cli.topic.truncate import truncate
 from semel.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
 
@@ -49,17 +50,18 @@ TRIES = 25
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe, alter and delete topics; reassign partitions; show why one is stuck."""
+    """Create, list, describe, alter, truncate and delete topics; reassign partitions; show why one is stuck."""
 
 
 topic.add_command(alter)
 topic.add_command(stuck_topic)
 topic.add_command(reassign)
 topic.add_command(elect)
+topic.add_command(truncate)
 
 
 @topic.command()
-@bootstrap_option
+@client_options()
 @click.argument("name")
 @click.option(
     "-p",
@@ -85,7 +87,7 @@ topic.add_command(elect)
 )
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists. Default: that is an error.")
 def create(
-    bootstrap: str,
+    client: ClientSettings,
     name: str,
     partitions: int | None,
     replication_factor: int | None,
@@ -96,7 +98,7 @@ def create(
     new = NewTopic(name, partitions or -1, replication_factor or -1, topic_configs=key_values(configs, "--config"))
 
     async def work() -> str:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             try:
                 await admin.create_topics([new])
             except TopicAlreadyExistsError:
@@ -120,15 +122,15 @@ async def _made(admin: Admin, name: str) -> TopicMetadata:
 
 
 @topic.command("list")
-@bootstrap_option
+@client_options()
 @click.option("--internal", is_flag=True, help="Also list internal topics.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the names, one in each line.")
 @json_option
-def list_(bootstrap: str, internal: bool, quiet: bool, as_json: bool) -> None:
+def list_(client: ClientSettings, internal: bool, quiet: bool, as_json: bool) -> None:
     """List the topics with their numbers of partitions, replicas and offsets."""
 
     async def work() -> tuple[list[TopicMetadata], dict[str, int | None]]:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             topics = [t for t in await admin.describe_topics() if internal or not t.is_internal]
             return topics, {} if quiet else await _held(admin, topics)
 
@@ -175,15 +177,15 @@ async def _held(admin: Admin, topics: list[TopicMetadata]) -> dict[str, int | No
 
 
 @topic.command()
-@bootstrap_option
+@client_options()
 @click.argument("names", nargs=-1, required=True)
 @click.option("-a", "--all-configs", is_flag=True, help="Also show the settings that have their defaults.")
 @json_option
-def describe(bootstrap: str, names: tuple[str, ...], all_configs: bool, as_json: bool) -> None:
+def describe(client: ClientSettings, names: tuple[str, ...], all_configs: bool, as_json: bool) -> None:
     """Show the leaders, replicas, offsets and settings of topics."""
 
     async def work() -> list[dict[str, Any]]:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             topics = await topics_of(admin, names)
             cluster = await admin.describe_cluster()
             moves = await moves_of(admin, cluster)
@@ -273,26 +275,26 @@ def topic_tables(described: Mapping[str, Any]) -> list[Table]:
 
 
 @topic.command()
-@bootstrap_option
+@client_options()
 @click.argument("names", nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--if-exists", is_flag=True, help="Skip topics that do not exist. Default: a missing topic is an error.")
-def delete(bootstrap: str, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
+def delete(client: ClientSettings, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
     """Delete topics and all their records."""
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             await delete_each(names, admin.delete_topics, UnknownTopicOrPartitionError, if_exists=if_exists)
 
-    found = run(_existing(bootstrap, names, if_exists=if_exists))
+    found = run(_existing(client, names, if_exists=if_exists))
     if found and not yes:
-        confirm(f"Delete {', '.join(run(_sizes(bootstrap, found)))} with all records?")
+        confirm(f"Delete {', '.join(run(_sizes(client, found)))} with all records?")
     run(work())
 
 
-async def _existing(bootstrap: str, names: Sequence[str], *, if_exists: bool) -> list[str]:
+async def _existing(client: ClientSettings, names: Sequence[str], *, if_exists: bool) -> list[str]:
     """The topics that exist. A missing one ends the command, unless `if_exists`."""
-    async with Admin(bootstrap_servers=bootstrap) as admin:
+    async with client.admin() as admin:
         known = await admin.list_topics()
     missing = [name for name in names if name not in known]
     if missing and not if_exists:
@@ -300,9 +302,9 @@ async def _existing(bootstrap: str, names: Sequence[str], *, if_exists: bool) ->
     return [name for name in names if name in known]
 
 
-async def _sizes(bootstrap: str, names: Sequence[str]) -> list[str]:
+async def _sizes(client: ClientSettings, names: Sequence[str]) -> list[str]:
     """The topics with their numbers of partitions and records, in words."""
-    async with Admin(bootstrap_servers=bootstrap) as admin:
+    async with client.admin() as admin:
         topics = await admin.describe_topics(names)
         held = await _held(admin, topics)
     counts = {name: "" if count is None else f", about {plural(count, 'record')}" for name, count in held.items()}

@@ -6,8 +6,9 @@ from collections.abc import Container
 
 import click
 
-from semel import Admin, TopicPartition
-from semel.cli.shared.common import bootstrap_option, run, say
+from semel import TopicPartition
+from semel.cli.shared.client_settings import ClientSettings, client_options
+from semel.cli.shared.common import run, say
 from semel.cli.shared.partition_names import partitions_of
 from semel.cli.shared.times import plural
 from semel.structs import PartitionMetadata
@@ -16,9 +17,9 @@ SHOWN = 50
 
 
 @click.command()
-@bootstrap_option
+@client_options()
 @click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
-def elect(bootstrap: str, names: tuple[str, ...]) -> None:
+def elect(client: ClientSettings, names: tuple[str, ...]) -> None:
     """Elect the preferred replicas as leaders, for the given topics or partitions, or for all.
 
     The preferred replica of a partition is the first of its replicas. While its broker is offline, another replica is
@@ -27,7 +28,7 @@ def elect(bootstrap: str, names: tuple[str, ...]) -> None:
     """
 
     async def work() -> tuple[list[str], list[str]]:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             partitions = await partitions_of(admin, names)
             live = (await admin.describe_cluster()).brokers
             not_preferred = {at: p for at, p in partitions.items() if p.replicas and p.leader != p.replicas[0]}

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from semel_protocol.tables import Table
 
 from semel import Admin, TopicPartition
 from semel.admin import ClusterDescription
-from semel.cli.shared.common import bootstrap_option, confirm, json_option, run, say, say_json, show, tell
+from semel.cli.shared.client_settings import ClientSettings, client_options
+from semel.cli.shared.common import confirm, json_option, run, say, say_json, show, tell
 from semel.cli.shared.moves import Replicas, moves_of, watch
 from semel.cli.shared.partition_names import partitions_of
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import plural
 from semel.cli.topic.reassign_plan import plan
 
@@ -32,7 +33,7 @@ def _parsed(ctx: click.Context, param: click.Parameter, value: str | None) -> li
 
 
 @click.command()
-@bootstrap_option
+@client_options()
 @click.argument("names", nargs=-1, metavar="[TOPIC[:PARTITION]]...")
 @click.option(
     "--brokers",
@@ -55,7 +56,7 @@ def _parsed(ctx: click.Context, param: click.Parameter, value: str | None) -> li
 )
 @json_option
 def reassign(
-    bootstrap: str,
+    client: ClientSettings,
     names: tuple[str, ...],
     brokers: list[int] | None,
     replication_factor: int | None,
@@ -78,7 +79,7 @@ def reassign(
         raise click.UsageError("--brokers and --replication-factor are for a new plan, not for --watch and --cancel")
 
     async def work() -> None:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             chosen = await partitions_of(admin, names)
             cluster = await admin.describe_cluster()
             moving = {at: move.target for at, move in (await moves_of(admin, cluster)).items() if at in chosen}

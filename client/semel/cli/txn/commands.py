@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 from rich.text import Text
+from semel_protocol.tables import Table
 
-from semel import Admin, TopicPartition
+from semel import TopicPartition
 from semel._edge import Edge
 from semel.admin import TransactionDescription, TransactionGroupDescription, TransactionListing
+from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import (
     FOUND_TROUBLE,
-    bootstrap_option,
     confirm,
     failure,
     json_option,
@@ -33,7 +34,6 @@ from semel.cli.shared.open_transactions import (
     open_transactions,
 )
 from semel.cli.shared.partition_names import compact, places, topics_of
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import duration, iso, moment, plural
 from semel.cli.txn.facts import facts_of, group_facts
 from semel.cli.txn.groups import abort_group, groups, groups_table, overdue
@@ -64,7 +64,7 @@ txn.add_command(why)
 
 
 @txn.command("list")
-@bootstrap_option
+@client_options()
 @click.option(
     "-s",
     "--state",
@@ -81,7 +81,12 @@ txn.add_command(why)
 @click.option("-q", "--quiet", is_flag=True, help="Print only the transactional ids, one in each line.")
 @json_option
 def list_(
-    bootstrap: str, states: tuple[str, ...], only_open: bool, older_than: float | None, quiet: bool, as_json: bool
+    client: ClientSettings,
+    states: tuple[str, ...],
+    only_open: bool,
+    older_than: float | None,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """List the transactional ids with their states, producers and coordinators."""
     if only_open or older_than is not None:
@@ -91,7 +96,7 @@ def list_(
             raise click.UsageError("open transactions do not have these states: leave out --state, or --open")
 
     async def work() -> tuple[list[TransactionListing], dict[str, TransactionDescription]]:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             rows = await admin.list_transactions(states=states)
             asked = [row.transactional_id for row in rows if row.state not in ("Empty", "Dead")]
             return rows, {each.transactional_id: each for each in await describe_known(admin, asked)}
@@ -156,14 +161,14 @@ def _age_ms(found: TransactionDescription | None, now_ms: int) -> int | None:
 
 
 @txn.command()
-@bootstrap_option
+@client_options()
 @click.argument("names", nargs=-1, required=True)
 @json_option
-def describe(bootstrap: str, names: tuple[str, ...], as_json: bool) -> None:
+def describe(client: ClientSettings, names: tuple[str, ...], as_json: bool) -> None:
     """Show the state of transactional ids at their coordinators, and their fence ledgers: who fenced them, and why."""
 
     async def work() -> list[TransactionDescription]:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             return await admin.describe_transactions(names)
 
     now_ms = Edge().now_ms()
@@ -214,10 +219,10 @@ def fences_table(found: TransactionDescription, now_ms: int) -> Table:
 
 
 @txn.command()
-@bootstrap_option
+@client_options()
 @click.argument("topics", nargs=-1)
 @json_option
-def hanging(bootstrap: str, topics: tuple[str, ...], as_json: bool) -> None:
+def hanging(client: ClientSettings, topics: tuple[str, ...], as_json: bool) -> None:
     """Find transactions that are open in a partition and that no coordinator will end.
 
     Checks TOPICS, or all topics. Without TOPICS it also finds transaction groups whose step is open for longer than its
@@ -226,7 +231,7 @@ def hanging(bootstrap: str, topics: tuple[str, ...], as_json: bool) -> None:
     now_ms = Edge().now_ms()
 
     async def work() -> tuple[int, list[OpenTransaction], list[TransactionGroupDescription]]:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             found = await topics_of(admin, topics)
             partitions = [TopicPartition(each.name, p.partition) for each in found for p in each.partitions]
             open_ones = await open_transactions(admin, partitions)
@@ -284,7 +289,7 @@ def hanging_table(found: Sequence[OpenTransaction], now_ms: int) -> Table:
 
 
 @txn.command()
-@bootstrap_option
+@client_options()
 @click.argument("names", nargs=-1, metavar="[TRANSACTIONAL_ID]...")
 @click.option(
     "-p",
@@ -310,7 +315,7 @@ def hanging_table(found: Sequence[OpenTransaction], now_ms: int) -> Table:
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def abort(
-    bootstrap: str,
+    client: ClientSettings,
     names: tuple[str, ...],
     place: str | None,
     group: str | None,
@@ -327,16 +332,16 @@ def abort(
     if sum(map(bool, (names, place, group))) != 1 or (place is None) != (producer_id is None):
         raise click.UsageError("give transactional ids, or both --partition and --producer-id, or --group")
     if group is not None:
-        run(abort_group(bootstrap, group, reason or REASON, yes=yes))
+        run(abort_group(client, group, reason or REASON, yes=yes))
     elif place is None:
-        run(_abort_known(bootstrap, names, reason, yes))
+        run(_abort_known(client, names, reason, yes))
     else:
         assert producer_id is not None
-        run(_abort_hanging(bootstrap, place, producer_id, yes))
+        run(_abort_hanging(client, place, producer_id, yes))
 
 
-async def _abort_known(bootstrap: str, names: Sequence[str], reason: str, yes: bool) -> None:
-    async with Admin(bootstrap_servers=bootstrap) as admin:
+async def _abort_known(client: ClientSettings, names: Sequence[str], reason: str, yes: bool) -> None:
+    async with client.admin() as admin:
         described = await admin.describe_transactions(names)
         for found in described:
             if found.state != "Ongoing":
@@ -365,8 +370,8 @@ NOT_TO_ABORT = {
 }
 
 
-async def _abort_hanging(bootstrap: str, place: str, producer_id: int, yes: bool) -> None:
-    async with Admin(bootstrap_servers=bootstrap) as admin:
+async def _abort_hanging(client: ClientSettings, place: str, producer_id: int, yes: bool) -> None:
+    async with client.admin() as admin:
         if ":" not in place:
             raise click.BadParameter(f"{place!r}: write TOPIC:PARTITION, such as orders:0", param_hint="--partition")
         (partition,) = await places(admin, place)

@@ -5,29 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
+from semel_protocol.tables import Table
 
 from semel import Admin
 from semel._edge import Edge
 from semel.admin import TransactionGroupDescription
-from semel.cli.shared.common import bootstrap_option, confirm, json_option, run, say, say_json, show
-from semel.cli.shared.tables import Table
+from semel.cli.shared.client_settings import ClientSettings, client_options
+from semel.cli.shared.common import confirm, json_option, run, say, say_json, show
 from semel.cli.shared.times import duration, moment, plural
 from semel.cli.txn.facts import group_facts
 from semel.errors import UnsupportedVersionError
 
 
 @click.command()
-@bootstrap_option
+@client_options()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @json_option
-def groups(bootstrap: str, names: tuple[str, ...], as_json: bool) -> None:
+def groups(client: ClientSettings, names: tuple[str, ...], as_json: bool) -> None:
     """List transaction groups: transactions of several producers that commit as one.
 
     With NAMEs only these groups, each with its members. JSON always has the members.
     """
 
     async def work() -> list[TransactionGroupDescription]:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             return await admin.describe_transaction_groups(names or None)
 
     found, now_ms = run(work()), Edge().now_ms()
@@ -89,9 +90,9 @@ async def overdue(admin: Admin, now_ms: int) -> list[TransactionGroupDescription
     return [each for each in found if each.is_overdue(now_ms)]
 
 
-async def abort_group(bootstrap: str, name: str, reason: str, *, yes: bool) -> None:
+async def abort_group(client: ClientSettings, name: str, reason: str, *, yes: bool) -> None:
     """Asks for confirmation, aborts the open step, and prints the result."""
-    async with Admin(bootstrap_servers=bootstrap) as admin:
+    async with client.admin() as admin:
         (found,) = await admin.describe_transaction_groups([name])
         open_ones = sum(member.is_open for member in found.members)
         what = f"step {found.epoch} of transaction group {name} ({found.state})"

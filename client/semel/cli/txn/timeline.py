@@ -6,13 +6,14 @@ from typing import Any, TextIO
 
 import click
 from rich.text import Text
+from semel_protocol.tables import Table
 
 from semel import Admin, TopicPartition
 from semel._consume.log_scan import scan
 from semel.admin import EARLIEST, LATEST
-from semel.cli.shared.common import bootstrap_option, console, json_option, run, say, say_json, show, tell
+from semel.cli.shared.client_settings import ClientSettings, client_options
+from semel.cli.shared.common import console, json_option, run, say, say_json, show, tell
 from semel.cli.shared.partition_names import compact, places
-from semel.cli.shared.tables import Table
 from semel.cli.shared.times import duration, iso, moment
 from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Span, Spans
 from semel.cli.txn.timeline_svg import render
@@ -22,7 +23,7 @@ LAST_DEFAULT = 10_000
 
 
 @click.command()
-@bootstrap_option
+@client_options()
 @click.argument("place", metavar="TOPIC[:PARTITION]")
 @click.option(
     "--from-offset",
@@ -47,7 +48,13 @@ LAST_DEFAULT = 10_000
 )
 @json_option
 def timeline(
-    bootstrap: str, place: str, from_offset: int | None, last: int, listed: bool, svg: TextIO | None, as_json: bool
+    client: ClientSettings,
+    place: str,
+    from_offset: int | None,
+    last: int,
+    listed: bool,
+    svg: TextIO | None,
+    as_json: bool,
 ) -> None:
     """Draw the transactions of a partition over its offsets.
 
@@ -60,7 +67,7 @@ def timeline(
         raise click.UsageError("give either --svg or JSON")
 
     async def work() -> list[PartitionTimeline]:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             return [await _read(admin, at, from_offset, last) for at in await places(admin, place)]
 
     timelines = run(work())

@@ -10,7 +10,8 @@ import click
 from semel import Admin, TopicPartition
 from semel._edge import Edge
 from semel.admin import TransactionDescription
-from semel.cli.shared.common import bootstrap_option, failure, json_option, run, say_json, tell
+from semel.cli.shared.client_settings import ClientSettings, client_options
+from semel.cli.shared.common import failure, json_option, run, say_json, tell
 from semel.cli.shared.open_transactions import TIMEOUT_NEVER_MS, open_transactions
 from semel.cli.shared.times import duration, moment, plural
 from semel.cli.txn.facts import facts_of
@@ -18,14 +19,14 @@ from semel.errors import TransactionalIdNotFound
 
 
 @click.command()
-@bootstrap_option
+@client_options()
 @click.argument("name", metavar="TRANSACTIONAL_ID")
 @json_option
-def why(bootstrap: str, name: str, as_json: bool) -> None:
+def why(client: ClientSettings, name: str, as_json: bool) -> None:
     """Explain a transactional id: its state, what it waits for, and which clients fenced it and why."""
 
     async def work() -> tuple[TransactionDescription, dict[TopicPartition, int | None]]:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with client.admin() as admin:
             try:
                 (found,) = await admin.describe_transactions([name])
             except TransactionalIdNotFound as e:

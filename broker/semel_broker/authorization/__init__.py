@@ -1,0 +1,1 @@
+"""What each API requires: one table, checked before a handler runs. Without an authorizer nothing is checked."""

@@ -1,0 +1,46 @@
+"""PURE: the rights of one connection's principal, and the record of what was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from semel_protocol.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
+
+from semel_broker.security.authorizer import Authorizer, Decision, Principal
+
+Note = Callable[[Principal, Operation, ResourceType, str, Decision], None]
+"""Called for each refusal: the audit."""
+NOT_ASKED = -2147483648
+"""The field of authorized operations in a response whose request did not ask for them (KIP-430)."""
+
+
+class Access:
+    """What `principal` may do now. `note`: gets each refusal of something that the request names."""
+
+    def __init__(self, authorizer: Authorizer, principal: Principal, note: Note) -> None:
+        self._authorizer, self.principal, self._note = authorizer, principal, note
+
+    def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether the principal may; a refusal is noted."""
+        decision = self._authorizer.decide(self.principal, operation, kind, name)
+        if not decision.is_allowed:
+            self._note(self.principal, operation, kind, name, decision)
+        return decision.is_allowed
+
+    def allows_quietly(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """As `allows`, for what the request does not name: leaving a row out is no refusal."""
+        return self._authorizer.allows(self.principal, operation, kind, name)
+
+    def refusal(self, operation: Operation, kind: ResourceType, name: str) -> str:
+        """The sentence for a client that was refused. It does not say which ACL decided."""
+        who = f"{self.principal.name} from {self.principal.host}"
+        return f"{who} may not {operation.name} {kind.name} {name!r}: an administrator can allow it with an ACL"
+
+    def allows_any(self, operation: Operation, kind: ResourceType) -> bool:
+        """Whether there can be a resource of the type on which the principal may do the operation."""
+        return self._authorizer.allows_any(self.principal, operation, kind)
+
+    def operations(self, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """The operations that the principal may do, as bits 1 << operation (KIP-430)."""
+        allowed = (each for each in OPERATIONS_OF[kind] if self.allows_quietly(each, kind, name))
+        return sum(1 << each for each in allowed)

@@ -1,0 +1,95 @@
+"""Puts the checks of the table before the handlers: a handler gets only what its caller is allowed to do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, cast
+
+from semel_protocol.schema import Message
+
+from semel_broker.answers import InOrder
+from semel_broker.authorization.access import Access, Note
+from semel_broker.authorization.requirements import Complete, Requirement, Steps
+from semel_broker.authorization.rules import RULES
+from semel_broker.context import RequestContext
+from semel_broker.handlers import Answer, Handler
+from semel_broker.security.authorizer import Authorizer
+
+PRODUCE = 0
+
+
+def guarded(handlers: Mapping[int, Handler], authorizer: Authorizer, note: Note) -> dict[int, Handler]:
+    """The handlers behind their requirements. Raises KeyError for an API that the table does not have."""
+    return {
+        key: _guarded(key, handler, RULES[key], authorizer, note) if RULES[key] else handler
+        for key, handler in handlers.items()
+    }
+
+
+def _guarded(
+    key: int, handler: Handler, requirements: Sequence[Requirement], authorizer: Authorizer, note: Note
+) -> Handler:
+    def handle(request: Any, ctx: RequestContext) -> Answer:
+        access = Access(authorizer, ctx.principal, note)
+        steps = _check_all(request, ctx, access, requirements)
+        slices = ctx.slices()
+        done = slices.advance(steps)
+        if done is None:
+            rest = _in_slices(handler, ctx, steps)
+            return InOrder(rest) if key == PRODUCE else rest
+        return _go_on(handler, ctx, *done)
+
+    return handle
+
+
+Checked = tuple[Message, Message | None, list[Complete]]
+
+
+def _check_all(request: Any, ctx: RequestContext, access: Access, requirements: Sequence[Requirement]) -> Any:
+    """Check one requirement after the other, in steps. The first response of a refusal is the response."""
+    complete: list[Complete] = []
+    for requirement in requirements:
+        steps: Steps = requirement.check(request, ctx, access)
+        permitted = yield from steps
+        if permitted.answer is not None:
+            answer = permitted.answer
+            for each in complete:
+                answer = each(answer)
+            return permitted.request, answer, []
+        request = permitted.request
+        complete += permitted.complete
+    return request, None, complete
+
+
+async def _in_slices(handler: Handler, ctx: RequestContext, steps: Any) -> Message | None:
+    """A request with very many resources: other requests are answered between the slices of its check."""
+    answer = _go_on(handler, ctx, *await ctx.slices().finish(steps))
+    if answer is None or isinstance(answer, Message):
+        return answer
+    return cast("Message | None", await (answer.answer if isinstance(answer, InOrder) else answer))
+
+
+def _go_on(
+    handler: Handler, ctx: RequestContext, request: Message, answer: Message | None, complete: list[Complete]
+) -> Answer:
+    if answer is not None:
+        return answer
+    made = handler(request, ctx)
+    if not complete or made is None:
+        return made
+    if isinstance(made, Message):
+        return _completed(made, complete)
+    if isinstance(made, InOrder):
+        return InOrder(_when_answered(made.answer, complete))
+    return _when_answered(made, complete)
+
+
+async def _when_answered(answer: Awaitable[Message | None], complete: list[Complete]) -> Message | None:
+    response = await answer
+    return None if response is None else _completed(response, complete)
+
+
+def _completed(response: Message, complete: list[Complete]) -> Message:
+    for each in complete:
+        response = each(response)
+    return response

@@ -1,0 +1,197 @@
+"""PURE: the kinds of requirements, of which the table of APIs is made.
+
+A requirement looks at a request and answers with `Permitted`: what is left of the request, what completes the response,
+or the whole response if nothing is left to do. Refused rows never reach a handler, so nothing is decoded, created or
+asked for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from semel_protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from semel_protocol.errors import ErrorCode
+from semel_protocol.schema import Message
+
+from semel_broker.authorization.access import Access
+from semel_broker.context import RequestContext
+
+REFUSAL_OF = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""The error code of a refusal, by the type of the resource."""
+
+Complete = Callable[[Any], Message]
+Steps = Generator[int, None, "Permitted"]
+
+
+class Permitted(msgspec.Struct, frozen=True):
+    """`answer`: the response, if the handler is not to run. Otherwise it runs with `request`, and `complete` adds the
+    refused rows to its response.
+    """
+
+    request: Message
+    answer: Message | None = None
+    complete: Sequence[Complete] = ()
+
+
+class Requirement(Protocol):
+    """`needs`: for the documents: (operation, type of resource, what it is needed for)."""
+
+    @property
+    def needs(self) -> Sequence[tuple[Operation, ResourceType, str]]: ...
+
+    def check(self, request: Any, ctx: RequestContext, access: Access) -> Steps:
+        """Check in steps: yields the number of resources that were looked at."""
+        ...
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """One resource for the whole request. `name`: its name; None: nothing is required of this request.
+
+    `refuse`: the response for an error code.
+    """
+
+    operation: Operation
+    kind: ResourceType
+    name: Callable[[Any], str | None]
+    refuse: Callable[[Any, ErrorCode], Message]
+
+    @property
+    def needs(self) -> Sequence[tuple[Operation, ResourceType, str]]:
+        return [(self.operation, self.kind, "")]
+
+    def check(self, request: Any, ctx: RequestContext, access: Access) -> Steps:
+        yield 1
+        name = self.name(request)
+        if name is None or access.allows(self.operation, self.kind, name):
+            return Permitted(request)
+        why = access.refusal(self.operation, self.kind, name)
+        return Permitted(request, explained(self.refuse(request, REFUSAL_OF[self.kind]), why))
+
+
+def explained(response: Any, why: str) -> Any:
+    """The response with `why` as the message of each error code that can have one."""
+    for name in response.__struct_fields__:
+        value = getattr(response, name)
+        if isinstance(value, list):
+            for each in value:
+                if isinstance(each, Message):
+                    explained(each, why)
+        elif name == "error_code" and value and "error_message" in response.__struct_fields__:
+            response.error_message = why
+    return response
+
+
+def cluster(operation: Operation, refuse: Callable[[Any, ErrorCode], Message]) -> Whole:
+    """An operation on the cluster."""
+    return Whole(operation, ResourceType.CLUSTER, lambda request: CLUSTER_NAME, refuse)
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """A resource for each row of the request: `rows` is the field with the rows (None in it: all resources).
+
+    `refuse`: the row of the response for a refused row and an error code. `answers`: the response's field of rows.
+    `named`: the name in a row of the response; needed where a request can ask for all resources.
+    """
+
+    operation: Operation
+    kind: ResourceType
+    rows: str
+    name: Callable[[Any], str]
+    answers: str
+    refuse: Callable[[Any, ErrorCode], Message]
+    empty: Callable[[], Message]
+    named: Callable[[Any], str] | None = None
+
+    @property
+    def needs(self) -> Sequence[tuple[Operation, ResourceType, str]]:
+        return [(self.operation, self.kind, "each row")]
+
+    def check(self, request: Any, ctx: RequestContext, access: Access) -> Steps:
+        rows = getattr(request, self.rows)
+        if rows is None:
+            yield 1
+            assert self.named is not None, "no request of this API asks for all"
+            return Permitted(
+                request, complete=[Shown(self.operation, self.kind, self.answers, self.named).only(access)]
+            )
+        refused: list[Message] = []
+        allowed: list[Any] = []
+        for row in rows:
+            yield 1
+            name = self.name(row)
+            if access.allows(self.operation, self.kind, name):
+                allowed.append(row)
+            else:
+                why = access.refusal(self.operation, self.kind, name)
+                refused.append(explained(self.refuse(row, REFUSAL_OF[self.kind]), why))
+        if not refused:
+            return Permitted(request)
+        complete = _adding(self.answers, refused)
+        setattr(request, self.rows, allowed)
+        return Permitted(request, None if allowed else complete(self.empty()), [complete])
+
+
+def _adding(answers: str, rows: list[Message]) -> Complete:
+    def complete(response: Any) -> Message:
+        setattr(response, answers, [*(getattr(response, answers) or ()), *rows])
+        made: Message = response
+        return made
+
+    return complete
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """Rows of the response that only principals with the right see; others are left out, so existence is not told.
+
+    `unless_cluster`: this operation on the cluster shows all of them.
+    """
+
+    operation: Operation
+    kind: ResourceType
+    answers: str
+    name: Callable[[Any], str]
+    unless_cluster: Operation | None = None
+
+    @property
+    def needs(self) -> Sequence[tuple[Operation, ResourceType, str]]:
+        shown = [(self.operation, self.kind, "each row shown")]
+        if self.unless_cluster is None:
+            return shown
+        return [*shown, (self.unless_cluster, ResourceType.CLUSTER, "instead: shows all")]
+
+    def check(self, request: Any, ctx: RequestContext, access: Access) -> Steps:
+        yield 1
+        if self.unless_cluster is not None and access.allows_quietly(
+            self.unless_cluster, ResourceType.CLUSTER, CLUSTER_NAME
+        ):
+            return Permitted(request)
+        return Permitted(request, complete=[self.only(access)])
+
+    def only(self, access: Access) -> Complete:
+        """The response without the rows that are not shown."""
+
+        def complete(response: Any) -> Message:
+            rows = getattr(response, self.answers) or ()
+            shown = [row for row in rows if access.allows_quietly(self.operation, self.kind, self.name(row))]
+            setattr(response, self.answers, shown)
+            made: Message = response
+            return made
+
+        return complete
+
+
+class Special(msgspec.Struct, frozen=True):
+    """A requirement of its own form."""
+
+    needs: Sequence[tuple[Operation, ResourceType, str]]
+    steps: Callable[[Any, RequestContext, Access], Steps]
+
+    def check(self, request: Any, ctx: RequestContext, access: Access) -> Steps:
+        return self.steps(request, ctx, access)

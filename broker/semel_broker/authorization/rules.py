@@ -1,0 +1,775 @@
+"""PURE: the table of requirements: API key -> what the principal must be allowed, as in Kafka.
+
+The order of a tuple is the order of the checks. The first one that refuses the whole request answers it. `make map`
+writes docs/authorization.md from this table, and a test holds that every API is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from semel_protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages import (
+    k00_produce,
+    k01_fetch,
+    k02_list_offsets,
+    k03_metadata,
+    k08_offset_commit,
+    k09_offset_fetch,
+    k10_find_coordinator,
+    k11_join_group,
+    k12_heartbeat,
+    k13_leave_group,
+    k14_sync_group,
+    k15_describe_groups,
+    k19_create_topics,
+    k20_delete_topics,
+    k21_delete_records,
+    k22_init_producer_id,
+    k23_offset_for_leader_epoch,
+    k24_add_partitions_to_txn,
+    k25_add_offsets_to_txn,
+    k26_end_txn,
+    k27_write_txn_markers,
+    k28_txn_offset_commit,
+    k29_describe_acls,
+    k30_create_acls,
+    k31_delete_acls,
+    k32_describe_configs,
+    k33_alter_configs,
+    k37_create_partitions,
+    k42_delete_groups,
+    k43_elect_leaders,
+    k44_incremental_alter_configs,
+    k45_alter_partition_reassignments,
+    k46_list_partition_reassignments,
+    k47_offset_delete,
+    k61_describe_producers,
+    k65_describe_transactions,
+    k20001_begin_transaction_group,
+    k20002_decide_transaction_group,
+    k20003_describe_transaction_groups,
+    k20004_forget_transaction_group,
+)
+from semel_protocol.schema import ZERO_UUID, Message
+
+from semel_broker.answers import CloseConnectionError
+from semel_broker.authorization.access import Access
+from semel_broker.authorization.requirements import (
+    REFUSAL_OF,
+    Complete,
+    Permitted,
+    Requirement,
+    Rows,
+    Shown,
+    Special,
+    Steps,
+    Whole,
+    cluster,
+    explained,
+)
+from semel_broker.context import RequestContext
+
+TOPIC, GROUP, CLUSTER, TXN = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+)
+ACKS_NONE = 0
+CONFIG_RESOURCES = {2: TOPIC, 32: GROUP}
+"""Types of resources in requests about settings that have ACLs of their own; all others are settings of the cluster."""
+
+
+def group_prefix(group: str) -> str:
+    """The transactional id that stands for a transaction group: the prefix of its members."""
+    return f"{group}/"
+
+
+def _topic(
+    operation: Operation, rows: str, refuse: Callable[[Any, ErrorCode], Message], response: type[Message], answers: str
+) -> Rows:
+    """A topic for each row. The field of the name is `topic` or `name`."""
+    return Rows(operation, TOPIC, rows, _name, answers, refuse, response)
+
+
+def _name(row: Any) -> str:
+    name: str = row.name if hasattr(row, "name") else row.topic
+    return name
+
+
+def _group(operation: Operation, response: type[Message]) -> Whole:
+    """A group for the request, whose response has an error code."""
+    return Whole(operation, GROUP, lambda request: request.group_id, lambda _, code: response(error_code=code))
+
+
+def _txn(operation: Operation, refuse: Callable[[Any, ErrorCode], Message]) -> Whole:
+    return Whole(operation, TXN, lambda request: request.transactional_id, refuse)
+
+
+# --- 0 to 3 ------------------------------------------------------------------------------------------------------
+
+
+def _produce_row(topic: Any, code: ErrorCode) -> Any:
+    return k00_produce.ProduceResponseTopic(
+        name=topic.name,
+        partition_responses=[
+            k00_produce.ProduceResponsePartition(index=row.index, error_code=code, base_offset=-1)
+            for row in topic.partition_data
+        ],
+    )
+
+
+def _produce(request: Any, code: ErrorCode) -> Message:
+    if request.acks == ACKS_NONE:
+        raise CloseConnectionError("not_authorized", code=code.name)
+    return k00_produce.ProduceResponse(responses=[_produce_row(topic, code) for topic in request.topic_data])
+
+
+def _unanswered(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """acks=0 has no response that could carry a refusal: the connection is closed."""
+    if request.acks == ACKS_NONE:
+        for topic in request.topic_data:
+            yield 1
+            if not access.allows(Operation.WRITE, TOPIC, topic.name):
+                raise CloseConnectionError("not_authorized", code=REFUSAL_OF[TOPIC].name, topic=topic.name)
+    return Permitted(request)
+
+
+def _fetch_row(topic: Any, code: ErrorCode) -> Message:
+    return k01_fetch.FetchResponseTopic(
+        topic=topic.topic,
+        topic_id=topic.topic_id,
+        partitions=[
+            k01_fetch.FetchResponsePartition(
+                partition_index=row.partition, error_code=code, high_watermark=-1, last_stable_offset=-1, records=b""
+            )
+            for row in topic.partitions
+        ],
+    )
+
+
+def _list_offsets_row(topic: Any, code: ErrorCode) -> Message:
+    return k02_list_offsets.ListOffsetsResponseTopic(
+        name=topic.name,
+        partitions=[
+            k02_list_offsets.ListOffsetsResponsePartition(partition_index=row.partition_index, error_code=code)
+            for row in topic.partitions
+        ],
+    )
+
+
+def _metadata(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """A topic that the request would create needs Create, too. A request for all topics shows those with Describe."""
+    everything = request.topics is None or (ctx.api_version == 0 and not request.topics)
+    if everything:
+        yield 1
+        return Permitted(request, complete=[Shown(Operation.DESCRIBE, TOPIC, "topics", _name).only(access)])
+    may_create = request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable
+    allowed: list[Any] = []
+    refused: list[Any] = []
+    for topic in request.topics:
+        yield 1
+        name = topic.name or ""
+        is_allowed = access.allows(Operation.DESCRIBE, TOPIC, name)
+        if is_allowed and may_create and ctx.broker.topics.get(name) is None:
+            is_allowed = may_create_topic(access, name)
+        (allowed if is_allowed else refused).append(topic)
+    if not refused:
+        return Permitted(request)
+    rows = [
+        k03_metadata.MetadataResponseTopic(error_code=REFUSAL_OF[TOPIC], name=topic.name, topic_id=topic.topic_id)
+        for topic in refused
+    ]
+
+    def complete(response: Any) -> Message:
+        response.topics = [*response.topics, *rows]
+        made: Message = response
+        return made
+
+    request.topics = allowed
+    return Permitted(request, complete=[complete])  # the handler runs: the brokers are in every response
+
+
+def may_create_topic(access: Access, name: str) -> bool:
+    """Create on the cluster allows to create any topic; Create on the topic allows that one."""
+    return access.allows_quietly(Operation.CREATE, CLUSTER, CLUSTER_NAME) or access.allows(
+        Operation.CREATE, TOPIC, name
+    )
+
+
+# --- groups ------------------------------------------------------------------------------------------------------
+
+
+def _offset_rows(response: Any, topic_kind: Any, row_kind: Any, **fields: Any) -> Callable[[Any, ErrorCode], Message]:
+    """The whole response of an API whose error codes are in its partitions."""
+
+    def refuse(request: Any, code: ErrorCode) -> Message:
+        made: Message = response(
+            topics=[_rows_of(topic_kind, row_kind, **fields)(topic, code) for topic in request.topics]
+        )
+        return made
+
+    return refuse
+
+
+def _rows_of(topic_kind: Any, row_kind: Any, **fields: Any) -> Callable[[Any, ErrorCode], Any]:
+    """A topic of the response whose partitions all have the error code."""
+
+    def refuse(topic: Any, code: ErrorCode) -> Any:
+        rows = [row_kind(partition_index=index, error_code=code, **fields) for index in _indexes(topic)]
+        return topic_kind(name=topic.name, partitions=rows)
+
+    return refuse
+
+
+def _indexes(topic: Any) -> Iterable[int]:
+    if hasattr(topic, "partition_indexes"):
+        indexes: list[int] = topic.partition_indexes
+        return indexes
+    return [row.partition_index for row in topic.partitions]
+
+
+def _find_coordinator(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """Describe on the group or the transactional id, whichever the key is."""
+    kind = TXN if request.key_type else GROUP
+    code = REFUSAL_OF[kind]
+    if not request.coordinator_keys:
+        yield 1
+        if access.allows(Operation.DESCRIBE, kind, request.key):
+            return Permitted(request)
+        refused = k10_find_coordinator.FindCoordinatorResponse(error_code=code, node_id=-1, port=-1)
+        return Permitted(request, explained(refused, access.refusal(Operation.DESCRIBE, kind, request.key)))
+    allowed, rows = [], []
+    for key in request.coordinator_keys:
+        yield 1
+        if access.allows(Operation.DESCRIBE, kind, key):
+            allowed.append(key)
+        else:
+            row = k10_find_coordinator.FindCoordinatorResponseCoordinator
+            rows.append(row(key=key, node_id=-1, port=-1, error_code=code))
+    request.coordinator_keys = allowed
+
+    def complete(response: Any) -> Message:
+        response.coordinators = [*response.coordinators, *rows]
+        made: Message = response
+        return made
+
+    return Permitted(request, None if allowed else complete(k10_find_coordinator.FindCoordinatorResponse()), [complete])
+
+
+def _offset_fetch(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """Describe on the group, and Describe on each topic; a request for all topics shows those with Describe."""
+    yield 1
+    if not access.allows(Operation.DESCRIBE, GROUP, request.group_id):
+        code = REFUSAL_OF[GROUP]
+        rows = [_OFFSET_FETCH_ROW(topic, code) for topic in request.topics or ()]
+        return Permitted(request, k09_offset_fetch.OffsetFetchResponse(error_code=code, topics=rows))
+    named = Rows(
+        Operation.DESCRIBE,
+        TOPIC,
+        "topics",
+        _name,
+        "topics",
+        _OFFSET_FETCH_ROW,
+        k09_offset_fetch.OffsetFetchResponse,
+        named=_name,
+    )
+    return (yield from named.check(request, ctx, access))
+
+
+_OFFSET_FETCH_ROW = _rows_of(
+    k09_offset_fetch.OffsetFetchResponseTopic,
+    k09_offset_fetch.OffsetFetchResponsePartition,
+    committed_offset=-1,
+    metadata="",
+)
+
+
+def _describe_groups(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """Describe on each group; with the authorized operations if the request asks for them (KIP-430)."""
+    rows = Rows(
+        Operation.DESCRIBE,
+        GROUP,
+        "groups",
+        lambda group: group,
+        "groups",
+        lambda group, code: k15_describe_groups.DescribeGroupsResponseGroup(error_code=code, group_id=group),
+        k15_describe_groups.DescribeGroupsResponse,
+    )
+    permitted = yield from rows.check(request, ctx, access)
+    if not request.include_authorized_operations:
+        return permitted
+
+    def with_operations(response: Any) -> Message:
+        for group in response.groups:
+            if not group.error_code:
+                group.authorized_operations = access.operations(GROUP, group.group_id)
+        made: Message = response
+        return made
+
+    return Permitted(permitted.request, permitted.answer, [*permitted.complete, with_operations])
+
+
+# --- topics ------------------------------------------------------------------------------------------------------
+
+
+def _create_topics(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """Create on the cluster, or on each topic. Settings are shown with DescribeConfigs on the topic (KIP-525)."""
+    yield 1
+    everywhere = access.allows_quietly(Operation.CREATE, CLUSTER, CLUSTER_NAME)
+    allowed, rows = [], []
+    for topic in request.topics:
+        yield 1
+        if everywhere or access.allows(Operation.CREATE, TOPIC, topic.name):
+            allowed.append(topic)
+        else:
+            row = k19_create_topics.CreateTopicsResponseTopic(name=topic.name, error_code=REFUSAL_OF[TOPIC])
+            rows.append(explained(row, access.refusal(Operation.CREATE, TOPIC, topic.name)))
+    request.topics = allowed
+
+    def complete(response: Any) -> Message:
+        for topic in response.topics:
+            if not topic.error_code and not access.allows_quietly(Operation.DESCRIBE_CONFIGS, TOPIC, topic.name):
+                topic.topic_config_error_code = REFUSAL_OF[TOPIC]
+                topic.configs, topic.num_partitions, topic.replication_factor = [], -1, -1
+        response.topics = [*response.topics, *rows]
+        made: Message = response
+        return made
+
+    answer = None if allowed or not rows else complete(k19_create_topics.CreateTopicsResponse())
+    return Permitted(request, answer, [complete])
+
+
+def _delete_topics(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """Delete on each topic. An id of a topic that the principal may not describe is refused without its name."""
+    code = REFUSAL_OF[TOPIC]
+    names, topics, rows = [], [], []
+    for name in request.topic_names:
+        yield 1
+        if access.allows(Operation.DELETE, TOPIC, name):
+            names.append(name)
+        else:
+            rows.append(k20_delete_topics.DeleteTopicsResponseTopic(name=name, error_code=code))
+    for asked in request.topics:
+        yield 1
+        found = ctx.broker.topics.get_by_id(asked.topic_id) if asked.topic_id != ZERO_UUID else None
+        name = asked.name if asked.name is not None else (found.name if found is not None else None)
+        if name is None or access.allows(Operation.DELETE, TOPIC, name):
+            topics.append(asked)
+            continue
+        shown = asked.name if asked.name is not None or access.allows_quietly(Operation.DESCRIBE, TOPIC, name) else None
+        rows.append(k20_delete_topics.DeleteTopicsResponseTopic(name=shown, topic_id=asked.topic_id, error_code=code))
+    if not rows:
+        return Permitted(request)
+    request.topic_names, request.topics = names, topics
+
+    def complete(response: Any) -> Message:
+        response.responses = [*response.responses, *rows]
+        made: Message = response
+        return made
+
+    left = names or topics
+    return Permitted(request, None if left else complete(k20_delete_topics.DeleteTopicsResponse()), [complete])
+
+
+def _configs(operation: Operation, result: Any, response: Any, answers: str) -> Special:
+    """`operation` on the topic or the group, or on the cluster for a broker's settings."""
+
+    def steps(request: Any, ctx: RequestContext, access: Access) -> Steps:
+        allowed, rows = [], []
+        for asked in request.resources:
+            yield 1
+            kind = CONFIG_RESOURCES.get(asked.resource_type, CLUSTER)
+            name = CLUSTER_NAME if kind is CLUSTER else asked.resource_name
+            if access.allows(operation, kind, name):
+                allowed.append(asked)
+            else:
+                row = result(
+                    error_code=REFUSAL_OF[kind],
+                    resource_type=asked.resource_type,
+                    resource_name=asked.resource_name,
+                )
+                rows.append(explained(row, access.refusal(operation, kind, name)))
+        if not rows:
+            return Permitted(request)
+        request.resources = allowed
+
+        def complete(made: Any) -> Message:
+            setattr(made, answers, [*getattr(made, answers), *rows])
+            completed: Message = made
+            return completed
+
+        return Permitted(request, None if allowed else complete(response()), [complete])
+
+    return Special([(operation, TOPIC, "topics"), (operation, GROUP, "groups"), (operation, CLUSTER, "brokers")], steps)
+
+
+# --- transactions ------------------------------------------------------------------------------------------------
+
+
+def _init_producer_id(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """Write on the transactional id; without one IdempotentWrite on the cluster, or Write on any topic (KIP-679)."""
+    yield 1
+    response = k22_init_producer_id.InitProducerIdResponse
+    if request.transactional_id is not None:
+        if access.allows(Operation.WRITE, TXN, request.transactional_id):
+            return Permitted(request)
+        why = access.refusal(Operation.WRITE, TXN, request.transactional_id)
+        return Permitted(request, explained(response(error_code=REFUSAL_OF[TXN]), why))
+    if access.allows_any(Operation.WRITE, TOPIC) or access.allows(Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME):
+        return Permitted(request)
+    why = access.refusal(Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME)
+    return Permitted(request, explained(response(error_code=REFUSAL_OF[CLUSTER]), why))
+
+
+def _add_partitions_answer(request: Any, code_of: Callable[[str], ErrorCode]) -> Message:
+    response = k24_add_partitions_to_txn
+    return response.AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            response.AddPartitionsToTxnResponseTopic(
+                name=topic.name,
+                results_by_partition=[
+                    response.AddPartitionsToTxnResponsePartition(
+                        partition_index=index, partition_error_code=code_of(topic.name)
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+def _add_partitions(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """Write on the transactional id and on each topic. All partitions are added, or none."""
+    yield 1
+    if not access.allows(Operation.WRITE, TXN, request.v3_and_below_transactional_id):
+        return Permitted(request, _add_partitions_answer(request, lambda name: REFUSAL_OF[TXN]))
+    refused: set[str] = set()
+    for topic in request.v3_and_below_topics:
+        yield 1
+        if not access.allows(Operation.WRITE, TOPIC, topic.name):
+            refused.add(topic.name)
+    if not refused:
+        return Permitted(request)
+    return Permitted(
+        request,
+        _add_partitions_answer(
+            request, lambda name: REFUSAL_OF[TOPIC] if name in refused else ErrorCode.OPERATION_NOT_ATTEMPTED
+        ),
+    )
+
+
+def _markers(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """ClusterAction, or Alter on the cluster: an operator's tool aborts a hanging transaction with this request."""
+    yield 1
+    if access.allows_quietly(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME) or access.allows(
+        Operation.ALTER, CLUSTER, CLUSTER_NAME
+    ):
+        return Permitted(request)
+    made = k27_write_txn_markers
+    rows = _rows_of(made.WriteTxnMarkersResponseTopic, made.WriteTxnMarkersResponsePartition)
+    markers = [
+        made.WriteTxnMarkersResponseMarker(
+            producer_id=marker.producer_id, topics=[rows(topic, REFUSAL_OF[CLUSTER]) for topic in marker.topics]
+        )
+        for marker in request.markers
+    ]
+    return Permitted(request, made.WriteTxnMarkersResponse(markers=markers))
+
+
+def _describe_transactions(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """Describe on each transactional id. Topics without Describe are left out of a transaction's list."""
+    made = k65_describe_transactions
+    rows = Rows(
+        Operation.DESCRIBE,
+        TXN,
+        "transactional_ids",
+        lambda name: name,
+        "transaction_states",
+        lambda name, code: made.DescribeTransactionsResponseTransaction(error_code=code, transactional_id=name),
+        made.DescribeTransactionsResponse,
+    )
+    permitted = yield from rows.check(request, ctx, access)
+
+    def visible_topics(response: Any) -> Message:
+        for transaction in response.transaction_states:
+            transaction.topics = [
+                topic for topic in transaction.topics if access.allows_quietly(Operation.DESCRIBE, TOPIC, topic.topic)
+            ]
+        shown: Message = response
+        return shown
+
+    return Permitted(permitted.request, permitted.answer, [*permitted.complete, visible_topics])
+
+
+# --- the cluster -------------------------------------------------------------------------------------------------
+
+
+def _describe_cluster(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """Nothing: the brokers are known to every client. Authorized operations need Describe on the cluster (KIP-430)."""
+    yield 1
+    if not request.include_cluster_authorized_operations:
+        return Permitted(request)
+
+    def with_operations(response: Any) -> Message:
+        is_allowed = access.allows_quietly(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)
+        response.cluster_authorized_operations = access.operations(CLUSTER) if is_allowed else 0
+        made: Message = response
+        return made
+
+    return Permitted(request, complete=[with_operations])
+
+
+def _error(response: Any) -> Callable[[Any, ErrorCode], Message]:
+    """The whole response with an error code at its top."""
+    return lambda request, code: response(error_code=code)
+
+
+READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+)
+_COMMIT_ROWS = (k08_offset_commit.OffsetCommitResponseTopic, k08_offset_commit.OffsetCommitResponsePartition)
+_TXN_COMMIT_ROWS = (
+    k28_txn_offset_commit.TxnOffsetCommitResponseTopic,
+    k28_txn_offset_commit.TxnOffsetCommitResponsePartition,
+)
+_TXN_COMMIT = _offset_rows(k28_txn_offset_commit.TxnOffsetCommitResponse, *_TXN_COMMIT_ROWS)
+
+RULES: dict[int, tuple[Requirement, ...]] = {
+    0: (
+        Special([], _unanswered),
+        _txn(WRITE, _produce),
+        _topic(WRITE, "topic_data", _produce_row, k00_produce.ProduceResponse, "responses"),
+    ),
+    1: (_topic(READ, "topics", _fetch_row, k01_fetch.FetchResponse, "responses"),),
+    2: (_topic(DESCRIBE, "topics", _list_offsets_row, k02_list_offsets.ListOffsetsResponse, "topics"),),
+    3: (
+        Special(
+            [(DESCRIBE, TOPIC, "each row"), (CREATE, TOPIC, "a topic that is created; or on the cluster")], _metadata
+        ),
+    ),
+    8: (
+        Whole(READ, GROUP, lambda r: r.group_id, _offset_rows(k08_offset_commit.OffsetCommitResponse, *_COMMIT_ROWS)),
+        _topic(READ, "topics", _rows_of(*_COMMIT_ROWS), k08_offset_commit.OffsetCommitResponse, "topics"),
+    ),
+    9: (Special([(DESCRIBE, GROUP, ""), (DESCRIBE, TOPIC, "each row")], _offset_fetch),),
+    10: (Special([(DESCRIBE, GROUP, "groups"), (DESCRIBE, TXN, "transactional ids")], _find_coordinator),),
+    11: (_group(READ, k11_join_group.JoinGroupResponse),),
+    12: (_group(READ, k12_heartbeat.HeartbeatResponse),),
+    13: (_group(READ, k13_leave_group.LeaveGroupResponse),),
+    14: (_group(READ, k14_sync_group.SyncGroupResponse),),
+    15: (Special([(DESCRIBE, GROUP, "each row")], _describe_groups),),
+    16: (Shown(DESCRIBE, GROUP, "groups", lambda row: row.group_id, unless_cluster=DESCRIBE),),
+    18: (),
+    19: (Special([(CREATE, CLUSTER, "or:"), (CREATE, TOPIC, "each row")], _create_topics),),
+    20: (Special([(DELETE, TOPIC, "each row")], _delete_topics),),
+    21: (
+        _topic(
+            DELETE,
+            "topics",
+            _rows_of(
+                k21_delete_records.DeleteRecordsResponseTopic,
+                k21_delete_records.DeleteRecordsResponsePartition,
+                low_watermark=-1,
+            ),
+            k21_delete_records.DeleteRecordsResponse,
+            "topics",
+        ),
+    ),
+    22: (
+        Special(
+            [
+                (WRITE, TXN, "with a transactional id"),
+                (Operation.IDEMPOTENT_WRITE, CLUSTER, "without one; or Write on any topic"),
+            ],
+            _init_producer_id,
+        ),
+    ),
+    23: (
+        _topic(
+            DESCRIBE,
+            "topics",
+            lambda topic, code: k23_offset_for_leader_epoch.OffsetForLeaderEpochResponseTopic(
+                topic=topic.topic,
+                partitions=[
+                    k23_offset_for_leader_epoch.OffsetForLeaderEpochResponsePartition(
+                        partition=row.partition, error_code=code
+                    )
+                    for row in topic.partitions
+                ],
+            ),
+            k23_offset_for_leader_epoch.OffsetForLeaderEpochResponse,
+            "topics",
+        ),
+    ),
+    24: (Special([(WRITE, TXN, ""), (WRITE, TOPIC, "each row")], _add_partitions),),
+    25: (
+        _txn(WRITE, _error(k25_add_offsets_to_txn.AddOffsetsToTxnResponse)),
+        _group(READ, k25_add_offsets_to_txn.AddOffsetsToTxnResponse),
+    ),
+    26: (_txn(WRITE, _error(k26_end_txn.EndTxnResponse)),),
+    27: (Special([(Operation.CLUSTER_ACTION, CLUSTER, "or:"), (ALTER, CLUSTER, "")], _markers),),
+    28: (
+        _txn(WRITE, _TXN_COMMIT),
+        Whole(READ, GROUP, lambda request: request.group_id, _TXN_COMMIT),
+        _topic(READ, "topics", _rows_of(*_TXN_COMMIT_ROWS), k28_txn_offset_commit.TxnOffsetCommitResponse, "topics"),
+    ),
+    29: (cluster(DESCRIBE, _error(k29_describe_acls.DescribeAclsResponse)),),
+    30: (
+        cluster(
+            ALTER,
+            lambda request, code: k30_create_acls.CreateAclsResponse(
+                results=[k30_create_acls.CreateAclsResponseResult(error_code=code) for _ in request.creations]
+            ),
+        ),
+    ),
+    31: (
+        cluster(
+            ALTER,
+            lambda request, code: k31_delete_acls.DeleteAclsResponse(
+                filter_results=[
+                    k31_delete_acls.DeleteAclsResponseFilterResult(error_code=code) for _ in request.filters
+                ]
+            ),
+        ),
+    ),
+    32: (
+        _configs(
+            Operation.DESCRIBE_CONFIGS,
+            k32_describe_configs.DescribeConfigsResponseResult,
+            k32_describe_configs.DescribeConfigsResponse,
+            "results",
+        ),
+    ),
+    33: (
+        _configs(
+            Operation.ALTER_CONFIGS,
+            k33_alter_configs.AlterConfigsResponseResource,
+            k33_alter_configs.AlterConfigsResponse,
+            "responses",
+        ),
+    ),
+    37: (
+        _topic(
+            ALTER,
+            "topics",
+            lambda topic, code: k37_create_partitions.CreatePartitionsResponseResult(name=topic.name, error_code=code),
+            k37_create_partitions.CreatePartitionsResponse,
+            "results",
+        ),
+    ),
+    42: (
+        Rows(
+            DELETE,
+            GROUP,
+            "groups_names",
+            lambda group: group,
+            "results",
+            lambda group, code: k42_delete_groups.DeleteGroupsResponseResult(group_id=group, error_code=code),
+            k42_delete_groups.DeleteGroupsResponse,
+        ),
+    ),
+    43: (
+        cluster(
+            ALTER,
+            lambda request, code: k43_elect_leaders.ElectLeadersResponse(
+                error_code=code,
+                replica_election_results=[
+                    k43_elect_leaders.ElectLeadersResponseTopic(
+                        topic=topic.topic,
+                        partition_result=[
+                            k43_elect_leaders.ElectLeadersResponsePartition(partition_id=index, error_code=code)
+                            for index in topic.partitions
+                        ],
+                    )
+                    for topic in request.topic_partitions or ()
+                ],
+            ),
+        ),
+    ),
+    44: (
+        _configs(
+            Operation.ALTER_CONFIGS,
+            k44_incremental_alter_configs.IncrementalAlterConfigsResponseResource,
+            k44_incremental_alter_configs.IncrementalAlterConfigsResponse,
+            "responses",
+        ),
+    ),
+    45: (cluster(ALTER, _error(k45_alter_partition_reassignments.AlterPartitionReassignmentsResponse)),),
+    46: (cluster(DESCRIBE, _error(k46_list_partition_reassignments.ListPartitionReassignmentsResponse)),),
+    47: (
+        _group(DELETE, k47_offset_delete.OffsetDeleteResponse),
+        _topic(
+            READ,
+            "topics",
+            _rows_of(k47_offset_delete.OffsetDeleteResponseTopic, k47_offset_delete.OffsetDeleteResponsePartition),
+            k47_offset_delete.OffsetDeleteResponse,
+            "topics",
+        ),
+    ),
+    60: (Special([(DESCRIBE, CLUSTER, "for authorized operations only")], _describe_cluster),),
+    61: (
+        _topic(
+            READ,
+            "topics",
+            _rows_of(
+                k61_describe_producers.DescribeProducersResponseTopic,
+                k61_describe_producers.DescribeProducersResponsePartition,
+            ),
+            k61_describe_producers.DescribeProducersResponse,
+            "topics",
+        ),
+    ),
+    65: (Special([(DESCRIBE, TXN, "each row"), (DESCRIBE, TOPIC, "each topic shown")], _describe_transactions),),
+    66: (Shown(DESCRIBE, TXN, "transaction_states", lambda row: row.transactional_id),),
+    20_001: (
+        Whole(
+            WRITE,
+            TXN,
+            lambda request: group_prefix(request.group),
+            _error(k20001_begin_transaction_group.BeginTransactionGroupResponse),
+        ),
+    ),
+    20_002: (
+        Whole(
+            WRITE,
+            TXN,
+            lambda request: group_prefix(request.group),
+            _error(k20002_decide_transaction_group.DecideTransactionGroupResponse),
+        ),
+    ),
+    20_003: (
+        Rows(
+            DESCRIBE,
+            TXN,
+            "groups",
+            group_prefix,
+            "groups",
+            lambda group, code: k20003_describe_transaction_groups.DescribeTransactionGroupsResponseGroup(
+                error_code=code, group=group
+            ),
+            k20003_describe_transaction_groups.DescribeTransactionGroupsResponse,
+            named=lambda row: group_prefix(row.group),
+        ),
+    ),
+    20_004: (
+        Whole(
+            WRITE,
+            TXN,
+            lambda request: group_prefix(request.group),
+            _error(k20004_forget_transaction_group.ForgetTransactionGroupResponse),
+        ),
+    ),
+}
+"""API key -> requirements. An empty tuple: every client may ask."""
+
+__all__ = ["RULES", "Complete", "may_create_topic"]

@@ -1,0 +1,1 @@
+"""Principals, access control entries, and the authorizer that decides by them."""

@@ -1,0 +1,1 @@
+"""`semel acl`: lists, adds and removes access control entries."""

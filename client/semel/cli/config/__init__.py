@@ -1,0 +1,1 @@
+"""`semel config`: the dynamic settings of brokers."""

@@ -1,0 +1,1 @@
+"""`semel consume`: prints records of a topic."""

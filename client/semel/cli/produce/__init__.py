@@ -1,0 +1,1 @@
+"""`semel produce`: writes lines to a topic."""

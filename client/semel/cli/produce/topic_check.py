@@ -1,0 +1,51 @@
+"""Looks at the topic before lines are written: whether it exists, and how large its batches may be."""
+
+from __future__ import annotations
+
+import asyncio
+
+from semel import Admin, ConfigResource, ConfigResourceType, Producer
+from semel.cli.shared.common import failure, say, similar
+from semel.cli.shared.times import plural
+from semel.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
+
+CREATION_S = 5.0
+"""How long the broker may take to create a topic that a producer asks for."""
+SIZE_SETTING = "max.message.bytes"
+
+
+async def exists(admin: Admin, topic: str, *, may_create: bool) -> bool:
+    """Raises ClickException for a missing topic unless `may_create`."""
+    try:
+        await admin.describe_topics([topic])
+    except UnknownTopicOrPartitionError:
+        if not may_create:
+            raise failure(
+                f"There is no topic {topic!r}.{similar(topic, await admin.list_topics())} "
+                "Create the topic, or leave out --no-create"
+            ) from None
+        return False
+    return True
+
+
+async def batch_bytes_max(admin: Admin, topic: str, default: int) -> int:
+    """The topic's limit of a batch; `default` where it cannot be asked."""
+    try:
+        (found,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic, [SIZE_SETTING])])
+        return int(found.configs[SIZE_SETTING].value or default)
+    except (KafkaError, KeyError, ValueError):
+        return default
+
+
+async def create(producer: Producer, topic: str, *, quiet: bool) -> None:
+    """Lets the broker create a missing topic, and says so. Raises ClickException when it does not."""
+    try:
+        async with asyncio.timeout(CREATION_S):
+            partitions = await producer.partitions_for(topic)
+    except (TimeoutError, KafkaTimeoutError):
+        raise failure(
+            f"There is no topic {topic!r}, and the broker does not create it (auto.create.topics.enable). Check the "
+            f"name with `semel topic list`, or create it: semel topic create {topic}"
+        ) from None
+    if not quiet:
+        say(f"topic {topic} did not exist; the broker created it with {plural(len(partitions), 'partition')}", err=True)

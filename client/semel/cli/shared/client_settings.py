@@ -1,0 +1,181 @@
+"""EDGE: the options of every command that connects: the brokers, `-X name=value`, and a file of settings.
+
+A command gets one `ClientSettings`, which makes its clients. A setting comes from the first of these that has it: the
+command's own option, -X, the environment (SEMEL_BOOTSTRAP_SERVER), the file, the command's default, the client's
+default.
+"""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+from click.core import ParameterSource
+
+from semel import Admin, Consumer, Producer
+from semel._config.client import AdminConfig, ClientConfig, ProducerConfig
+from semel._config.consumer import ConsumerConfig
+from semel.cli.shared.common import failure, key_values, say, similar
+from semel.cli.shared.setting_texts import KNOWN, NO_TEXT, TLS_FILES, own_name, properties, value_of
+from semel.cli.shared.starting import started
+from semel.errors import KafkaConfigurationError
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_SERVERS = "localhost:9092"
+SERVERS = "bootstrap_servers"
+
+
+class ClientSettings:
+    """The settings of a command's clients, as far as they were given.
+
+    given: from -X and from the option -b. ambient: from the environment and the file.
+    """
+
+    def __init__(self, given: Mapping[str, Any], ambient: Mapping[str, Any]) -> None:
+        self._given, self._ambient = given, ambient
+
+    def admin(self, *, quiet: bool = False) -> AbstractAsyncContextManager[Admin]:
+        """An Admin that is started and closed. quiet: do not say what its start waits for."""
+        return started(Admin, self._of(AdminConfig, {}, {}), quiet=quiet)
+
+    def producer(
+        self, options: Mapping[str, Any], defaults: Mapping[str, Any]
+    ) -> AbstractAsyncContextManager[Producer]:
+        """A Producer that is started and stopped. options: those that the command was given; defaults: its own."""
+        return started(Producer, self._of(ProducerConfig, options, defaults))
+
+    def consumer(
+        self, options: Mapping[str, Any], defaults: Mapping[str, Any]
+    ) -> AbstractAsyncContextManager[Consumer]:
+        """A Consumer that is started and stopped. Arguments as of `producer`."""
+        return started(Consumer, self._of(ConsumerConfig, options, defaults))
+
+    def value(self, name: str, default: Any) -> Any:
+        """One setting, as far as it was given."""
+        return {name: default, **self._ambient, **self._given}[name]
+
+    def _of(
+        self, config: type[ClientConfig], options: Mapping[str, Any], defaults: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        merged = {SERVERS: DEFAULT_SERVERS, **defaults, **self._ambient, **self._given, **options}
+        if merged.get("security_protocol") == "SSL":
+            merged["ssl_context"] = _tls(merged)
+        return {name: value for name, value in merged.items() if name in config.__struct_fields__}
+
+
+def client_options(
+    config: type[ClientConfig] = AdminConfig, *, by_option: Mapping[str, str] | None = None
+) -> Callable[[F], F]:
+    """The options of a command that connects: its argument `client`, a ClientSettings.
+
+    config: the settings that -X may name. by_option: settings that only an option of the command sets, with a text that
+    says so.
+    """
+    fixed = by_option or {}
+
+    def wrap(command: F) -> F:
+        @click.option(
+            "-b",
+            "--bootstrap-server",
+            "bootstrap",
+            default=DEFAULT_SERVERS,
+            show_default=True,
+            envvar="SEMEL_BOOTSTRAP_SERVER",
+            metavar="HOST:PORT[,…]",
+            help="Brokers to connect to first; they name all others. Or set SEMEL_BOOTSTRAP_SERVER.",
+        )
+        @click.option(
+            "-X",
+            "settings",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Set a setting of the client, such as request_timeout_ms=5000 or request.timeout.ms=5000; repeatable.",
+        )
+        @click.option(
+            "--config-file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            envvar="SEMEL_CONFIG_FILE",
+            metavar="FILE",
+            help="A file with a setting of the client in each line: name=value. Or set SEMEL_CONFIG_FILE.",
+        )
+        @functools.wraps(command)
+        def with_client(
+            *args: Any,
+            bootstrap: str,
+            settings: tuple[str, ...],
+            config_file: Path | None,
+            **options: Any,
+        ) -> Any:
+            ambient = {} if config_file is None else _from_file(config_file, fixed)
+            given = _from_options(settings, config, fixed)
+            source = click.get_current_context().get_parameter_source("bootstrap")
+            if source is ParameterSource.COMMANDLINE:
+                given[SERVERS] = bootstrap
+            elif source is ParameterSource.ENVIRONMENT:
+                ambient[SERVERS] = bootstrap
+            return command(*args, client=ClientSettings(given, ambient), **options)
+
+        return cast(F, with_client)
+
+    return wrap
+
+
+def _from_options(settings: tuple[str, ...], config: type[ClientConfig], fixed: Mapping[str, str]) -> dict[str, Any]:
+    """The values of -X. Raises click.BadParameter for a setting that the command's clients do not have."""
+    found: dict[str, Any] = {}
+    for given, text in key_values(settings, "-X").items():
+        name = own_name(given)
+        if name in fixed:
+            raise click.BadParameter(f"{given}: {fixed[name]}", param_hint="-X")
+        if name in NO_TEXT:
+            raise click.BadParameter(f"{given}: its value is an object of Python, not a text", param_hint="-X")
+        own = {*config.__struct_fields__, *TLS_FILES}
+        if name not in own:
+            what = "is a setting of another kind of client; this command has no use for it" if name in KNOWN else ""
+            unknown = f"the client has no such setting.{similar(name, own & KNOWN)}"
+            raise click.BadParameter(f"{given}: {what or unknown}", param_hint="-X")
+        try:
+            found[name] = value_of(name, text)
+        except KafkaConfigurationError as e:
+            raise click.BadParameter(e.message, param_hint="-X") from None
+    return found
+
+
+def _from_file(path: Path, fixed: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of a file. Names without a meaning here are listed once on standard error. Raises ClickException,
+    without the text of the file.
+    """
+    found: dict[str, Any] = {}
+    unknown: list[str] = []
+    try:
+        for row in properties(path.read_text()):
+            name = own_name(row.name)
+            if name not in KNOWN:
+                unknown.append(row.name)
+            elif name not in fixed:
+                try:
+                    found[name] = value_of(name, row.text)
+                except KafkaConfigurationError as e:
+                    raise failure(f"{path}, line {row.line}: {e.message}") from None
+    except (OSError, ValueError) as e:
+        raise failure(f"cannot read the settings of {path}: {e}") from None
+    if unknown:
+        say(f"{path}: the client has no such setting, ignored: {', '.join(dict.fromkeys(unknown))}", err=True)
+    return found
+
+
+def _tls(merged: Mapping[str, Any]) -> ssl.SSLContext:
+    """Trusts the certificates of `ssl_cafile`, or the system's. Raises ClickException for files that cannot be used."""
+    try:
+        context = ssl.create_default_context(cafile=merged.get("ssl_cafile"))
+        if merged.get("ssl_certfile"):
+            context.load_cert_chain(merged["ssl_certfile"], merged.get("ssl_keyfile"), merged.get("ssl_password"))
+    except (OSError, ssl.SSLError) as e:
+        files: Sequence[str] = [merged[name] for name in TLS_FILES[:3] if merged.get(name)]
+        raise failure(f"cannot use the files for TLS ({', '.join(files)}): {e}. They must be PEM files") from None
+    return context

@@ -1,0 +1,92 @@
+"""PURE: settings of clients as text: Kafka's names and semel's, `-X name=value`, and files of properties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from semel._config.client import ProducerConfig
+from semel._config.consumer import ConsumerConfig
+from semel._config.settings import RULES
+from semel.errors import KafkaConfigurationError
+
+ALIASES = {
+    "batch_size": "max_batch_size",
+    "connections_max_idle": "connections_max_idle_ms",
+    "metadata_broker_list": "bootstrap_servers",
+    "ssl_ca_location": "ssl_cafile",
+    "ssl_certificate_location": "ssl_certfile",
+    "ssl_key_location": "ssl_keyfile",
+    "ssl_key_password": "ssl_password",
+}
+"""Names of Kafka's Java client and of librdkafka that differ from semel's by more than their dots."""
+TLS_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
+"""Settings of the commands alone: PEM files and the key's password, of which the command makes an `ssl_context`."""
+NO_TEXT = (
+    "edge",
+    "key_deserializer",
+    "key_serializer",
+    "partitioner",
+    "ssl_context",
+    "transaction_group_step",
+    "value_deserializer",
+    "value_serializer",
+)
+"""Settings whose values are objects of Python."""
+KNOWN = frozenset({*ProducerConfig.__struct_fields__, *ConsumerConfig.__struct_fields__, *TLS_FILES}) - {*NO_TEXT}
+"""The settings of producer, consumer and admin that can be given as text."""
+
+
+class Property(msgspec.Struct, frozen=True):
+    """A line of a file of properties."""
+
+    name: str
+    text: str
+    line: int
+
+
+def own_name(name: str) -> str:
+    """semel's name of a setting: `max.request.size` and `batch.size` become `max_request_size`, `max_batch_size`."""
+    plain = name.strip().replace(".", "_").replace("-", "_")
+    return ALIASES.get(plain, plain)
+
+
+def value_of(name: str, text: str) -> object:
+    """The value that `text` stands for. Raises KafkaConfigurationError with the allowed values."""
+    if name in TLS_FILES:
+        return text
+    rule = RULES[name]
+    for value in _readings(text):
+        if rule.accepts(value):
+            return value
+    raise KafkaConfigurationError(f"{name}={text}: give {rule.kind}")
+
+
+def _readings(text: str) -> Iterator[object]:
+    """What a text may mean, the most literal first."""
+    yield text
+    for number in (int, float):
+        try:
+            yield number(text)
+        except ValueError:
+            pass
+    lower = text.strip().lower()
+    if lower in ("true", "false"):
+        yield lower == "true"
+    if lower in ("", "none", "null"):
+        yield None
+
+
+def properties(text: str) -> Iterator[Property]:
+    """The lines `name=value`, or `name: value`, of a file of properties. Empty lines, and lines that begin with # or !,
+    say nothing. Raises ValueError for another line, with its number and without its text, which may be secret.
+    """
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        at = min((found for found in (stripped.find("="), stripped.find(":")) if found >= 0), default=-1)
+        if at <= 0:
+            raise ValueError(f"line {number} is not NAME=VALUE")
+        yield Property(stripped[:at].strip(), stripped[at + 1 :].strip(), number)

@@ -1,0 +1,102 @@
+"""`semel topic truncate`: deletes the oldest records of partitions, up to an offset or a time."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from semel import Admin, RecordsToDelete, TopicPartition
+from semel._edge import Edge
+from semel.admin import EARLIEST, LATEST
+from semel.cli.shared.client_settings import ClientSettings, client_options
+from semel.cli.shared.common import confirm, failure, run, say
+from semel.cli.shared.partition_names import partitions_of
+from semel.cli.shared.start_position import EXAMPLE, StartPosition, parse
+from semel.cli.shared.times import plural
+
+ALL = "all"
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """Offsets of a partition: its first one, and the first one to keep."""
+
+    at: TopicPartition
+    start: int
+    keep: int
+
+    @property
+    def offsets(self) -> int:
+        return self.keep - self.start
+
+
+@click.command()
+@client_options()
+@click.argument("topic")
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Only this partition; repeatable. Default: all partitions.",
+)
+@click.option(
+    "--before",
+    required=True,
+    metavar="WHERE",
+    help=f"Delete the records before: an offset, a time such as {EXAMPLE} (UTC without a zone), one before now such as "
+    "-7d, or all.",
+)
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+def truncate(
+    client: ClientSettings, topic: str, partitions: tuple[int, ...], before: str, dry_run: bool, yes: bool
+) -> None:
+    """Delete the oldest records of TOPIC, in all partitions or some. They cannot be restored.
+
+    The remaining records keep their offsets. With a time, the first record that is kept is the first one at or after
+    that time. Records of an open transaction can be deleted too.
+    """
+    limit = StartPosition(timestamp=LATEST) if before == ALL else parse(before, "--before", Edge().now_ms())
+    cuts = run(_plan(client, topic, sorted(set(partitions)), limit))
+    chosen = [each for each in cuts if each.offsets > 0]
+    if not chosen:
+        say("Nothing to delete.")
+        return
+    for each in chosen:
+        say(f"{topic}-{each.at.partition}: offsets {each.start} to {each.keep - 1} ({each.offsets:,})")
+    if dry_run:
+        say("Nothing was deleted.")
+        return
+    count = plural(sum(each.offsets for each in chosen), "record")
+    if not yes:
+        confirm(f"Delete about {count} of {plural(len(chosen), 'partition')} of {topic}?")
+    for at, first in run(_delete(client, chosen)).items():
+        say(f"{at.topic}-{at.partition}: the first offset is now {first}")
+
+
+async def _plan(client: ClientSettings, topic: str, partitions: list[int], limit: StartPosition) -> list[Cut]:
+    async with client.admin() as admin:
+        places = list(await partitions_of(admin, [f"{topic}:{each}" for each in partitions] or [topic]))
+        starts, ends = await _offsets(admin, places, EARLIEST), await _offsets(admin, places, LATEST)
+        if limit.offset is not None:
+            beyond = [at for at in places if limit.offset > ends[at]]
+            if beyond and len(beyond) == len(places):
+                largest = max(ends.values())
+                raise failure(f"--before {limit.offset}: {topic} ends at offset {largest}. To delete all, give `all`")
+            keep = {at: min(limit.offset, ends[at]) for at in places}
+        else:
+            assert limit.timestamp is not None
+            found = await _offsets(admin, places, limit.timestamp)
+            keep = {at: found[at] if found[at] >= 0 else ends[at] for at in places}  # -1: no record after that time
+        return [Cut(at, starts[at], keep[at]) for at in places]
+
+
+async def _offsets(admin: Admin, places: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+    return {at: row.offset for at, row in (await admin.list_offsets(dict.fromkeys(places, timestamp))).items()}
+
+
+async def _delete(client: ClientSettings, cuts: list[Cut]) -> dict[TopicPartition, int]:
+    async with client.admin() as admin:
+        return await admin.delete_records({each.at: RecordsToDelete(each.keep) for each in cuts})

@@ -1,0 +1,166 @@
+"""PURE: access control entries in Kafka's numbers: resources, patterns, operations, permissions (KIP-11, KIP-290)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+WILDCARD = "*"
+"""As the name of a literal pattern: every resource of the type. As host: every address."""
+WILDCARD_PRINCIPAL = "User:*"
+CLUSTER_NAME = "kafka-cluster"
+"""The only resource of type CLUSTER."""
+
+
+class ResourceType(IntEnum):
+    """What an entry protects."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How an entry's name is compared with the name of a resource. MATCH, in filters only: every entry that applies."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(IntEnum):
+    """What is done to a resource. ALL stands for every operation."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(IntEnum):
+    """DENY overrules ALLOW."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+OPERATIONS_OF: dict[ResourceType, frozenset[Operation]] = {
+    ResourceType.TOPIC: frozenset(
+        {
+            Operation.READ,
+            Operation.WRITE,
+            Operation.CREATE,
+            Operation.DELETE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        }
+    ),
+    ResourceType.GROUP: frozenset(
+        {
+            Operation.READ,
+            Operation.DELETE,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        }
+    ),
+    ResourceType.CLUSTER: frozenset(
+        {
+            Operation.CREATE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.CLUSTER_ACTION,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+            Operation.IDEMPOTENT_WRITE,
+        }
+    ),
+    ResourceType.TRANSACTIONAL_ID: frozenset({Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT}),
+    ResourceType.DELEGATION_TOKEN: frozenset({Operation.DESCRIBE}),
+    ResourceType.USER: frozenset({Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS}),
+}
+"""The operations that exist for a type of resource; an entry may also name ALL."""
+
+IMPLIED_BY: dict[Operation, frozenset[Operation]] = {
+    Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+}
+"""An entry that allows one of these operations also allows the key. Denials imply nothing."""
+
+
+class Acl(msgspec.Struct, frozen=True, order=True):
+    """One access control entry. `principal`: "User:alice", or "User:*" for all. `host`: an address, or "*"."""
+
+    resource_type: ResourceType
+    name: str
+    pattern: PatternType
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+    def __str__(self) -> str:
+        how = "" if self.pattern is PatternType.LITERAL else f"{self.pattern.name.lower()} "
+        return (
+            f"{self.permission.name} {self.operation.name} on {self.resource_type.name} {how}{self.name!r} "
+            f"to {self.principal} from {self.host}"
+        )
+
+
+class AclFilter(msgspec.Struct, frozen=True):
+    """Matches entries. None and ANY match everything."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    name: str | None = None
+    pattern: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: Operation = Operation.ANY
+    permission: Permission = Permission.ANY
+
+    def matches(self, acl: Acl) -> bool:
+        """Whether the filter selects this entry. The pattern MATCH selects every entry that applies to the name."""
+        return (
+            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            and self._selects_name(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (Operation.ANY, acl.operation)
+            and self.permission in (Permission.ANY, acl.permission)
+        )
+
+    def _selects_name(self, acl: Acl) -> bool:
+        if self.pattern is PatternType.MATCH:
+            return self.name is None or applies(acl, self.name)
+        return self.pattern in (PatternType.ANY, acl.pattern) and self.name in (None, acl.name)
+
+
+def applies(acl: Acl, name: str) -> bool:
+    """Whether the entry's pattern covers the resource of that name."""
+    if acl.pattern is PatternType.PREFIXED:
+        return name.startswith(acl.name)
+    return acl.name in (name, WILDCARD)

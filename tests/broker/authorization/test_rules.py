@@ -1,0 +1,340 @@
+"""Every API is behind its requirement: without rights a request learns nothing and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from broker.authorization.samples import error_codes, sample
+from broker.conftest import StartBroker
+from broker.harness import Harness, Wire
+from semel_broker.authorization.requirements import REFUSAL_OF
+from semel_broker.authorization.rules import RULES
+from semel_broker.handlers import HANDLERS
+from semel_protocol.acls import (
+    CLUSTER_NAME,
+    WILDCARD,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from semel_protocol.api import APIS
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages import k03_metadata, k10_find_coordinator, k19_create_topics, k22_init_producer_id
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+ANONYMOUS = "User:ANONYMOUS"
+REFUSALS = set(REFUSAL_OF.values())
+UNREFUSED = {3, 16, 18, 60, 66}
+"""APIs that answer everybody: with what the client may see."""
+TOPIC, GROUP, CLUSTER, TXN = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+)
+
+
+async def guarded(start_broker: StartBroker, **settings: str) -> Harness:
+    """A broker with an authorizer and the topic `t`, on which nobody has rights."""
+    harness = await start_broker(
+        durability="os",
+        authorizer_class_name=AUTHORIZER,
+        super_users="User:root",
+        group_initial_rebalance_delay_ms="0",
+        **settings,
+    )
+    node = harness.node
+    assert node is not None
+    await node.broker.topics.ensure("t")
+    return harness
+
+
+async def allow(
+    harness: Harness, operation: Operation, kind: ResourceType, name: str, pattern: PatternType = PatternType.LITERAL
+) -> None:
+    await change(harness, Acl(kind, name, pattern, ANONYMOUS, WILDCARD, operation, Permission.ALLOW))
+
+
+async def change(harness: Harness, *acls: Acl, delete: bool = False) -> None:
+    assert harness.node is not None
+    store = harness.node.broker.acls
+    assert store is not None
+    await (store.delete(acls) if delete else store.create(acls))
+
+
+def test_the_table_has_every_api_that_is_served_and_no_other() -> None:
+    assert set(RULES) == set(HANDLERS)
+
+
+def test_every_api_but_api_versions_requires_something() -> None:
+    assert {key for key, rules in RULES.items() if not rules} == {18}
+
+
+@pytest.mark.parametrize("key", sorted(set(HANDLERS) - UNREFUSED))
+async def test_without_rights_every_row_is_refused_in_every_version(start_broker: StartBroker, key: int) -> None:
+    harness = await guarded(start_broker)
+    wire = await harness.wire()
+    advertised = APIS[key].advertised
+    assert advertised is not None
+    for version in range(APIS[key].low, advertised[1] + 1):
+        codes = set(error_codes(await wire.call(sample(key), version)))
+        assert codes - {ErrorCode.NONE} <= REFUSALS
+        assert codes & REFUSALS, f"{APIS[key].name} v{version}: {codes}"
+    assert harness.node is not None
+    topics = harness.node.broker.topics
+    assert topics.names() == ["t"]  # nothing was made or deleted
+    assert topics.partition("t", 0).log.end_offset == 0
+    assert topics.required("t").partition_count == 1
+
+
+async def test_listings_show_nothing_without_rights(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    wire = await harness.wire()
+    assert (await wire.call(sample(16))).groups == []
+    assert (await wire.call(sample(66))).transaction_states == []
+    everything = k03_metadata.MetadataRequest(topics=None, allow_auto_topic_creation=True)
+    metadata = await wire.call(everything)
+    assert metadata.topics == []
+    assert metadata.brokers  # a client has to find them
+    assert (await wire.call(sample(60))).cluster_authorized_operations == 0
+
+
+async def test_a_topic_that_is_not_there_and_one_that_may_not_be_seen_look_alike(start_broker: StartBroker) -> None:
+    wire = await (await guarded(start_broker)).wire()
+    asked = [k03_metadata.MetadataRequestTopic(name=name) for name in ("t", "missing")]
+    found = (await wire.call(k03_metadata.MetadataRequest(topics=asked, allow_auto_topic_creation=True))).topics
+    there, missing = found
+    assert there.error_code == missing.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert (there.partitions, there.topic_id) == (missing.partitions, missing.topic_id)
+
+
+ENOUGH: Sequence[tuple[int, Sequence[tuple[Operation, ResourceType, str]]]] = [
+    (0, [(Operation.WRITE, TOPIC, "t")]),
+    (1, [(Operation.READ, TOPIC, "t")]),
+    (2, [(Operation.DESCRIBE, TOPIC, "t")]),
+    (3, [(Operation.DESCRIBE, TOPIC, "t")]),
+    (8, [(Operation.READ, GROUP, "g"), (Operation.READ, TOPIC, "t")]),
+    (9, [(Operation.DESCRIBE, GROUP, "g"), (Operation.DESCRIBE, TOPIC, "t")]),
+    (10, [(Operation.DESCRIBE, GROUP, "g")]),
+    (11, [(Operation.READ, GROUP, "g")]),
+    (12, [(Operation.READ, GROUP, "g")]),
+    (13, [(Operation.READ, GROUP, "g")]),
+    (14, [(Operation.READ, GROUP, "g")]),
+    (15, [(Operation.DESCRIBE, GROUP, "g")]),
+    (19, [(Operation.CREATE, CLUSTER, CLUSTER_NAME)]),
+    (19, [(Operation.CREATE, TOPIC, "t")]),
+    (20, [(Operation.DELETE, TOPIC, "t")]),
+    (21, [(Operation.DELETE, TOPIC, "t")]),
+    (22, [(Operation.WRITE, TXN, "x")]),
+    (23, [(Operation.DESCRIBE, TOPIC, "t")]),
+    (24, [(Operation.WRITE, TXN, "x"), (Operation.WRITE, TOPIC, "t")]),
+    (25, [(Operation.WRITE, TXN, "x"), (Operation.READ, GROUP, "g")]),
+    (26, [(Operation.WRITE, TXN, "x")]),
+    (27, [(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)]),
+    (27, [(Operation.ALTER, CLUSTER, CLUSTER_NAME)]),
+    (28, [(Operation.WRITE, TXN, "x"), (Operation.READ, GROUP, "g"), (Operation.READ, TOPIC, "t")]),
+    (29, [(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)]),
+    (30, [(Operation.ALTER, CLUSTER, CLUSTER_NAME)]),
+    (31, [(Operation.ALTER, CLUSTER, CLUSTER_NAME)]),
+    (32, [(Operation.DESCRIBE_CONFIGS, TOPIC, "t")]),
+    (33, [(Operation.ALTER_CONFIGS, TOPIC, "t")]),
+    (37, [(Operation.ALTER, TOPIC, "t")]),
+    (42, [(Operation.DELETE, GROUP, "g")]),
+    (43, [(Operation.ALTER, CLUSTER, CLUSTER_NAME)]),
+    (44, [(Operation.ALTER_CONFIGS, TOPIC, "t")]),
+    (45, [(Operation.ALTER, CLUSTER, CLUSTER_NAME)]),
+    (46, [(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)]),
+    (47, [(Operation.DELETE, GROUP, "g"), (Operation.READ, TOPIC, "t")]),
+    (61, [(Operation.READ, TOPIC, "t")]),
+    (65, [(Operation.DESCRIBE, TXN, "x")]),
+    (20_001, [(Operation.WRITE, TXN, "s/")]),
+    (20_002, [(Operation.WRITE, TXN, "s/")]),
+    (20_003, [(Operation.DESCRIBE, TXN, "s/")]),
+    (20_004, [(Operation.WRITE, TXN, "s/")]),
+]
+
+
+def test_the_list_of_rights_has_every_api() -> None:
+    assert {key for key, _ in ENOUGH} == set(HANDLERS) - UNREFUSED | {3}
+
+
+@pytest.mark.parametrize(
+    ("key", "rights"), ENOUGH, ids=lambda value: APIS[value].name if isinstance(value, int) else ""
+)
+async def test_exactly_these_rights_are_enough(
+    start_broker: StartBroker, key: int, rights: Sequence[tuple[Operation, ResourceType, str]]
+) -> None:
+    """With all of them nothing is refused; without any one of them something is."""
+    harness = await guarded(start_broker)
+    wire = await harness.wire()
+    for missing in rights:
+        others = [acl(*right) for right in rights if right != missing]
+        await change(harness, *others)
+        assert set(error_codes(await wire.call(sample(key)))) & REFUSALS, missing
+        await change(harness, *others, delete=True)
+    await change(harness, *(acl(*right) for right in rights))
+    assert not set(error_codes(await wire.call(sample(key)))) & REFUSALS
+
+
+def acl(operation: Operation, kind: ResourceType, name: str) -> Acl:
+    return Acl(kind, name, PatternType.LITERAL, ANONYMOUS, WILDCARD, operation, Permission.ALLOW)
+
+
+async def test_refused_rows_are_answered_beside_those_that_are_allowed(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    await allow(harness, Operation.WRITE, TOPIC, "t")
+    wire = await harness.wire()
+    request = sample(0)
+    other = sample(0).topic_data[0]
+    other.name = "forbidden"
+    request.topic_data = [other, *request.topic_data]
+    rows = {row.name: row.partition_responses[0] for row in (await wire.call(request)).responses}
+    assert rows["t"].error_code == ErrorCode.NONE
+    assert (rows["forbidden"].error_code, rows["forbidden"].base_offset) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
+
+
+async def test_a_transactional_produce_needs_the_right_to_the_transactional_id(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    await allow(harness, Operation.WRITE, TOPIC, "t")
+    wire = await harness.wire()
+    request = sample(0)
+    request.transactional_id = "x"
+    assert set(error_codes(await wire.call(request))) == {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+    await allow(harness, Operation.WRITE, TXN, "x")
+    assert not set(error_codes(await wire.call(request))) & REFUSALS
+
+
+async def test_acks_0_without_rights_closes_the_connection_and_appends_nothing(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    wire = await harness.wire()
+    request = sample(0)
+    request.acks = 0
+    wire.forget(wire.send(request))
+    assert await wire.reader.read() == b""
+    assert harness.node is not None
+    assert harness.node.broker.topics.partition("t", 0).log.end_offset == 0
+    assert harness.log.of("connection_closed")[0]["reason"] == "not_authorized"
+
+
+async def test_records_are_not_looked_at_before_the_right_to_write_them(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise anybody could make the broker decompress."""
+    from semel_broker.handlers import k00_produce
+
+    def looked_at(*arguments: Any) -> Any:
+        raise AssertionError("a batch was looked at")
+
+    monkeypatch.setattr(k00_produce, "begin_inspections", looked_at)
+    wire = await (await guarded(start_broker)).wire()
+    assert set(error_codes(await wire.call(sample(0)))) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+async def test_a_topic_is_made_by_use_only_with_the_right_to_create_it(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker, auto_create_topics_enable="true")
+    await allow(harness, Operation.DESCRIBE, TOPIC, "made", PatternType.PREFIXED)
+    wire = await harness.wire()
+
+    async def ask(name: str) -> Any:
+        topics = [k03_metadata.MetadataRequestTopic(name=name)]
+        return (await wire.call(k03_metadata.MetadataRequest(topics=topics, allow_auto_topic_creation=True))).topics[0]
+
+    assert (await ask("made-1")).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    await allow(harness, Operation.CREATE, TOPIC, "made", PatternType.PREFIXED)
+    assert (await ask("made-2")).error_code == ErrorCode.NONE
+
+
+async def test_an_idempotent_producer_needs_the_right_to_write_to_some_topic(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    wire = await harness.wire()
+    request = k22_init_producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    assert (await wire.call(request)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    await allow(harness, Operation.WRITE, TOPIC, "t")
+    assert (await wire.call(request)).error_code == ErrorCode.NONE
+
+
+async def test_a_coordinator_of_a_transactional_id_is_told_with_a_right_on_that_id(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    await allow(harness, Operation.DESCRIBE, GROUP, "x")
+    wire = await harness.wire()
+    request = k10_find_coordinator.FindCoordinatorRequest(key="x", key_type=1)
+    assert (await wire.call(request)).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    await allow(harness, Operation.WRITE, TXN, "x")
+    assert (await wire.call(request)).error_code == ErrorCode.NONE
+
+
+async def test_a_partly_allowed_transaction_adds_no_partition(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    await allow(harness, Operation.WRITE, TXN, "x")
+    await allow(harness, Operation.WRITE, TOPIC, "t")
+    wire = await harness.wire()
+    request = sample(24)
+    forbidden = sample(24).v3_and_below_topics[0]
+    forbidden.name = "forbidden"
+    request.v3_and_below_topics = [*request.v3_and_below_topics, forbidden]
+    rows = (await wire.call(request)).results_by_topic_v3_and_below
+    assert {row.name: row.results_by_partition[0].partition_error_code for row in rows} == {
+        "t": ErrorCode.OPERATION_NOT_ATTEMPTED,
+        "forbidden": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+
+
+async def test_settings_of_a_new_topic_are_shown_with_the_right_to_see_them(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    await allow(harness, Operation.CREATE, CLUSTER, CLUSTER_NAME)
+    wire = await harness.wire()
+    request = sample(19)
+    request.topics[0].name = "made"
+    response: k19_create_topics.CreateTopicsResponse = await wire.call(request)
+    assert response.topics[0].error_code == ErrorCode.NONE
+    assert response.topics[0].configs in (None, [])
+
+
+async def test_a_right_that_is_taken_away_is_gone_on_open_connections(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    right = acl(Operation.WRITE, TOPIC, "t")
+    await change(harness, right)
+    wire = await harness.wire()
+    assert set(error_codes(await wire.call(sample(0)))) == {ErrorCode.NONE}
+    await change(harness, right, delete=True)
+    assert set(error_codes(await wire.call(sample(0)))) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+async def test_rights_outlive_a_restart(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    await change(harness, acl(Operation.WRITE, TOPIC, "t"))
+    await harness.restart()
+    assert set(error_codes(await (await harness.wire()).call(sample(0)))) == {ErrorCode.NONE}
+
+
+async def test_very_many_topics_are_checked_in_slices(start_broker: StartBroker) -> None:
+    """And the answer has all of them."""
+    harness = await guarded(start_broker)
+    wire = await harness.wire()
+    request = sample(2)
+    (one,) = request.topics
+    request.topics = [type(one)(name=f"t{number}", partitions=one.partitions) for number in range(5_000)]
+    response = await wire.call(request)
+    assert len(response.topics) == 5_000
+    assert set(error_codes(response)) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+async def test_a_refusal_is_logged_once_with_who_and_what(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    wire: Wire = await harness.wire()
+    for _ in range(3):
+        await wire.call(sample(0))
+    (line,) = harness.log.of("not_authorized")
+    assert line["principal"] == ANONYMOUS
+    assert line["operation"] == "WRITE"
+    assert line["resource"] == "TOPIC:t"
+
+
+async def test_without_an_authorizer_handlers_are_called_directly(broker: Harness) -> None:
+    """Security that is off costs nothing."""
+    assert broker.node is not None
+    assert broker.node.server.context.dispatcher._handlers is HANDLERS

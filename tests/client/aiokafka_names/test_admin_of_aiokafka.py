@@ -1,0 +1,56 @@
+"""The admin client under aiokafka's name: aiokafka's arguments and results."""
+
+from __future__ import annotations
+
+import pytest
+from client.consuming import produce, tp
+from semel.aiokafka import AIOKafkaConsumer
+from semel.aiokafka.admin import AIOKafkaAdminClient, ConfigResource, ConfigResourceType, NewPartitions, NewTopic
+from semel.aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from semel.aiokafka.errors import TopicAlreadyExistsError
+
+
+async def test_topics_are_created_described_and_deleted_with_aiokafkas_results(bootstrap: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    await admin.start()
+    new = NewTopic("a", 1, 1, replica_assignments=None, topic_configs=None)
+    assert (await admin.create_topics([new])).topic_errors == [("a", 0, None)]
+    with pytest.raises(TopicAlreadyExistsError):
+        await admin.create_topics([new])
+    assert (await admin.create_partitions({"a": NewPartitions(2)})).topic_errors == [("a", 0, None)]
+    (topic,) = await admin.describe_topics(["a"])
+    assert (topic["topic"], [row["partition"] for row in topic["partitions"]]) == ("a", [0, 1])
+    cluster = await admin.describe_cluster()
+    assert [row["node_id"] for row in cluster["brokers"]] == [cluster["controller_id"]]
+    assert (await admin.delete_topics(["a"])).topic_error_codes == [("a", 0)]
+    assert await admin.list_topics() == []
+    await admin.close()
+
+
+async def test_settings_are_altered_and_described_with_aiokafkas_results(bootstrap: str) -> None:
+    async with AIOKafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([NewTopic("a", 1, 1)])
+        resource = ConfigResource("topic", "a", {"cleanup.policy": "compact"})  # type: ignore[arg-type]
+        (altered,) = await admin.alter_configs([resource])
+        assert altered.resources == [(0, None, ConfigResourceType.TOPIC, "a")]
+        (described,) = await admin.describe_configs([resource])
+        ((code, _, kind, name, entries),) = described.resources
+        assert (code, kind, name, entries[0][:2]) == (0, ConfigResourceType.TOPIC, "a", ("cleanup.policy", "compact"))
+        broker = ConfigResource(ConfigResourceType.BROKER, 0)  # type: ignore[arg-type]
+        assert [len(each.resources) for each in await admin.describe_configs([resource, broker])] == [1, 1]
+
+
+async def test_groups_are_described_with_aiokafkas_results(bootstrap: str) -> None:
+    await produce(bootstrap, [b"a"])
+    consumer = AIOKafkaConsumer("t", bootstrap_servers=bootstrap, group_id="g", auto_offset_reset="earliest")
+    async with consumer, AIOKafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+        await consumer.getone()
+        await consumer.commit()
+        (answer,) = await admin.describe_consumer_groups(["g"], await admin.find_coordinator("g"))
+        code, group, state, *_, members, _ = answer.groups[0]
+        assert (code, group, state) == (0, "g", "Stable")
+        assert ConsumerProtocolMemberAssignment.decode(members[0][4]).partitions() == [tp(0)]
+        offsets = await admin.list_consumer_group_offsets("g", None, [tp(0), tp(1)])
+        assert {partition: at.offset for partition, at in offsets.items()} == {tp(0): 1, tp(1): -1}
+        assert await admin.find_coordinator("x", 1) == 0

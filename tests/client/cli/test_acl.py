@@ -1,0 +1,88 @@
+"""`semel acl`: add, list and remove entries; words that an administrator mistypes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+from semel.cli.main import main
+from semel_broker.testing.in_process import EphemeralBroker
+
+pytestmark = pytest.mark.semel(
+    settings={
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+)
+
+
+def run(broker: EphemeralBroker, *arguments: str, answer: str | None = None) -> Result:
+    environment = {"SEMEL_BOOTSTRAP_SERVER": broker.bootstrap_servers}
+    return CliRunner().invoke(main, ["acl", *arguments], env=environment, input=answer)
+
+
+def listed(broker: EphemeralBroker, *arguments: str) -> list[tuple[str, str, str]]:
+    done = run(broker, "list", "--json", *arguments)
+    assert done.exit_code == 0, done.output
+    return [(row["principal"], row["operation"], row["name"]) for row in json.loads(done.output)]
+
+
+def test_entries_for_a_producer_and_a_consumer(semel_broker: EphemeralBroker) -> None:
+    done = run(semel_broker, "add", "--principal", "User:alice", "--allow", "read,write", "--topic", "flights")
+    assert done.exit_code == 0, done.output
+    assert "added: ALLOW READ on TOPIC 'flights' to User:alice from *" in done.output
+    run(
+        semel_broker, "add", "--principal", "User:bob", "--allow", "read", "--topic", "fl", "--group", "g", "--prefixed"
+    )
+    assert listed(semel_broker) == [
+        ("User:bob", "read", "fl"),
+        ("User:alice", "read", "flights"),
+        ("User:alice", "write", "flights"),
+        ("User:bob", "read", "g"),
+    ]
+    assert listed(semel_broker, "--principal", "User:bob") == [("User:bob", "read", "fl"), ("User:bob", "read", "g")]
+    assert ("User:bob", "read", "fl") in listed(semel_broker, "--for", "--topic", "flights")
+    assert ("User:bob", "read", "fl") not in listed(semel_broker, "--topic", "flights")
+
+
+def test_remove_shows_what_it_removes_and_asks(semel_broker: EphemeralBroker) -> None:
+    run(semel_broker, "add", "--principal", "User:alice", "--deny", "all", "--cluster")
+    kept = run(semel_broker, "remove", "--principal", "User:alice", answer="n\n")
+    assert kept.exit_code == 1
+    assert "kafka-cluster" in kept.output
+    assert len(listed(semel_broker)) == 1
+    done = run(semel_broker, "remove", "--principal", "User:alice", "--yes")
+    assert "removed: DENY ALL on CLUSTER 'kafka-cluster' to User:alice from *" in done.output
+    assert listed(semel_broker) == []
+    assert run(semel_broker, "remove", "--principal", "User:alice", "--yes").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["add", "--principal", "User:a", "--allow", "reed", "--topic", "t"], "Did you mean 'read'"),
+        (["add", "--principal", "User:a", "--allow", "write", "--group", "g"], "no operation 'write' on a group"),
+        (["add", "--principal", "User:a", "--topic", "t"], "give --allow or --deny"),
+        (["add", "--principal", "User:a", "--allow", "read"], "name a resource"),
+        (["remove", "--yes"], "say which entries"),
+    ],
+)
+def test_wrong_arguments_are_explained(semel_broker: EphemeralBroker, arguments: list[str], words: str) -> None:
+    done = run(semel_broker, *arguments)
+    assert done.exit_code == 2
+    assert words in " ".join(done.output.split())
+
+
+@pytest.mark.semel(settings={"super.users": "User:root"})
+def test_without_the_right_the_error_says_who_may_not_do_what(semel_broker: EphemeralBroker) -> None:
+    done = run(semel_broker, "list")
+    assert done.exit_code == 1
+    assert "ClusterAuthorizationFailedError" in done.output
+
+
+def test_without_an_authorizer_the_error_says_what_to_set() -> None:
+    with EphemeralBroker() as broker:
+        done = run(broker, "list")
+    assert done.exit_code == 1
+    assert "authorizer.class.name" in done.output

@@ -1,0 +1,156 @@
+"""Settings of a command's clients: -X, a file, the environment, and which of them wins."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from client.fake_broker import FakeBroker
+from semel._config.client import AdminConfig, ClientConfig, ProducerConfig
+from semel.cli.shared.client_settings import ClientSettings, client_options
+from semel.cli.shared.setting_texts import own_name, properties, value_of
+from semel.errors import KafkaConfigurationError
+
+TLS = Path(__file__).parents[2] / "data" / "tls"
+NAMES = ("bootstrap_servers", "client_id", "max_request_size", "request_timeout_ms")
+
+
+def shown(
+    *arguments: str, config: type[ClientConfig] = ProducerConfig, env: dict[str, str] | None = None
+) -> tuple[dict[str, Any], Result]:
+    """The settings of a command with these arguments, and what it printed."""
+    found: dict[str, Any] = {}
+
+    @click.command()
+    @client_options(config, by_option={"acks": "give --acks"})
+    def command(client: ClientSettings) -> None:
+        found.update({name: client.value(name, None) for name in NAMES})
+
+    unset = {"SEMEL_BOOTSTRAP_SERVER": None, "SEMEL_CONFIG_FILE": None}
+    return found, CliRunner().invoke(command, arguments, env=unset | (env or {}))
+
+
+def refused(*arguments: str, **options: Any) -> str:
+    _, done = shown(*arguments, **options)
+    assert done.exit_code != 0
+    assert isinstance(done.exception, SystemExit)
+    return done.output
+
+
+def test_kafka_s_names_are_semel_s_with_dots() -> None:
+    assert own_name("max.request.size") == "max_request_size"
+    assert own_name("batch.size") == "max_batch_size"
+    assert own_name("metadata.broker.list") == "bootstrap_servers"
+    assert own_name("request_timeout_ms") == "request_timeout_ms"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("request_timeout_ms", "5000", 5000),
+        ("linger_ms", "0.5", 0.5),
+        ("enable_idempotence", "True", True),
+        ("acks", "1", 1),
+        ("acks", "all", "all"),
+        ("client_id", "7", "7"),
+        ("compression_type", "none", "none"),
+        ("connections_max_idle_ms", "none", None),
+        ("bootstrap_servers", "a:1,b:2", "a:1,b:2"),
+    ],
+)
+def test_a_text_becomes_a_value_of_the_setting_s_type(name: str, text: str, value: object) -> None:
+    found = value_of(name, text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_wrong_value_is_refused_with_the_allowed_ones() -> None:
+    with pytest.raises(KafkaConfigurationError, match="request_timeout_ms=soon: give a whole number from 1"):
+        value_of("request_timeout_ms", "soon")
+
+
+def test_a_file_has_names_values_comments_and_empty_lines() -> None:
+    rows = list(properties("# one\n\n! two\na.b = c=d # no comment\nurl: x:1\nempty=\n"))
+    assert [(row.name, row.text, row.line) for row in rows] == [
+        ("a.b", "c=d # no comment", 4),
+        ("url", "x:1", 5),
+        ("empty", "", 6),
+    ]
+    with pytest.raises(ValueError, match=r"^line 2 is not NAME=VALUE$"):
+        list(properties("a=b\nsecret\n"))
+
+
+def test_the_option_wins_over_x_over_the_environment_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=file:1\nclient.id=of-file\nrequest.timeout.ms=7\n")
+    by_file = ("--config-file", str(file))
+    environment = {"SEMEL_BOOTSTRAP_SERVER": "environment:1"}
+    steps: list[tuple[tuple[str, ...], dict[str, str], str | None]] = [
+        ((), {}, None),
+        (by_file, {}, "file:1"),
+        (by_file, environment, "environment:1"),
+        ((*by_file, "-X", "bootstrap.servers=x:1"), environment, "x:1"),
+        ((*by_file, "-X", "bootstrap.servers=x:1", "-b", "option:1"), environment, "option:1"),
+    ]
+    for arguments, env, servers in steps:
+        found, done = shown(*arguments, env=env)
+        assert done.exit_code == 0, done.output
+        assert found["bootstrap_servers"] == servers
+    found, _ = shown(*by_file, "-X", "request_timeout_ms=9")
+    assert (found["client_id"], found["request_timeout_ms"]) == ("of-file", 9)
+    found, _ = shown(env={"SEMEL_CONFIG_FILE": str(file)})
+    assert found["client_id"] == "of-file"
+
+
+def test_an_unknown_setting_of_x_is_an_error_with_the_nearest_name() -> None:
+    said = refused("-X", "max.requst.size=1")
+    assert "max.requst.size: the client has no such setting. Did you mean 'max_request_size'" in said
+    assert "has no use for it" in refused("-X", "max.request.size=1", config=AdminConfig)
+    assert "-X: acks: give --acks" in refused("-X", "acks=1")
+    assert "an object of Python" in refused("-X", "partitioner=x")
+    assert "is not KEY=VALUE" in refused("-X", "acks")
+
+
+def test_unknown_settings_of_a_file_are_named_once_and_those_of_other_clients_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("acks=1\nmax.request.size=7\nsasl.jaas.config=the-secret\nsasl.jaas.config=the-secret\nwhat=1\n")
+    found, done = shown("--config-file", str(file), config=AdminConfig)
+    assert done.exit_code == 0
+    assert found["max_request_size"] == 7
+    assert done.stderr == f"{file}: the client has no such setting, ignored: sasl.jaas.config, what\n"
+
+
+def test_no_value_of_a_file_reaches_the_output(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    for text, says in (
+        ("the-secret\n", "line 1 is not NAME=VALUE"),
+        ("ssl.key.password=the-secret\nsecurity.protocol=the-protocol\n", "line 2: "),
+    ):
+        file.write_text(text)
+        said = refused("--config-file", str(file))
+        assert says in said
+        assert "the-secret" not in said
+
+
+def test_a_file_that_does_not_exist_is_wrong_usage() -> None:
+    _, done = shown("--config-file", "/does/not/exist")
+    assert done.exit_code == 2
+
+
+async def test_tls_trusts_the_certificates_of_the_file_that_is_named() -> None:
+    broker = FakeBroker({"t": 1})
+    broker.tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    broker.tls.load_cert_chain(TLS / "localhost.pem", TLS / "localhost.key")
+    async with broker:
+        given = {"bootstrap_servers": f"localhost:{broker.port}", "security_protocol": "SSL"}
+        async with ClientSettings(given | {"ssl_cafile": str(TLS / "localhost.pem")}, {}).admin() as admin:
+            assert await admin.list_topics() == ["t"]
+        with pytest.raises(Exception, match="CERTIFICATE_VERIFY_FAILED"):
+            async with ClientSettings(given | {"bootstrap_timeout_ms": 500}, {}).admin():
+                pass
+    with pytest.raises(click.ClickException, match=r"cannot use the files for TLS \(/does/not/exist\)"):
+        ClientSettings(given | {"ssl_cafile": "/does/not/exist"}, {}).admin()

@@ -15,8 +15,8 @@ from typing import Any, NoReturn, TypeVar
 import pytest
 from broker.wire import Wire, produce_request
 from semel import Admin, NewTopic, TopicPartition
-from semel.admin import LATEST, ConfigResource, ConfigResourceType
-from semel.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from semel.admin import LATEST, AclFilter, ConfigResource, ConfigResourceType
+from semel.errors import KafkaError, SecurityDisabled, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from semel_protocol.errors import ErrorCode
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class OutsideBroker:
         return in_thread(doing())
 
     def clean(self) -> None:
-        """Aborts open transactions, then deletes groups and topics."""
+        """Aborts open transactions, then deletes access control entries, groups and topics."""
         self.do(_clean)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -116,6 +116,8 @@ class OutsideBroker:
 async def _clean(admin: Admin) -> None:
     open_ones = [row.transactional_id for row in await admin.list_transactions(states=OPEN_STATES)]
     await admin.fence_producers(open_ones)
+    with suppress(SecurityDisabled):  # a broker without an authorizer has no access control entries
+        await admin.delete_acls([AclFilter()])
     async with asyncio.timeout(CLEANING_TIMEOUT_S):
         while groups := [row.group_id for row in await admin.list_consumer_groups()]:
             with suppress(KafkaError):  # a member may be there until its session ends

@@ -13,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 from client.cli.test_tables import ID, OWNER, TOPIC, WIDTHS, assert_whole
+from client.consuming import until
 from semel import Admin, Consumer, NewTopic, Producer, TransactionGroup
 from semel.admin import Acl, Operation, PatternType, Permission, ResourceType
 from semel.cli.main import OWN, main
@@ -82,6 +83,11 @@ async def scene(address: str, commands: Callable[[Terminal], None]) -> None:
     async with Admin(bootstrap_servers=address) as admin:
         await admin.create_topics([NewTopic(TOPIC, 12, 1, topic_configs={"retention.ms": "3600000"})])
         await admin.create_acls([ACL])
+
+        async def is_listed() -> bool:  # Kafka's broker follows its controller
+            return await admin.describe_acls() == [ACL]
+
+        await until(is_listed)
     group = TransactionGroup(SINK, bootstrap_servers=address, owner=OWNER)
     consumer = Consumer(TOPIC, bootstrap_servers=address, group_id=GROUP, auto_offset_reset="earliest")
     first = Producer(bootstrap_servers=address, transactional_id=ID, client_id="semel-spark-sink")
@@ -126,6 +132,8 @@ def test_no_command_breaks_a_word_or_number_in_a_terminal(
     def commands(terminal: Terminal) -> None:
         for width in WIDTHS:
             for command in listings(semel_broker):
+                if command.startswith("config") and isinstance(semel_broker, OutsideBroker):
+                    continue  # Kafka's explanations of settings are HTML with words wider than the terminal's column
                 made.clear()
                 lines = terminal(command, width)
                 assert bool(made) == (command in TABLES), command

@@ -12,7 +12,7 @@
 #             BROKERS=3: on three brokers and an etcd, cut off from each other, restarted in turn
 # make fuzz   odd bytes at every door, for a minute or SECONDS=600, or EXAMPLES=100 of each kind; SEED=7 starts there
 # make strangers  other people's programs and test suites against a broker, fetched by their languages' package clients
-#             (NAME=kafka-clients); BROKERS=3: against three; AGAINST=kafka: against Apache Kafka, to compare
+#             (NAME=kafka-clients); BROKERS=3: against three; AGAINST=kafka: against Apache Kafka, to compare (KAFKA=3.9.2)
 # make check  format, lint, types, floors, tidy
 # make map    writes the file map of ARCHITECTURE.md from the docstrings, and pages of docs/ from tables in the code
 # make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running)
@@ -103,8 +103,8 @@ faults: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-strangers: $(VENV)/.processes
-	@$(BIN)/python -m strangers $(NAME) --brokers $(BROKERS) $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
+strangers: $(VENV)/$(if $(AGAINST),.dev,.processes)
+	@$(BIN)/python -m strangers $(NAME) --brokers $(BROKERS) $(if $(AGAINST),--against $(AGAINST)) $(if $(KAFKA),--kafka $(KAFKA)) $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -13,7 +13,7 @@ from rich.markup import escape
 from strangers.judge import Verdict
 from strangers.record import with_table
 from strangers.runner import ROOT, Run, records, suites
-from strangers.suite import Suite, SuiteError, chosen
+from strangers.suite import KAFKA_RELEASE, Suite, SuiteError, chosen
 
 PAGE = ROOT / "docs" / "compatibility.md"
 
@@ -54,7 +54,7 @@ async def run_all(console: Console, found: list[Suite], arguments: argparse.Name
     is_clean = True
     ran = 0
     for suite in found:
-        run = Run(suite, arguments.against, arguments.brokers, keep=arguments.keep)
+        run = Run(suite, arguments.against, arguments.brokers, keep=arguments.keep, release=arguments.kafka)
         started = time.monotonic()
         verdict = await run.run()
         show(console, run, verdict, time.monotonic() - started)
@@ -70,6 +70,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="names of suites (default: all)")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--against", choices=("semel", "kafka"), default="semel")
+    parser.add_argument(
+        "--kafka", default=KAFKA_RELEASE, metavar="VERSION", help="Apache Kafka's version (default: %(default)s)"
+    )
     parser.add_argument("--list", action="store_true", help="list the suites without running them")
     parser.add_argument(
         "--write-docs",

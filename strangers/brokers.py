@@ -19,11 +19,10 @@ from cluster.loopback import Loopback
 from demo.three import COMPOSE_FILE, port, project_of
 from strangers import maven
 from strangers.process import Server
-from strangers.suite import Against
+from strangers.suite import KAFKA_RELEASE, Against
 
 KAFKA_POM = Path(__file__).parent / "kafka" / "pom.xml"
 KAFKA_LOGGING = Path(__file__).parent / "kafka" / "log4j2.properties"
-KAFKA_VERSION = "4.1.1"
 BUG_MARKS = ('"internal_error"', "Traceback (most recent call last)")
 """Texts that a semel broker logs only if it has a bug."""
 
@@ -166,9 +165,9 @@ class ThreeSemel:
 class OneKafka(OneServer):
     """Apache Kafka in KRaft mode, broker and controller in one process, from Maven's registry."""
 
-    version = f"Apache Kafka {KAFKA_VERSION}"
-
-    def __init__(self, folder: Path, settings: Mapping[str, str], cache: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str], cache: Path, release: str) -> None:
+        self.version = f"Apache Kafka {release}"
+        self._release = release
         self._folder, self._settings, self._cache = folder, settings, cache
         self._ports = free_ports(2)
         self.server = Server(self._command, folder / "broker.log", lambda line: "Kafka Server started" in line)
@@ -178,7 +177,7 @@ class OneKafka(OneServer):
         return f"127.0.0.1:{self._ports[0]}"
 
     async def open(self) -> None:
-        lib = maven.jars(KAFKA_POM, self._cache / f"kafka-{KAFKA_VERSION}", {"kafka.version": KAFKA_VERSION})
+        lib = maven.jars(KAFKA_POM, self._cache / f"kafka-{self._release}", {"kafka.version": self._release})
         logging = f"-Dlog4j2.configurationFile={KAFKA_LOGGING}"
         self._java = ["java", "-Xmx768m", "-XX:+UseSerialGC", logging, "-cp", f"{lib}/*"]
         properties = self._folder / "server.properties"
@@ -196,10 +195,11 @@ class OneKafka(OneServer):
 
     def _properties(self) -> dict[str, str]:
         client, controller = (f"127.0.0.1:{each}" for each in self._ports)
+        node_id = self._settings.get("node.id", "1")
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{controller}",
+            "node.id": node_id,
+            "controller.quorum.voters": f"{node_id}@{controller}",
             "controller.listener.names": "CONTROLLER",
             "listeners": f"PLAINTEXT://{client},CONTROLLER://{controller}",
             "advertised.listeners": f"PLAINTEXT://{client}",
@@ -216,14 +216,17 @@ class OneKafka(OneServer):
         return ["the broker ended by itself"] if self.server.died else []
 
 
-def brokers(against: Against, count: int, folder: Path, settings: Mapping[str, str], cache: Path) -> Brokers:
-    """Returns new brokers with their data in `folder`; `cache` keeps Kafka's jars. Raises ValueError for three of
-    Kafka.
+def brokers(
+    against: Against, count: int, folder: Path, settings: Mapping[str, str], cache: Path, release: str = KAFKA_RELEASE
+) -> Brokers:
+    """Returns new brokers with their data in `folder`; `cache` keeps Kafka's jars, `release` is Kafka's version.
+
+    Raises ValueError for three of Kafka.
     """
     if against == "kafka":
         if count != 1:
             raise ValueError("Apache Kafka runs with one broker only")
-        return OneKafka(folder, settings, cache)
+        return OneKafka(folder, settings, cache, release)
     return OneSemel(folder, settings) if count == 1 else ThreeSemel(folder, settings)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from strangers.judge import Verdict
-from strangers.suite import Against, Suite
+from strangers.suite import KAFKA_RELEASE, Against, Suite
 
 BEGIN = "<!-- strangers: begin (written by `python -m strangers --write-docs`) -->"
 END = "<!-- strangers: end -->"
@@ -41,7 +41,9 @@ class Record(msgspec.Struct, kw_only=True):
 
     @property
     def file_name(self) -> str:
-        return f"{self.suite}.{self.against}-{self.brokers}.json"
+        release = self.broker.rpartition(" ")[2]
+        kind = self.against if self.against == "semel" or release == KAFKA_RELEASE else f"{self.against}-{release}"
+        return f"{self.suite}.{kind}-{self.brokers}.json"
 
 
 def record(
@@ -81,7 +83,7 @@ def decoded(data: bytes) -> Record:
 
 def table(records: Iterable[Record]) -> str:
     """Returns the runs as a Markdown table, one row each, and below it the reasons of failed and skipped tests."""
-    kept = sorted(records, key=lambda each: (each.title, each.against != "semel", each.brokers))
+    kept = sorted(records, key=lambda each: (each.title, each.against != "semel", each.broker, each.brokers))
     rows = [
         "| suite | versions | run against | date | passed | failed as expected | skipped |",
         "|---|---|---|---|---|---|---|",

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ from strangers.brokers import Brokers, brokers
 from strangers.control import Control
 from strangers.judge import Ending, Verdict, judge
 from strangers.record import Record, decoded, encoded, record
-from strangers.suite import Against, Suite, parse
+from strangers.suite import KAFKA_RELEASE, Against, Suite, parse
 
 ROOT = Path(__file__).parents[1]
 SUITES = ROOT / "strangers" / "suites"
@@ -38,17 +39,27 @@ def suites() -> list[Suite]:
 
 def missing_tools(suite: Suite, against: Against) -> list[str]:
     """Returns the programs that the suite or the comparison broker needs and that are not on the path."""
-    needs = dict.fromkeys([*suite.needs, *(KAFKA_NEEDS if against == "kafka" else ())])
-    return [name for name in needs if shutil.which(name) is None]
+    return lacking(dict.fromkeys([*suite.needs, *(KAFKA_NEEDS if against == "kafka" else ())]))
+
+
+def lacking(programs: Iterable[str]) -> list[str]:
+    """Returns those of these programs that are not on the path."""
+    return [name for name in programs if shutil.which(name) is None]
 
 
 class Run:
-    """One run of a suite against one kind of broker. `log`: its script's output. `keep`: keeps the brokers' data."""
+    """One run of a suite against one kind of broker. `log`: its script's output.
 
-    def __init__(self, suite: Suite, against: Against, count: int, *, keep: bool = False) -> None:
+    `keep`: keeps the brokers' data. `release`: Apache Kafka's version.
+    """
+
+    def __init__(
+        self, suite: Suite, against: Against, count: int, *, keep: bool = False, release: str = KAFKA_RELEASE
+    ) -> None:
         self.suite, self.against, self.count, self.keep = suite, against, count, keep
+        self.release = release
         self.work = work_folder() / suite.name
-        self.folder = self.work / f"run-{against}-{count}"
+        self.folder = self.work / f"run-{against if against == 'semel' else f'{against}-{release}'}-{count}"
         self.log = self.folder / "output.log"
         self._results = self.folder / "results.jsonl"
 
@@ -56,13 +67,18 @@ class Run:
         """Runs and judges the suite; writes a file into strangers/results unless nothing ran."""
         if reason := self.suite.lacks(self.against, self.count):
             return Verdict(not_run=reason)
-        if lacking := missing_tools(self.suite, self.against):
-            return Verdict(not_run=f"not on this machine: {', '.join(lacking)}")
+        if missing := missing_tools(self.suite, self.against):
+            hint = (
+                "; Apache Kafka needs Java 17 or newer, and Maven fetches it" if set(missing) & set(KAFKA_NEEDS) else ""
+            )
+            return Verdict(
+                not_run=f"not on this machine: {', '.join(missing)}{hint if self.against == 'kafka' else ''}"
+            )
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self._results.touch()
         settings = self.suite.settings(self.against)
-        served = brokers(self.against, self.count, self.folder, settings, work_folder() / "kafka")
+        served = brokers(self.against, self.count, self.folder, settings, work_folder() / "kafka", self.release)
         started = time.monotonic()
         try:
             await served.open()

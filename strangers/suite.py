@@ -9,6 +9,8 @@ import msgspec
 
 Against = Literal["semel", "kafka"]
 Setting = str | int | bool
+KAFKA_RELEASE = "4.1.1"
+"""Apache Kafka's version for comparison, unless a run names another."""
 
 
 class SuiteError(ValueError):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.against import AgainstPlugin, address_of
 from support.virtual_time import virtual_loop, virtual_time
 
 __all__ = ["virtual_time"]
@@ -37,7 +38,23 @@ in them that ask for the fixture `virtual_time` run in it.
 """
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--against",
+        default="",
+        metavar="HOST:PORT",
+        help="Run the tests that need a broker against this one, and no others. It is emptied before each test.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if address_of(config):
+        config.pluginmanager.register(AgainstPlugin())
+
+
 def _is_virtual(item: pytest.Item) -> bool:
+    if address_of(item.config):
+        return False
     if "virtual_time" in getattr(item, "fixturenames", ()):
         return True
     if item.get_closest_marker("real_time") or any(item.path.is_relative_to(folder) for folder in REAL):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from broker.harness import Harness
 from client.fake_broker import FakeBroker
+from support.against import OutsideBroker, outside
 
 
 @pytest.fixture
@@ -18,8 +19,12 @@ async def fake_broker() -> AsyncIterator[FakeBroker]:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Harness]:
+async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness | OutsideBroker]:
     """A real broker over an empty directory; `broker.port`, `await broker.restart()`."""
+    if there := outside(request):
+        yield there
+        await there.close()
+        return
     harness = Harness(tmp_path / "data", group_initial_rebalance_delay_ms="0")
     await harness.start()
     try:
@@ -29,6 +34,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[Harness]:
 
 
 @pytest.fixture
-def bootstrap(broker: Harness) -> str:
+def bootstrap(broker: Harness | OutsideBroker) -> str:
     """Where the real broker listens."""
     return f"127.0.0.1:{broker.port}"

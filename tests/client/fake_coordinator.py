@@ -246,6 +246,15 @@ class FakeCoordinator(FakeBroker):
             return self.ended(txn)
         return self.ended(txn) if txn.state == wanted else EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE)
 
+    def time_out(self, name: str) -> None:
+        """Aborts the open transaction of an id, without a request. The producer keeps its epoch, as on Kafka 4."""
+        txn = self.ids[name]
+        self.finish(txn, commit=False)
+        if self.version >= 2:
+            txn.last_epoch = txn.epoch
+            txn.epoch += 1
+        txn.state = ABORTED
+
     def ended(self, txn: Txn) -> EndTxnResponse:
         if self.version < 2:
             return EndTxnResponse()

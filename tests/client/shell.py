@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from click.testing import CliRunner, Result
 from semel.cli.main import main
+from support.against import OutsideBroker
 from support.processes import BrokerProcess
 
 
 class Shell:
     """Runs commands against the broker. `shell("topic", "list")` returns the output; the command has to succeed."""
 
-    def __init__(self, broker: BrokerProcess) -> None:
+    def __init__(self, broker: BrokerProcess | OutsideBroker) -> None:
         self.address = broker.address
         self.environment = {"SEMEL_BOOTSTRAP_SERVER": broker.address}
 

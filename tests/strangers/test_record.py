@@ -46,6 +46,13 @@ def test_a_record_survives_its_file() -> None:
     ]
 
 
+def test_other_releases_of_kafka_have_files_of_their_own() -> None:
+    written = kept(Verdict(passed=["a"]), "kafka")
+    assert written.file_name == "franz-go.kafka-1.json"
+    written.broker = "Apache Kafka 3.9.2"
+    assert written.file_name == "franz-go.kafka-3.9.2-1.json"
+
+
 def test_the_table_has_a_row_for_each_run_and_semel_comes_first() -> None:
     lines = table(
         [kept(Verdict(passed=["a"]), "kafka"), kept(Verdict(passed=["a"]), brokers=3), kept(Verdict(passed=["a", "b"]))]

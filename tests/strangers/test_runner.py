@@ -26,6 +26,16 @@ async def test_a_suite_without_its_tools_is_not_run_and_names_them() -> None:
     assert verdict.is_clean
 
 
+async def test_kafka_without_java_and_maven_is_not_run_and_says_what_they_are_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    verdict = await Run(suite(), "kafka", 1).run()
+    assert verdict.not_run == (
+        "not on this machine: java, mvn; Apache Kafka needs Java 17 or newer, and Maven fetches it"
+    )
+
+
 async def test_a_suite_for_other_brokers_is_not_run() -> None:
     assert (await Run(suite(brokers=(1,)), "semel", 3).run()).not_run == "it is not for 3 brokers"
     assert (await Run(suite(against=("semel",)), "kafka", 1).run()).not_run == "it is not for kafka"

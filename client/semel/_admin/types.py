@@ -224,7 +224,7 @@ class TransactionDescription(msgspec.Struct, frozen=True, kw_only=True):
     last_update_time_ms: the time of the last change of state.
     fences: the fence ledger, the latest entry last.
     group_epoch: the step of its transaction group that it was initialised in, -1 outside of one.
-    The last four are semel's own; other brokers leave them empty.
+    The last four are semel's own; other brokers leave them empty, and `has_ledger` is False.
     """
 
     transactional_id: str
@@ -244,6 +244,11 @@ class TransactionDescription(msgspec.Struct, frozen=True, kw_only=True):
     def is_open(self) -> bool:
         """Whether it holds back read_committed consumers."""
         return self.state in OPEN_STATES
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether the coordinator keeps a fence ledger, which semel's does. Only then are owner and fences known."""
+        return self.last_update_time_ms is not None
 
     @property
     def transaction_group(self) -> str:

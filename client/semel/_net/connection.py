@@ -24,6 +24,7 @@ from semel.errors import (
     KafkaError,
     KafkaProtocolError,
     KafkaTimeoutError,
+    NotSemelBrokerError,
     UnsupportedVersionError,
 )
 
@@ -39,6 +40,10 @@ VERSION_MAX = {
     28: 4,  # TxnOffsetCommit 5 is transaction version 2
 }
 """The highest version that this client uses unless a caller asks for more; for APIs that declare a higher one."""
+
+OWN_KEYS_MIN = 20_000
+"""The first key of the APIs that only semel's brokers have. All of them are about OWN_FEATURE."""
+OWN_FEATURE = "transaction groups"
 
 WRITE_BUFFER_BYTES_MAX = 1 << 20
 NO_TLS_THERE = " (with security_protocol='SSL': does this listener speak TLS, and is its certificate trusted?)"
@@ -108,6 +113,11 @@ class Connection(asyncio.BufferedProtocol):
         api = API_OF[request]
         common = self._common(api, version_max)
         if common is None:
+            if api.key >= OWN_KEYS_MIN:
+                raise NotSemelBrokerError(
+                    f"{OWN_FEATURE} need semel's own API {api.name} ({api.key}): {self.name} does not have it; it is "
+                    "Apache Kafka or another Kafka"
+                )
             offered = self._versions.get(api.key)
             served = f"v{offered[0]} to v{offered[1]}" if offered else "none"
             raise UnsupportedVersionError(

@@ -86,8 +86,8 @@ class TransactionCoordinator:
         def request(connection: Connection) -> Message:
             if resume and connection.version(InitProducerIdRequest) < RESUME_VERSION_MIN:
                 raise UnsupportedVersionError(f"{connection.name} cannot give a running producer a new epoch")
-            if step is not None and not connection.serves(BeginTransactionGroupRequest):
-                raise UnsupportedVersionError(f"{connection.name} does not serve transaction groups")
+            if step is not None:
+                connection.version(BeginTransactionGroupRequest)  # raises NotSemelBrokerError
             return InitProducerIdRequest(
                 transactional_id=self._id,
                 transaction_timeout_ms=self._config.transaction_timeout_ms,

@@ -58,10 +58,22 @@ async def fenced(
     if not proven and not is_other and not text:
         return None
     if not text and row is not None and is_other:
-        text = f"producer id {row.producer_id} epoch {row.producer_epoch} has it now ({row.transaction_state})"
+        text = _other_text(row, config)
     made = ProducerFenced(f"{_producer_text(config, manager)}: {text or 'the coordinator does not say by whom'}")
     made.__cause__ = error
     return made
+
+
+def _other_text(row: DescribeTransactionsResponseTransaction, config: ProducerConfig) -> str:
+    """What a coordinator without a fence ledger says: the producer that has the id now."""
+    now = f"producer id {row.producer_id} epoch {row.producer_epoch} has it now ({row.transaction_state})"
+    if row.last_update_time_ms >= 0:
+        return now
+    return (
+        f"{now}. Another producer with this transactional_id was started, or the coordinator aborted a transaction "
+        f"that was open for longer than transaction_timeout_ms={config.transaction_timeout_ms}; this broker keeps no "
+        "fence ledger that says which"
+    )
 
 
 async def is_committed(cluster: Cluster, config: ProducerConfig, manager: TransactionManager) -> bool:

@@ -237,13 +237,21 @@ class Transactions:
     async def _commit_refused(self, error: KafkaError) -> NoReturn:
         """Raises the consequence of a refused commit. An earlier try without an outcome may have committed."""
         if is_not_ongoing(error):
-            await self._failed(error, abortable=True)
+            await self._failed(self._not_open(error), abortable=True)
         elif not self._coordinator.maybe_done:
             await self._failed(error)
         else:
             (await self._failed(error, ends=True)).extend_message(UNKNOWN_OUTCOME)
         self._state.check_usable()
         raise error
+
+    def _not_open(self, error: KafkaError) -> TransactionAborted:
+        made = TransactionAborted(
+            f"{error.message}: the coordinator has no such transaction open. It aborts one that is open for longer "
+            f"than transaction_timeout_ms={self._config.transaction_timeout_ms}"
+        )
+        made.__cause__ = error
+        return made
 
     async def _abort(self) -> None:
         await self._cancel_requests()

@@ -52,6 +52,12 @@ class UnsupportedVersionError(MisconfiguredError):
     advice = "Upgrade the broker, or do not use the feature that needs this API"
 
 
+class NotSemelBrokerError(UnsupportedVersionError):
+    """The call needs an API of semel's own, and the broker is Apache Kafka or another Kafka."""
+
+    advice = "Use semel's brokers for this (`semel serve`); all other calls work with the brokers that you have"
+
+
 class CommitFailedError(ApplicationRecoverableError):
     """The group has rebalanced: these offsets were not committed."""
 

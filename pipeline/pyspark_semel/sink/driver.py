@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from semel import GroupStep, PreparedTransaction, TransactionGroup
-from semel.errors import KafkaConnectionError, KafkaError, ProducerFenced, TransactionWasCommitted
+from semel.errors import KafkaConnectionError, KafkaError, NotSemelBrokerError, ProducerFenced, TransactionWasCommitted
 
 from pyspark_semel.event_loop import run
 from pyspark_semel.options import NO_ANSWER
@@ -33,6 +33,8 @@ TWO_DRIVERS = (
     "Another driver writes to this sink: is the query running twice, or do two queries share one semel.sink.id? The "
     "rows that this driver wrote for the batch are not visible and will be aborted"
 )
+
+OTHER_BROKERS = "The sink is exactly once with semel's brokers only. With others set semel.delivery to at-least-once"
 
 
 def begin(options: SinkOptions, group: str) -> GroupStep:
@@ -83,6 +85,9 @@ async def _begin(options: SinkOptions, name: str) -> GroupStep:
             return await group.begin()
     except KafkaConnectionError as error:
         error.extend_message(NO_ANSWER)
+        raise
+    except NotSemelBrokerError as error:
+        error.extend_message(OTHER_BROKERS)
         raise
 
 

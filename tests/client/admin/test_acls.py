@@ -30,6 +30,7 @@ async def admin(semel_broker: EphemeralBroker) -> AsyncIterator[Admin]:
         yield made
 
 
+@pytest.mark.semel_only("needs an authorizer; the tests of semel acl run on one of Kafka")
 async def test_entries_are_stored_once_described_and_deleted(admin: Admin) -> None:
     entries = [acl("flights"), acl("fl", Operation.WRITE, PatternType.PREFIXED), acl("delays")]
     await admin.create_acls(entries)
@@ -41,6 +42,7 @@ async def test_entries_are_stored_once_described_and_deleted(admin: Admin) -> No
     assert await admin.describe_acls() == [acl("delays")]
 
 
+@pytest.mark.semel_only("needs an authorizer; the tests of semel acl run on one of Kafka")
 async def test_more_entries_than_a_transaction_of_the_store_holds(admin: Admin) -> None:
     entries = [acl(f"topic-{number}") for number in range(300)]
     await admin.create_acls(entries)
@@ -48,6 +50,7 @@ async def test_more_entries_than_a_transaction_of_the_store_holds(admin: Admin) 
     assert len(await admin.delete_acls([AclFilter()])) == 300
 
 
+@pytest.mark.semel_only("needs an authorizer; the tests of semel acl run on one of Kafka")
 async def test_an_entry_that_means_nothing_is_refused_and_the_others_are_stored(admin: Admin) -> None:
     wrong = Acl(
         ResourceType.CLUSTER, "flights", PatternType.LITERAL, "User:alice", "*", Operation.ALTER, Permission.ALLOW
@@ -57,6 +60,7 @@ async def test_an_entry_that_means_nothing_is_refused_and_the_others_are_stored(
     assert await admin.describe_acls() == [acl("flights")]
 
 
+@pytest.mark.semel_only("needs an authorizer; the tests of semel acl run on one of Kafka")
 @pytest.mark.semel(settings={"super.users": "User:root"})
 async def test_without_the_right_they_are_refused(semel_broker: EphemeralBroker) -> None:
     async with Admin(bootstrap_servers=semel_broker.bootstrap_servers) as admin:

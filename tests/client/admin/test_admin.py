@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from broker.harness import Harness, Wire, batch
+from client.consuming import until
 from semel.admin import (
     EARLIEST,
     LATEST,
@@ -33,6 +34,7 @@ from semel.errors import (
     UnknownTopicOrPartitionError,
 )
 from semel.structs import OffsetAndMetadata, TopicPartition
+from support.against import wait_for_leaders
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
@@ -47,6 +49,11 @@ async def admin(bootstrap: str) -> AsyncIterator[Admin]:
 @pytest.fixture
 async def wire(broker: Harness) -> Wire:
     return await broker.wire()
+
+
+async def own_topics(admin: Admin) -> list[str]:
+    """The topics without internal ones, which Kafka lists once they are in use."""
+    return [name for name in await admin.list_topics() if not name.startswith("__")]
 
 
 # --- life ---
@@ -78,19 +85,24 @@ async def test_start_fails_within_the_bootstrap_timeout(bootstrap: str, broker: 
 
 async def test_topics_are_created_described_and_deleted(admin: Admin) -> None:
     await admin.create_topics([NewTopic("t", 2, 1), NewTopic("u", topic_configs={"retention.ms": "5"})])
-    assert await admin.list_topics() == ["t", "u"]
+    await wait_for_leaders(admin, T0, T1, TopicPartition("u", 0))
+    assert await own_topics(admin) == ["t", "u"]
     u, t = await admin.describe_topics(["u", "t"])
     assert (t.name, [p.leader for p in t.partitions], t.is_internal) == ("t", [0, 0], False)
     assert (u.name, len(u.partitions), u.partitions[0].replicas) == ("u", 1, (0,))
-    assert [topic.name for topic in await admin.describe_topics()] == ["t", "u"]
+    assert [topic.name for topic in await admin.describe_topics() if not topic.is_internal] == ["t", "u"]
     await admin.delete_topics(["t"])
-    assert await admin.list_topics() == ["u"]
+
+    async def is_gone() -> bool:  # Kafka's broker follows its controller
+        return await own_topics(admin) == ["u"]
+
+    await until(is_gone)
 
 
 async def test_describing_a_topic_that_is_not_there_creates_none(admin: Admin) -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match="'absent'"):
         await admin.describe_topics(["absent"])
-    assert await admin.list_topics() == []
+    assert await own_topics(admin) == []
 
 
 async def test_the_first_refusal_is_raised_with_the_others_as_notes_and_the_rest_is_done(admin: Admin) -> None:
@@ -100,13 +112,14 @@ async def test_the_first_refusal_is_raised_with_the_others_as_notes_and_the_rest
         await admin.create_topics(topics)
     assert len(caught.value.__notes__) == 2
     assert "no/name" in caught.value.__notes__[0]
-    assert await admin.list_topics() == ["a", "b", "t"]
+    await wait_for_leaders(admin, *(TopicPartition(name, 0) for name in "abt"))
+    assert await own_topics(admin) == ["a", "b", "t"]
 
 
 async def test_errors_of_each_kind_have_their_class_and_the_brokers_message(admin: Admin) -> None:
-    with pytest.raises(InvalidConfigurationError, match=r"retention\.ms = 'soon': must be"):
+    with pytest.raises(InvalidConfigurationError, match=r"(?s)(retention\.ms.*soon|soon.*retention\.ms)"):
         await admin.create_topics([NewTopic("t", topic_configs={"retention.ms": "soon"})])
-    with pytest.raises(InvalidReplicationAssignmentError, match="no broker 7"):
+    with pytest.raises(InvalidReplicationAssignmentError, match="7"):
         await admin.create_topics([NewTopic("t", replica_assignments={0: [7]})])
     with pytest.raises(InvalidTopicError):
         await admin.create_topics([NewTopic("..")])
@@ -132,13 +145,17 @@ async def test_empty_calls_send_no_request(admin: Admin) -> None:
 
 async def test_validate_only_creates_nothing(admin: Admin) -> None:
     await admin.create_topics([NewTopic("t")], validate_only=True)
-    assert await admin.list_topics() == []
+    assert await own_topics(admin) == []
 
 
 async def test_a_topic_grows_to_a_total(admin: Admin) -> None:
     await admin.create_topics([NewTopic("t", 2)])
     await admin.create_partitions({"t": NewPartitions(3)})
-    assert len((await admin.describe_topics(["t"]))[0].partitions) == 3
+
+    async def has_three() -> bool:  # Kafka's broker follows its controller
+        return len((await admin.describe_topics(["t"]))[0].partitions) == 3
+
+    await until(has_three)
     with pytest.raises(InvalidPartitionsError):
         await admin.create_partitions({"t": NewPartitions(2)})
 
@@ -154,20 +171,21 @@ async def test_the_brokers_of_the_cluster_are_described(admin: Admin, broker: Ha
 
 
 async def test_altering_a_setting_leaves_the_others_alone(admin: Admin) -> None:
-    await admin.create_topics([NewTopic("t", topic_configs={"retention.ms": "5", "segment.bytes": "2000"})])
+    await admin.create_topics([NewTopic("t", topic_configs={"retention.ms": "5", "segment.bytes": "2000000"})])
     await admin.alter_configs([ConfigResource(TOPIC, "t", {"retention.ms": "6"})])
     (found,) = await admin.describe_configs([ConfigResource(TOPIC, "t")])
     assert found.configs["retention.ms"].value == "6"
-    assert found.configs["segment.bytes"].value == "2000"
+    assert found.configs["segment.bytes"].value == "2000000"
     await admin.alter_configs([ConfigResource(TOPIC, "t", {"retention.ms": None})])
     wanted = ConfigResource(TOPIC, "t", ["retention.ms", "segment.bytes"])
     (found,) = await admin.describe_configs([wanted], include_synonyms=True)
     assert found.configs["retention.ms"].is_default
     levels = [(level.value, level.source) for level in found.configs["segment.bytes"].synonyms]
-    assert levels == [("2000", ConfigSource.TOPIC), ("1073741824", ConfigSource.DEFAULT)]
-    assert list(found.configs) == ["retention.ms", "segment.bytes"]
+    assert levels == [("2000000", ConfigSource.TOPIC), ("1073741824", ConfigSource.DEFAULT)]
+    assert sorted(found.configs) == ["retention.ms", "segment.bytes"]
 
 
+@pytest.mark.semel_only("Kafka cannot change num.partitions while it runs")
 async def test_topics_and_brokers_are_described_together_in_the_order_asked(admin: Admin) -> None:
     await admin.create_topics([NewTopic("t")])
     await admin.alter_configs([ConfigResource(BROKER, "", {"num.partitions": "3"})])
@@ -179,6 +197,7 @@ async def test_topics_and_brokers_are_described_together_in_the_order_asked(admi
     assert list(found[2].configs) == ["num.partitions"]
 
 
+@pytest.mark.semel_only("Kafka answers INVALID_REQUEST where semel's broker says which setting needs a restart")
 async def test_impossible_settings_are_refused_with_a_message(admin: Admin) -> None:
     with pytest.raises(InvalidConfigurationError, match="restart"):
         await admin.alter_configs([ConfigResource(BROKER, "0", {"log.dir": "/elsewhere"})])
@@ -197,6 +216,7 @@ async def test_impossible_settings_are_refused_with_a_message(admin: Admin) -> N
 
 async def test_offsets_of_ends_times_and_the_latest_timestamp(admin: Admin, wire: Wire) -> None:
     await admin.create_topics([NewTopic("t", 2)])
+    await wait_for_leaders(admin, T0, T1)  # a wire does not try again
     await wire.produce("t", batch(b"a", timestamp=1000))
     await wire.produce("t", batch(b"b", b"c", timestamp=3000))
     await wire.produce("t", batch(b"d", timestamp=2000))
@@ -211,6 +231,7 @@ async def test_offsets_of_ends_times_and_the_latest_timestamp(admin: Admin, wire
 
 async def test_records_are_deleted_up_to_an_offset(admin: Admin, wire: Wire) -> None:
     await admin.create_topics([NewTopic("t", 2)])
+    await wait_for_leaders(admin, T0, T1)
     for value in (b"a", b"b", b"c"):
         await wire.produce("t", batch(value))
     assert await admin.delete_records({T0: RecordsToDelete(2)}) == {T0: 2}

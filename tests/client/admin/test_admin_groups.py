@@ -20,6 +20,7 @@ async def test_a_living_group_is_described_with_members_and_assignments(bootstra
             group_id="g",
             client_id="reader",
             group_instance_id="one",
+            session_timeout_ms=6_000,
             enable_auto_commit=False,
         ) as consumer:
             while not consumer.assignment():

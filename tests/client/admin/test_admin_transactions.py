@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -28,8 +29,11 @@ from semel_protocol.messages.k65_describe_transactions import (
     DescribeTransactionsResponse,
     DescribeTransactionsResponseTransaction,
 )
+from support.against import OutsideBroker
 
 AT = TopicPartition("t", 0)
+NOT_YET = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS)
+"""What a coordinator answers while it starts, or ends an earlier transaction of the id."""
 
 
 @pytest.fixture
@@ -47,7 +51,10 @@ async def wire(semel_broker: EphemeralBroker) -> AsyncIterator[Wire]:
 
 
 async def initialised(wire: Wire, name: str) -> tuple[int, int]:
-    answer = await wire.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000))
+    request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+    await wire.call(FindCoordinatorRequest(key=name, key_type=1))  # Kafka creates the coordinators' topic then
+    while (answer := await wire.call(request)).error_code in NOT_YET:
+        await asyncio.sleep(0.01)
     assert answer.error_code == 0, answer
     return answer.producer_id, answer.producer_epoch
 
@@ -69,12 +76,17 @@ def hang(broker: EphemeralBroker, producer_id: int) -> None:
     """A record of a transaction that no coordinator knows."""
     data = batch(b"lost", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
 
+    if isinstance(broker, OutsideBroker):
+        broker.hang("t", data)
+        return
+
     async def append(node: Node) -> None:
         node.broker.topics.partition("t", 0).append(data, header=read_header(data))
 
     broker.call(append)
 
 
+@pytest.mark.semel_only("an id that was used before stays listed: the broker is not new")
 async def test_ids_are_listed_by_name_by_state_and_by_producer(admin: Admin, wire: Wire) -> None:
     assert await admin.list_transactions() == []
     (b, _), (a, _) = await initialised(wire, "b"), await opened(wire, "a")
@@ -102,13 +114,14 @@ async def test_ids_are_described_in_the_order_asked_for_and_unknown_ones_named(a
     )
     assert a.start_time_ms is not None
     assert a.expires_at_ms == a.start_time_ms + 60_000
-    assert a.owner == "client 'wire' at 127.0.0.1"
+    assert a.owner == ("client 'wire' at 127.0.0.1" if a.has_ledger else "")
     with pytest.raises(TransactionalIdNotFound, match="'c'") as raised:
         await admin.describe_transactions(["a", "c", "d"])
     assert "'d'" in raised.value.__notes__[0]
     assert await admin.describe_transactions([]) == []
 
 
+@pytest.mark.semel_only("needs the fence ledger")
 async def test_fencing_bumps_the_epoch_aborts_and_is_in_the_ledger(admin: Admin, wire: Wire) -> None:
     producer_id, epoch = await opened(wire, "a")
     left = await admin.fence_producers(["a"], reason="the till is closed")
@@ -143,6 +156,8 @@ async def test_a_hanging_transaction_is_ended_and_a_known_one_is_not(
     await admin.abort_transaction(AT, state)
     ((after,),) = (await admin.describe_producers([AT])).values()
     assert after.current_txn_start_offset is None
+    if isinstance(semel_broker, OutsideBroker):
+        return  # Kafka writes the marker into an open transaction of a coordinator, too
     producer_id, epoch = await opened(wire, "a")
     with pytest.raises(BrokerResponseError):
         await admin.abort_transaction(AT, ProducerState(producer_id=producer_id, producer_epoch=epoch))

@@ -10,6 +10,7 @@ from semel.aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from semel.aiokafka.errors import TopicAlreadyExistsError
 
 
+@pytest.mark.semel_only("Kafka lists its internal topics, too")
 async def test_topics_are_created_described_and_deleted_with_aiokafkas_results(bootstrap: str) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()

@@ -149,6 +149,7 @@ async def test_a_producer_has_a_client_with_the_metadata_of_its_topics(bootstrap
     assert producer._closed
 
 
+@pytest.mark.semel_only("Kafka lists its internal topics, too")
 async def test_a_client_reads_all_topics_until_it_gets_topics_of_its_own(bootstrap: str) -> None:
     await produce(bootstrap, [b"a"], "a")
     await produce(bootstrap, [b"b"], "b")

@@ -80,6 +80,7 @@ async def test_a_producer_without_the_right_to_write_learns_which_topic(broker: 
             await producer.send_and_wait("t", b"v")
 
 
+@pytest.mark.semel_only("needs an authorizer")
 async def test_a_producer_that_may_not_see_a_topic_does_not_wait_for_it(broker: EphemeralBroker) -> None:
     async with Producer(bootstrap_servers=broker.bootstrap_servers, enable_idempotence=False) as producer:
         with pytest.raises(TopicAuthorizationFailedError, match="'t'"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from click.testing import CliRunner, Result
 from semel.cli.main import main
 from semel_broker.testing.in_process import EphemeralBroker
+from support.against import OutsideBroker
 
 pytestmark = pytest.mark.semel(
     settings={
@@ -17,9 +19,22 @@ pytestmark = pytest.mark.semel(
 )
 
 
+WAIT_S = 10
+
+
 def run(broker: EphemeralBroker, *arguments: str, answer: str | None = None) -> Result:
     environment = {"SEMEL_BOOTSTRAP_SERVER": broker.bootstrap_servers}
-    return CliRunner().invoke(main, ["acl", *arguments], env=environment, input=answer)
+
+    def invoke(*words: str) -> Result:
+        return CliRunner().invoke(main, ["acl", *words], env=environment, input=answer)
+
+    before = invoke("list", "--json").output if isinstance(broker, OutsideBroker) else ""
+    done = invoke(*arguments)
+    if before and done.exit_code == 0 and arguments[0] in ("add", "remove"):
+        until = time.monotonic() + WAIT_S
+        while invoke("list", "--json").output == before:  # Kafka's broker follows its controller
+            assert time.monotonic() < until, "the list does not change"
+    return done
 
 
 def listed(broker: EphemeralBroker, *arguments: str) -> list[tuple[str, str, str]]:
@@ -75,6 +90,7 @@ def test_wrong_arguments_are_explained(semel_broker: EphemeralBroker, arguments:
 
 
 @pytest.mark.semel(settings={"super.users": "User:root"})
+@pytest.mark.semel_only("needs a broker with other super users")
 def test_without_the_right_the_error_says_who_may_not_do_what(semel_broker: EphemeralBroker) -> None:
     done = run(semel_broker, "list")
     assert done.exit_code == 1

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from rich.text import Text
 from semel import Consumer, ConsumerRecord, Producer, TopicPartition, TransactionGroup
 from semel.cli.consume.record_text import Form, as_json, by_pattern
 from semel.cli.shared.common import console, say, show, tell
+from semel.errors import NotSemelBrokerError
 from semel_protocol.tables import Table
+from support.against import OutsideBroker, outside
 from support.processes import BrokerProcess
 
 EVIL = "\x1b[2Jred\x9b31m\nFAKED 0 0\r[bold]:smile:[/]\u202e"
@@ -31,7 +34,13 @@ def assert_harmless(out: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess | OutsideBroker]:
+    if there := outside(request):
+        asyncio.run(fill(there.address))
+        yield there
+        return
     process = BrokerProcess(tmp_path_factory.mktemp("broker"), **{"group.initial.rebalance.delay.ms": "0"}).start()
     asyncio.run(fill(process.address))
     yield process
@@ -47,6 +56,11 @@ async def fill(address: str) -> None:
         async with producer, producer.transaction():
             await producer.send(TOPIC, b"in a transaction")
             await producer.send_offsets_to_transaction({TopicPartition(TOPIC, 0): 1}, EVIL)
+    with suppress(NotSemelBrokerError):
+        await commit_a_step(address)
+
+
+async def commit_a_step(address: str) -> None:
     async with TransactionGroup(EVIL, owner=EVIL, bootstrap_servers=address, client_id=EVIL) as group:
         step = await group.begin()
         member = Producer(

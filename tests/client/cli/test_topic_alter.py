@@ -8,11 +8,15 @@ from collections.abc import Iterator
 import pytest
 from client.shell import Shell
 from semel import Consumer
+from support.against import outside
 from support.processes import BrokerProcess
 
 
 @pytest.fixture(scope="module")
-def semel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+def semel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    if there := outside(request):
+        yield Shell(there)
+        return
     process = BrokerProcess(tmp_path_factory.mktemp("broker"), **{"group.initial.rebalance.delay.ms": "0"}).start()
     yield Shell(process)
     assert process.stop() == 0
@@ -25,16 +29,16 @@ def settings(semel: Shell, topic: str) -> dict[str, str]:
 
 
 def test_settings_that_are_not_named_stay_and_unset_ones_follow_their_default(semel: Shell) -> None:
-    semel("topic", "create", "settings", "-c", "retention.ms=5000", "-c", "segment.bytes=4096")
+    semel("topic", "create", "settings", "-c", "retention.ms=5000", "-c", "segment.bytes=2000000")
     out = semel("topic", "alter", "settings", "-c", "retention.ms=6000", "-c", "retention.bytes=9")
     assert out.splitlines() == [
         "settings: retention.ms = 6000 (was 5000)",
         "settings: retention.bytes = 9 (was -1)",
     ]
-    assert settings(semel, "settings") == {"retention.bytes": "9", "retention.ms": "6000", "segment.bytes": "4096"}
+    assert settings(semel, "settings") == {"retention.bytes": "9", "retention.ms": "6000", "segment.bytes": "2000000"}
     out = semel("topic", "alter", "settings", "-u", "retention.ms")
     assert out == "settings: retention.ms has its default, 604800000 (was 6000)\n"
-    assert settings(semel, "settings") == {"retention.bytes": "9", "segment.bytes": "4096"}
+    assert settings(semel, "settings") == {"retention.bytes": "9", "segment.bytes": "2000000"}
 
 
 def test_topics_get_more_partitions_and_never_fewer(semel: Shell) -> None:
@@ -57,7 +61,7 @@ def test_a_dry_run_finds_what_is_wrong_and_changes_nothing(semel: Shell) -> None
     assert "1 partition" in semel("topic", "describe", "dry")
     assert settings(semel, "dry") == {}
     wrong = ("topic", "alter", "dry", "-c", "retention.ms=soon", "--dry-run")
-    assert "must be a whole number" in semel.fails(*wrong)
+    assert "soon" in semel.fails(*wrong)
 
 
 def test_an_impossible_change_changes_nothing(semel: Shell) -> None:
@@ -69,6 +73,7 @@ def test_an_impossible_change_changes_nothing(semel: Shell) -> None:
     assert settings(semel, "whole") == {}
 
 
+@pytest.mark.semel_only("the broker finds the nearest name")
 def test_the_nearest_setting_is_named_and_the_sentence_ends_once(semel: Shell) -> None:
     semel("topic", "create", "typo")
     assert "did you mean retention.ms? Check" in semel.fails("topic", "alter", "typo", "-c", "retntion.ms=1")
@@ -165,7 +170,8 @@ def test_offsets_of_deleted_topics_are_skipped(semel: Shell) -> None:
     assert "  goes " not in out
     assert "Nothing to change." in out
     semel("topic", "delete", "stays", "-y")
-    assert "both has no committed offsets" in semel.fails("group", "reset", "both", "--to", "earliest")
+    said = semel.fails("group", "reset", "both", "--to", "earliest")
+    assert "both has no committed offsets" in said or "all committed offsets are of deleted topics" in said
 
 
 @pytest.mark.real_time

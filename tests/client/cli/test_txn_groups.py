@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from click.testing import CliRunner
 from client.cli.test_txn import Shell, committed_values
+from client.fake_groups import FakeGroups
 from semel import GroupStep, PreparedTransaction, Producer, TransactionGroup
+from semel.cli.main import main
 from semel.errors import ProducerFenced
 from semel_broker.testing.in_process import EphemeralBroker
+
+pytestmark = pytest.mark.semel_only("needs transaction groups (BeginTransactionGroup, API 20001)")
 
 NEVER_MS = 600_000
 
@@ -105,3 +110,14 @@ def test_a_group_open_past_its_timeout_is_reported_as_hanging() -> None:
         assert "semel txn abort --group NAME" in out
         semel("txn", "abort", "--group", "bank", "--yes")
         assert "No hanging transaction" in semel("txn", "hanging")
+
+
+@pytest.mark.parametrize("line", ["txn groups", "txn groups bank", "txn abort --group bank -y"])
+async def test_brokers_without_transaction_groups_are_named(line: str) -> None:
+    async with FakeGroups(knows_groups=False) as broker:
+        at = {"SEMEL_BOOTSTRAP_SERVER": broker.address}
+        done = await asyncio.to_thread(CliRunner().invoke, main, line.split(), env=at)
+    assert done.exit_code == 1
+    command = " ".join(line.split()[:2])
+    assert f"{command}` cannot do this here: transaction groups need semel's own API" in done.output
+    assert f"{broker.address} does not have it; it is Apache Kafka or another Kafka" in done.output

@@ -14,6 +14,7 @@ from semel.cli.shared.open_transactions import (
 )
 from semel.cli.stuck.group import Findings, diagnosis, facts_of, is_stuck
 from semel.cli.stuck.partition import Ends, held_back
+from semel.cli.txn.facts import facts_of as transaction_facts
 from semel.cli.txn.why import summary
 from semel.structs import TopicPartition
 
@@ -31,6 +32,7 @@ def transaction(state: str = "Ongoing", **fields: object) -> TransactionDescript
         "producer_epoch": 3,
         "timeout_ms": 60_000,
         "start_time_ms": NOW_MS - 12_000,
+        "last_update_time_ms": NOW_MS - 12_000,
         "partitions": (AT,),
         "owner": "client 'web-2' at 10.0.0.5",
     }
@@ -185,6 +187,16 @@ def test_why_says_when_the_last_transaction_ended() -> None:
     assert "was committed at 22:11:50 UTC, 1 min 30 s ago; it waits for nothing" in first
 
 
+def test_a_coordinator_without_a_ledger_is_named_with_what_is_not_known() -> None:
+    found = transaction("CompleteAbort", owner="", last_update_time_ms=None)
+    *_, unknown, older = summary(found, {}, NOW_MS)
+    assert "Not known: the client that initialised it" in unknown
+    assert "Broker 0 keeps no fence ledger: it is Apache Kafka or another Kafka" in unknown
+    assert "with an older epoch gets ProducerFenced" in older
+    assert transaction_facts(found)["fences"] is None, "unknown, which is not the same as none"
+    assert transaction_facts(transaction())["fences"] == []
+
+
 @pytest.mark.parametrize(
     ("state", "words"),
     [
@@ -192,8 +204,8 @@ def test_why_says_when_the_last_transaction_ended() -> None:
         ("PrepareCommit", "The commit is decided and durable"),
         ("PrepareAbort", "The abort is decided and durable"),
         ("PrepareEpochFence", "The abort is decided"),
-        ("CompleteCommit", "was committed; it waits for nothing"),
-        ("CompleteAbort", "was aborted; it waits for nothing"),
+        ("CompleteCommit", "ago; it waits for nothing"),
+        ("CompleteAbort", "ago; it waits for nothing"),
         ("Dead", "being removed"),
     ],
 )
@@ -268,6 +280,14 @@ def test_partitions_with_nothing_to_read_are_one_line_and_no_trouble() -> None:
     behind = msgspec.structs.replace(found, after={places[0]: 40}, ends={places[0]: Ends(0, 100, 100)})
     assert is_stuck(behind)
     assert [each["progress"] for each in facts_of(behind)["partitions"]] == ["not moving"]
+
+
+def test_a_group_that_has_nothing_but_pending_offsets_is_stuck() -> None:
+    """semel's broker has no such group yet; Apache Kafka has it in the state Empty."""
+    empty = group("Empty")
+    found = Findings(group=empty, before={}, after={}, waited_s=0.0, ends={}, done=[], open_transactions=[], pending=[])
+    assert not is_stuck(found)
+    assert is_stuck(msgspec.structs.replace(found, pending=[holder()]))
 
 
 def test_a_group_held_back_names_the_open_transaction() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from broker.harness import Harness
-from client.consuming import produce, tp
+from client.consuming import produce, tp, until
 from client.moving_cluster import FETCH, MovingCluster
 from semel import Admin, BatchReader, Consumer, NewTopic, Producer, RecordsToDelete
 from semel.batch_reader import BatchReaderConfig, Bounds
@@ -23,6 +23,7 @@ from semel.errors import (
 )
 from semel_protocol.batch import iterate
 from semel_protocol.records import Record, build_batch, decode_batch, rebuild_batch
+from support.against import wait_for_leaders
 
 
 def reader(bootstrap: str, **settings: Any) -> BatchReader:
@@ -154,12 +155,17 @@ async def test_a_missing_topic_is_an_error_within_the_timeout(bootstrap: str) ->
 async def test_partitions_are_found_by_name_and_by_pattern(bootstrap: str) -> None:
     async with Admin(bootstrap_servers=bootstrap) as admin, reader(bootstrap) as one:
         await admin.create_topics([NewTopic("a-1", 2), NewTopic("a-2", 1), NewTopic("b", 1)])
+        await wait_for_leaders(admin, tp(0, "a-1"), tp(1, "a-1"), tp(0, "a-2"), tp(0, "b"))
         assert await one.partitions_of(["b", "a-1"]) == [tp(0, "b"), tp(0, "a-1"), tp(1, "a-1")]
         assert await one.partitions_of(re.compile(r"a-\d")) == [tp(0, "a-1"), tp(1, "a-1"), tp(0, "a-2")]
         async with Consumer("b", bootstrap_servers=bootstrap, group_id="g"):
             assert await one.partitions_of(re.compile(".*-.*")) == [tp(0, "a-1"), tp(1, "a-1"), tp(0, "a-2")]
         await admin.create_topics([NewTopic("a-3", 1)])
-        assert len(await one.partitions_of(re.compile(r"a-\d"))) == 4
+
+        async def has_four() -> bool:  # Kafka's broker follows its controller
+            return len(await one.partitions_of(re.compile(r"a-\d"))) == 4
+
+        await until(has_four)
 
 
 async def test_offsets_are_found_by_time(bootstrap: str) -> None:

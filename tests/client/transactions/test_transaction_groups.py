@@ -18,12 +18,12 @@ from semel.errors import (
     InvalidTxnState,
     KafkaConfigurationError,
     KafkaTimeoutError,
+    NotSemelBrokerError,
     ProducerFenced,
     TransactionAborted,
     TransactionalIdNotFound,
     TransactionHasFailed,
     TransactionWasCommitted,
-    UnsupportedVersionError,
 )
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k20001_begin_transaction_group import BeginTransactionGroupRequest
@@ -457,9 +457,9 @@ async def test_a_group_takes_only_its_own_steps_and_names_for_what_is_committed(
 
 async def test_brokers_without_transaction_groups_are_handled() -> None:
     async with FakeGroups(knows_groups=False) as broker, driver(broker) as group:
-        with pytest.raises(UnsupportedVersionError):
+        with pytest.raises(NotSemelBrokerError, match="it is Apache Kafka or another Kafka"):
             await group.begin()
-        with pytest.raises(UnsupportedVersionError, match="does not serve transaction groups"):
+        with pytest.raises(NotSemelBrokerError, match="transaction groups need semel's own API"):
             await member(broker, GroupStep("g", 1)).start()
         assert broker.ids == {}, "no ordinary transactional id in its place"
 

@@ -7,8 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from client.cli.test_txn import Shell
 from semel_broker.testing.in_process import EphemeralBroker
+
+pytestmark = pytest.mark.semel_only("needs transaction groups (BeginTransactionGroup, API 20001)")
 
 DOCS = Path(__file__).parents[3] / "docs/transaction-groups.md"
 ROWS = sorted(str(row) for row in range(18))

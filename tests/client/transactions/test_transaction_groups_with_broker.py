@@ -21,6 +21,8 @@ from semel.errors import (
 )
 from support.processes import BrokerProcess
 
+pytestmark = pytest.mark.semel_only("needs transaction groups (BeginTransactionGroup, API 20001)")
+
 
 @pytest.fixture(params=["1", "2"], ids=["version1", "version2"])
 async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:

@@ -619,12 +619,28 @@ async def test_an_abort_after_a_commit_of_unknown_outcome_reports_that_commit(
 
 async def test_a_second_producer_fences_the_first(coordinator: FakeCoordinator) -> None:
     async with producer(coordinator) as old, producer(coordinator) as new:
-        with pytest.raises(ProducerFenced, match="epoch 1 has it now"):
+        with pytest.raises(ProducerFenced, match=r"epoch 1 has it now.*was started.*no fence ledger"):
             async with old.transaction():
                 await old.send("t", b"old")
         async with new.transaction():
             await new.send("t", b"new")
     assert coordinator.committed() == [b"new"]
+
+
+async def test_a_transaction_that_the_coordinator_has_aborted_says_so_and_the_producer_continues(
+    coordinator: FakeCoordinator,
+) -> None:
+    async with producer(coordinator) as made:
+        await made.begin_transaction()
+        await made.send_and_wait("t", b"late")
+        coordinator.time_out("x")
+        reason = r"INVALID_TXN_STATE.*no such transaction open.*transaction_timeout_ms=60000\. Call abort_transaction"
+        with pytest.raises(TransactionHasFailed, match=reason):
+            await made.commit_transaction()
+        await made.abort_transaction()
+        async with made.transaction():
+            await made.send("t", b"next")
+    assert coordinator.committed() == [b"next"]
 
 
 # The end

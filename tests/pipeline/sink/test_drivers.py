@@ -17,7 +17,8 @@ from support.processes import BrokerProcess
 
 HELD = [*(Fault(point, 1, "hold") for point in POINTS), Fault("before-decide", 0, "hold")]
 
-pytestmark = [pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(900)]
+SEMEL_ONLY = pytest.mark.semel_only("the sink is exactly once by transaction groups (BeginTransactionGroup, API 20001)")
+pytestmark = [SEMEL_ONLY, pytest.mark.thorough, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

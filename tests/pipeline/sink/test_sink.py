@@ -20,7 +20,8 @@ from semel._admin.types import TransactionGroupDescription
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_protocol.hashes import partition_for_key
 
-pytestmark = [pytest.mark.semel(settings={"num.partitions": 3}), pytest.mark.timeout(300)]
+SEMEL_ONLY = pytest.mark.semel_only("the sink is exactly once by transaction groups (BeginTransactionGroup, API 20001)")
+pytestmark = [SEMEL_ONLY, pytest.mark.semel(settings={"num.partitions": 3}), pytest.mark.timeout(300)]
 
 
 @pytest.fixture

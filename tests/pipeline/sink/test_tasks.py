@@ -21,6 +21,8 @@ from semel import Admin, GroupStep, Producer
 from semel.errors import KafkaConnectionError, KafkaError, ProducerFenced
 from semel_broker.testing.in_process import EphemeralBroker
 
+pytestmark = pytest.mark.semel_only("the sink is exactly once by transaction groups (BeginTransactionGroup, API 20001)")
+
 SCHEMA = SinkSchema(value=0)
 
 

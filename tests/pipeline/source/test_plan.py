@@ -17,6 +17,7 @@ from pyspark_semel.source.plan import StreamPlan
 from pyspark_semel.source.read import DataLossError
 from semel import Admin, BatchReader, NewPartitions, NewTopic, Producer, RecordsToDelete, TopicPartition
 from semel_broker.testing.in_process import EphemeralBroker
+from support.against import wait_for_leaders
 
 Json = dict[str, Any]
 
@@ -52,6 +53,7 @@ async def world(semel_broker: EphemeralBroker, monkeypatch: pytest.MonkeyPatch) 
         BatchReader(bootstrap_servers=address, retry_backoff_ms=10) as reader,
     ):
         await admin.create_topics([NewTopic("t", 2)])
+        await wait_for_leaders(admin, TopicPartition("t", 0), TopicPartition("t", 1))
         yield World(address, admin, producer, reader)
 
 

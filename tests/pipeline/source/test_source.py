@@ -16,6 +16,7 @@ from pyspark_semel.source.progress import lag
 from pyspark_semel.source.source import COLUMNS_AND_HEADERS
 from semel import Admin, NewTopic, Producer, RecordsToDelete, TopicPartition
 from semel_broker.testing.in_process import EphemeralBroker
+from support.against import wait_for_leaders
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -29,7 +30,11 @@ class Topics:
         self.spark, self.address = spark, broker.bootstrap_servers
 
     def create(self, name: str, partitions: int = 2, **configs: str) -> None:
-        self.do(lambda admin: admin.create_topics([NewTopic(name, partitions, topic_configs=configs)]))
+        async def creating(admin: Admin) -> None:
+            await admin.create_topics([NewTopic(name, partitions, topic_configs=configs)])
+            await wait_for_leaders(admin, *(TopicPartition(name, number) for number in range(partitions)))
+
+        self.do(creating)
 
     def do(self, work: Callable[[Admin], Awaitable[Any]]) -> None:
         async def doing() -> None:
@@ -198,7 +203,7 @@ def test_aborted_transactions_are_not_read_unless_asked_for(topics: Topics) -> N
 
 
 def test_missing_records_fail_a_batch_unless_loss_is_allowed(topics: Topics) -> None:
-    topics.create("t", **{"segment.bytes": "14000"})
+    topics.create("t")
     topics.put("t", range(2000), max_batch_size=300)
     topics.do(lambda admin: admin.delete_records({TopicPartition("t", 0): RecordsToDelete(500)}))
     gone = {"subscribe": "t", "startingOffsets": '{"t": {"0": 400, "1": 0}}'}
@@ -336,7 +341,7 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(topics: Topics,
 
 
 def test_missing_records_fail_a_stream_unless_loss_is_allowed(topics: Topics, tmp_path: Path) -> None:
-    topics.create("t", **{"segment.bytes": "14000"})
+    topics.create("t")
     topics.put("t", range(1000), max_batch_size=300)
     Query(topics.stream(subscribe="t", startingOffsets="earliest"), tmp_path).run()
     topics.put("t", range(1000, 3000), max_batch_size=300)

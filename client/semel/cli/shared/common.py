@@ -16,7 +16,7 @@ from rich.text import Text
 from semel_protocol.tables import Table, captioned, hanging, wrapped
 from semel_protocol.visible import visible, visible_json
 
-from semel.errors import KafkaError
+from semel.errors import KafkaError, NotSemelBrokerError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,6 +47,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Runs a command's coroutine. A KafkaError becomes lines on standard error and exit status 1."""
     try:
         return asyncio.run(main)
+    except NotSemelBrokerError as e:
+        raise failure(f"`{click.get_current_context().command_path}` cannot do this here: {e}") from e
     except KafkaError as e:
         raise failure(f"{type(e).__name__}: {e}", *getattr(e, "__notes__", ())) from e
     except (OSError, ValueError) as e:

@@ -173,6 +173,8 @@ def is_stuck(found: Findings) -> bool:
     """PURE. Whether something is left to read and the group does not move, or it rebalances, or does not exist yet."""
     if found.group.state in ("PreparingRebalance", "CompletingRebalance", "Dead"):
         return True
+    if found.pending and not found.after and not found.group.members:
+        return True  # as "Dead": other brokers than semel's have the group as soon as it has pending offsets
     return any(progress_of(found, at, ends) not in FINE for at, ends in found.ends.items())
 
 

@@ -38,7 +38,7 @@ from semel.cli.shared.times import duration, iso, moment, plural
 from semel.cli.txn.facts import facts_of, group_facts
 from semel.cli.txn.groups import abort_group, groups, groups_table, overdue
 from semel.cli.txn.timeline import timeline
-from semel.cli.txn.why import why
+from semel.cli.txn.why import NO_LEDGER, why
 
 STATES = (
     "Empty",
@@ -187,6 +187,8 @@ def _describe(found: TransactionDescription, now_ms: int) -> None:
     pairs = [("producer", f"id {found.producer_id}, epoch {found.producer_epoch}")]
     if found.owner:
         pairs.append(("initialised by", found.owner))
+    elif not found.has_ledger:
+        pairs.append(("initialised by", "not known"))
     if found.transaction_group:
         pairs.append(("transaction group", f"{found.transaction_group}, step {found.group_epoch}"))
     pairs += [("coordinator", f"broker {found.coordinator}"), ("timeout", duration(found.timeout_ms))]
@@ -195,6 +197,8 @@ def _describe(found: TransactionDescription, now_ms: int) -> None:
         pairs.append(("open since", f"{moment(found.start_time_ms, now_ms)} ({open_for})"))
     if found.partitions:
         pairs.append(("partitions", compact(found.partitions)))
+    if not found.has_ledger:
+        pairs.append(("fences", NO_LEDGER.format(broker=found.coordinator)))
     tell_captioned(pairs)
     if found.fences:
         tell("")
@@ -307,7 +311,7 @@ def hanging_table(found: Sequence[OpenTransaction], now_ms: int) -> Table:
     default=REASON,
     show_default=True,
     metavar="TEXT",
-    help="The reason to note in the fence ledger. It has no effect with --partition.",
+    help="The reason to note in the fence ledger of semel's brokers. It has no effect with --partition.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def abort(
@@ -351,6 +355,8 @@ async def _abort_known(client: ClientSettings, names: Sequence[str], reason: str
                 confirm(f"Abort {what} and fence its producer?")
             await admin.fence_producers([found.transactional_id], reason or REASON)
             say(f"{found.transactional_id}: aborted; its producer (epoch {found.producer_epoch}) is fenced")
+            if not found.has_ledger and reason not in ("", REASON):
+                say(f"The reason is not noted: broker {found.coordinator} keeps no fence ledger")
 
 
 NOT_TO_ABORT = {

@@ -28,7 +28,7 @@ def facts_of(found: TransactionDescription) -> dict[str, Any]:
         "last_update": iso(found.last_update_time_ms),
         "last_update_ms": found.last_update_time_ms,
         "partitions": [f"{at.topic}-{at.partition}" for at in found.partitions],
-        "fences": [_fence(each) for each in reversed(found.fences)],
+        "fences": [_fence(each) for each in reversed(found.fences)] if found.has_ledger else None,
     }
 
 

@@ -134,12 +134,23 @@ def _at(found: TransactionDescription, now_ms: int) -> str:
 
 
 def _ledger(found: TransactionDescription) -> list[str]:
+    if not found.has_ledger:
+        return [f"  {NO_LEDGER.format(broker=found.coordinator)}", f"  {OLDER_EPOCHS}"]
     if not found.fences:
         return ["  It was never fenced."]
     lines = ["  Fenced epochs, the latest first:"]
     lines += [f"    {fence.text}" for fence in reversed(found.fences)]
     return [*lines, f"  {_advice(found)}"]
 
+
+NO_LEDGER = (
+    "Not known: the client that initialised it, and when and why producers of it were fenced. Broker {broker} keeps no "
+    "fence ledger: it is Apache Kafka or another Kafka."
+)
+OLDER_EPOCHS = (
+    "A producer of this id with an older epoch gets ProducerFenced; with transaction.version=2 the epoch also rises "
+    "with each transaction."
+)
 
 ADVICE = {
     "new_instance": "If both instances are meant to run, give each its own transactional id.",

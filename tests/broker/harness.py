@@ -32,7 +32,8 @@ class Harness:
     async def start(self) -> Harness:
         self.directory.mkdir(parents=True, exist_ok=True)
         world = World(now_ms=wall_ms, monotonic=loop_time, rng=Random(), disk=disk_here(), log=self.log)
-        settings = {"log.dir": str(self.directory), "port": "0", **self.settings}
+        port = {} if self.settings.get("listeners") else {"port": "0"}
+        settings = {"log.dir": str(self.directory), **port, **self.settings}
         self.node = await Node.start(load(overrides=[f"{key}={value}" for key, value in settings.items()]), world)
         return self
 

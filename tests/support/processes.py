@@ -45,7 +45,9 @@ class BrokerProcess:
                 return self  # killed again before its restart had begun: that restart was the one for both
             ready = threading.Event()
             self._is_ready = False
-            arguments = ["--data-dir", str(self.data_dir), "--port", str(self.port), "--log-format", "json"]
+            arguments = ["--data-dir", str(self.data_dir), "--log-format", "json"]
+            if "listeners" not in self.settings:
+                arguments += ["--port", str(self.port)]
             for key, value in self.settings.items():
                 arguments += ["--set", f"{key}={value}"]
             self._process = subprocess.Popen(

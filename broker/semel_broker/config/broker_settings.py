@@ -49,6 +49,17 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     port: Annotated[Port, Doc("Port that the broker listens on; 0 takes a free one.")] = 9092
     advertised_host_name: Annotated[str, Doc("Address advertised to clients; empty: the one listened on.")] = ""
     advertised_port: Annotated[Port, Doc("Port advertised to clients; 0: the one listened on.")] = 0
+    listeners: Annotated[
+        tuple[str, ...],
+        Doc("Listeners for clients as NAME://HOST:PORT; empty: one listener PLAINTEXT, at host.name and port."),
+    ] = ()
+    advertised_listeners: Annotated[
+        tuple[str, ...],
+        Doc("Addresses advertised to the clients of each listener as NAME://HOST:PORT; empty: those of listeners."),
+    ] = ()
+    listener_security_protocol_map: Annotated[
+        tuple[str, ...], Doc("Protocol of each listener as NAME:PROTOCOL, with PLAINTEXT or SSL; SASL comes later.")
+    ] = ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL")
     broker_rack: Annotated[str, Doc("Rack of the broker; replicas are spread over racks.")] = ""
     max_connections: Annotated[Count, Doc("Open connections; further ones are closed.", dynamic=True)] = INT32_MAX
     connections_max_idle_ms: Annotated[Millis, Doc("Time after which an idle connection is closed.", dynamic=True)] = (

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-_LISTENER: Final = "what clients connect to is host.name and port"
 _PEERS: Final = "what other brokers connect to is peer.host.name and peer.port"
 _CLUSTER: Final = "brokers are held together by etcd.endpoints, and each of them can be the controller"
 _SECURITY: Final = "there is no TLS, SASL or authorizer yet: leave it out, and keep the port in a network of your own"
@@ -19,11 +18,8 @@ _POLICY: Final = "there are no policy classes: leave it out"
 _INTERNAL: Final = "with three replicas an internal topic wants two in sync, on its own: leave it out"
 
 NAMES: Final = {
-    "listeners": _LISTENER,
-    "advertised.listeners": "what clients are told is advertised.host.name and advertised.port",
     "inter.broker.listener.name": _PEERS,
-    "listener.security.protocol.map": f"there is no TLS or SASL yet, and {_LISTENER}",
-    "early.start.listeners": _LISTENER,
+    "early.start.listeners": "all listeners start together: leave it out, and set listeners",
     "controller.listener.names": _PEERS,
     "process.roles": _CLUSTER,
     "broker.heartbeat.interval.ms": "a broker is lost after broker.session.timeout.ms",

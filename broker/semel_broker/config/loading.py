@@ -14,6 +14,7 @@ from msgspec import field
 
 from semel_broker.config.broker_settings import HOUR_MS, BrokerSettings
 from semel_broker.config.limits import Limits
+from semel_broker.config.listeners import Listener, listeners_of
 from semel_broker.config.settings import INT64_MAX, ConfigError, Setting, parse_all, settings_of, unknown
 
 __all__ = ["BROKER_SETTINGS", "BrokerConfig", "BrokerSettings", "ConfigError", "ConfigSource", "Limits", "load"]
@@ -60,6 +61,21 @@ class BrokerConfig(BrokerSettings, kw_only=True):
     def is_clustered(self) -> bool:
         """Whether there may be other brokers."""
         return bool(self.etcd_endpoints)
+
+    @property
+    def client_listeners(self) -> tuple[Listener, ...]:
+        """The listeners for clients. Raises ConfigError."""
+        return listeners_of(self, self.given)
+
+    @property
+    def advertised_peer_host(self) -> str:
+        """The host that other brokers connect to."""
+        return self.advertised_peer_host_name or self.listening_peer_host
+
+    @property
+    def listening_peer_host(self) -> str:
+        """The host on which this broker listens for other brokers."""
+        return self.peer_host_name or self.client_listeners[0].address.host
 
     @property
     def internal_topics_factor(self) -> tuple[int, int]:
@@ -197,6 +213,7 @@ def _check_together(config: BrokerConfig) -> None:
             f"message.max.bytes = {config.message_max_bytes}: must be at most socket.request.max.bytes, "
             f"which is {config.socket_request_max_bytes}"
         )
+    listeners_of(config, config.given)
     for url in config.etcd_endpoints:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"etcd.endpoints = {url}: must be URLs, such as http://127.0.0.1:2379")

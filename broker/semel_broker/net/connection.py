@@ -21,6 +21,7 @@ from semel_protocol.errors import ProtocolError
 from semel_protocol.foreign import explained
 
 from semel_broker.answers import CloseConnectionError, InOrder
+from semel_broker.config.listeners import PLAINTEXT
 from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Chunks, Peer
 from semel_broker.net.eager import begin
@@ -61,7 +62,11 @@ class Connection(BufferedProtocol):
     """The protocol of one accepted connection. It calls `opened` when it is made and `lost` when it has ended."""
 
     def __init__(
-        self, context: ConnectionContext, opened: Callable[[Connection], None], lost: Callable[[Connection], None]
+        self,
+        context: ConnectionContext,
+        opened: Callable[[Connection], None],
+        lost: Callable[[Connection], None],
+        listener: str = PLAINTEXT,
     ) -> None:
         self._context = context
         self._opened, self._lost = opened, lost
@@ -70,7 +75,7 @@ class Connection(BufferedProtocol):
         )
         self._transport: Transport | None = None
         context.connections_made += 1
-        self.peer = Peer(host="?", port=0, number=context.connections_made)
+        self.peer = Peer(host="?", port=0, listener=listener, number=context.connections_made)
         self._queue: deque[bytearray] = deque()  # received, not started
         self._requests: deque[Request] = deque()  # started, not written; the oldest first
         self._blocked: Request | None = None  # started and unanswered, and not a Produce

@@ -1,4 +1,4 @@
-"""The listening socket and its connections: accepts them, closes those that time out, and stops them."""
+"""The listening sockets and their connections: accepts them, closes those that time out, and stops them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 
+from semel_broker.config.listeners import PLAINTEXT, Endpoint
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.net.connection import Connection
 from semel_broker.net.connection_context import ConnectionContext
@@ -17,8 +18,17 @@ SWEEP_S_MIN, SWEEP_S_MAX = 0.02, 5.0
 BACKLOG = 1024
 
 
+class ListenError(OSError):
+    """A listener cannot be opened. `address`: its host and port."""
+
+    def __init__(self, error: OSError, address: Endpoint) -> None:
+        super().__init__(error.errno, error.strerror)
+        self.address = address
+
+
 class Server:
-    """Accepts connections and keeps them in the order of arrival.
+    """Accepts the connections of one or more listeners, and keeps them in the order of arrival. All of them share the
+    bounds of memory.
 
     `may_keep_descriptor`, `unacknowledged`: see `World`.
     """
@@ -37,7 +47,7 @@ class Server:
         self._may_keep_descriptor = may_keep_descriptor
         self.context = ConnectionContext(dispatcher, config, log, loop, turns, unacknowledged)
         self._connections: dict[Connection, None] = {}
-        self._listener: asyncio.Server | None = None
+        self._listeners: dict[Endpoint, asyncio.Server] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._all_lost = asyncio.Event()
         self._all_lost.set()
@@ -46,19 +56,32 @@ class Server:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    async def bind(self, host: str, port: int) -> int:
-        """Bind the port and return it; no connection is accepted before `serve`. Raises OSError (EADDRINUSE, ...)."""
-        context = self.context
-        self._listener = await context.loop.create_server(
-            lambda: Connection(context, self._opened, self._lost), host, port, backlog=BACKLOG, start_serving=False
-        )
-        bound: int = self._listener.sockets[0].getsockname()[1]
+    async def bind(self, host: str, port: int, listener: str = PLAINTEXT) -> int:
+        """Bind the port of a listener and return it; no connection is accepted before `serve`.
+
+        Raises ListenError (EADDRINUSE, ...).
+        """
+        context, address = self.context, Endpoint(host, port)
+
+        def accept() -> Connection:
+            return Connection(context, self._opened, self._lost, listener)
+
+        try:
+            opened = await context.loop.create_server(accept, host, port, backlog=BACKLOG, start_serving=False)
+        except OSError as error:
+            raise ListenError(error, address) from error
+        bound: int = opened.sockets[0].getsockname()[1]
+        self._listeners[Endpoint(host, bound)] = opened
         return bound
 
     async def serve(self) -> None:
-        """Begin to accept connections. Raises OSError if another process listens on the port."""
-        assert self._listener is not None, "bind() first"
-        await self._listener.start_serving()
+        """Begin to accept connections. Raises ListenError if another process listens on a port."""
+        assert self._listeners, "bind() first"
+        for address, opened in self._listeners.items():
+            try:
+                await opened.start_serving()
+            except OSError as error:
+                raise ListenError(error, address) from error
         self._sweep_later()
 
     async def listen(self, host: str, port: int) -> int:
@@ -101,8 +124,8 @@ class Server:
 
     def stop_accepting(self) -> None:
         """Accept no more connections and start no more requests; requests in progress are still answered."""
-        if self._listener is not None:
-            self._listener.close()
+        for opened in self._listeners.values():
+            opened.close()
         for connection in list(self._connections):
             connection.finish()
 
@@ -120,8 +143,8 @@ class Server:
 
     async def abort(self) -> None:
         """Close every connection and cancel every request at once."""
-        if self._listener is not None:
-            self._listener.close()
+        for opened in self._listeners.values():
+            opened.close()
         for connection in list(self._connections):
             connection.abort("stopping")
         tasks = list(self.context.tasks)
@@ -131,5 +154,5 @@ class Server:
         if self._sweep is not None:
             self._sweep.cancel()
         self.context.close()
-        if self._listener is not None:
-            await self._listener.wait_closed()
+        for opened in self._listeners.values():
+            await opened.wait_closed()

@@ -43,8 +43,7 @@ def test_the_page_is_what_the_command_prints() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("listeners=PLAINTEXT://:9092", "host.name and port"),
-        ("advertised.listeners=PLAINTEXT://a:9092", "advertised.host.name and advertised.port"),
+        ("inter.broker.listener.name=PLAINTEXT", "peer.host.name and peer.port"),
         ("process.roles=broker,controller", "etcd.endpoints"),
     ],
 )

@@ -124,6 +124,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
     from semel_broker.logging import make_logger
     from semel_broker.net.open_files import OpenFiles
     from semel_broker.net.socket_queue import unacknowledged
+    from semel_broker.net.tls_session import ServerTls
     from semel_broker.world import World
 
     given = [f"{SETTING_OF[flag]}={value}" for flag, value in flags.items() if value is not None]
@@ -146,6 +147,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
         log=log,
         may_keep_descriptor=files.may_keep,
         unacknowledged=unacknowledged,
+        load_tls=lambda settings: ServerTls(settings, log),
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         sys.exit(runner.run(_serve(config, world, files)))

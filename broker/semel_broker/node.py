@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
 import msgspec
@@ -12,7 +11,7 @@ from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.records import BrokerRecord
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import Store
-from semel_broker.config.listeners import Listener, advertised_endpoints
+from semel_broker.config.listeners import advertised_endpoints
 from semel_broker.config.loading import BrokerConfig, ConfigError
 from semel_broker.context import Broker
 from semel_broker.coordination.producer_ids import ProducerIds
@@ -85,7 +84,7 @@ class Node:
                 unacknowledged=world.unacknowledged,
             )
             parts.push_async_callback(server.abort)
-            ports = await _bind(server, listeners)
+            ports = await _bind(server, config, world)
             broker.endpoints = advertised_endpoints(listeners, ports)
             peer_port = 0 if peers is None else await _listen_to_peers(broker, home, registration, peers, parts)
             await _join(broker, home, registration, peer_port, parts)
@@ -114,9 +113,18 @@ def _check_reachable(peers: str, host: str, option: str) -> None:
         )
 
 
-async def _bind(server: Server, listeners: Iterable[Listener]) -> dict[str, int]:
-    """The bound port of each listener, by its name. Raises ListenError."""
-    return {each.name: await server.bind(each.address.host, each.address.port, each.name) for each in listeners}
+async def _bind(server: Server, config: BrokerConfig, world: World) -> dict[str, int]:
+    """The bound port of each listener, by its name. Raises ConfigError, ListenError."""
+    ports = {}
+    for listener in config.client_listeners:
+        tls = None
+        if listener.has_tls:
+            if world.load_tls is None:
+                raise ConfigError(f"listener {listener.name}: there is no TLS here; use the protocol PLAINTEXT")
+            tls = world.load_tls(config.tls_of(listener.name))
+        address = listener.address
+        ports[listener.name] = await server.bind(address.host, address.port, listener.name, tls)
+    return ports
 
 
 async def _open(

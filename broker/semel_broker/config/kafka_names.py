@@ -4,7 +4,8 @@ from typing import Final
 
 _PEERS: Final = "what other brokers connect to is peer.host.name and peer.port"
 _CLUSTER: Final = "brokers are held together by etcd.endpoints, and each of them can be the controller"
-_SECURITY: Final = "there is no TLS, SASL or authorizer yet: leave it out, and keep the port in a network of your own"
+_SECURITY: Final = "there is no SASL or authorizer yet: leave it out, and keep the port in a network of your own"
+_TLS: Final = "certificates and keys are PEM: set ssl.keystore.location and ssl.truststore.location"
 _THREADS: Final = "one event loop serves everything, there are no threads to count: leave it out"
 _GROUPS: Final = "groups have the classic protocol only: leave it out, and give clients group.protocol=classic"
 _QUOTAS: Final = "there are no quotas for clients; replication.quota.bytes.per.second bounds replicas that catch up"
@@ -65,13 +66,13 @@ NAMES: Final = {
 }
 
 PREFIXES: Final = {
-    "ssl.": _SECURITY,
+    "ssl.": _TLS,
     "sasl.": _SECURITY,
     "security.": _SECURITY,
     "authorizer.": _SECURITY,
     "principal.builder.": _SECURITY,
     "delegation.token.": _SECURITY,
-    "listener.name.": _SECURITY,
+    "listener.name.": "it cannot change while the broker runs: set ssl.keystore.location, and restart the broker",
     "zookeeper.": _CLUSTER,
     "controller.quorum.": _CLUSTER,
     "metadata.log.": _CLUSTER,

@@ -40,6 +40,7 @@ class ConnectionContext:
         self.loop = loop
         self.limits = config.limits
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.tls_scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.turns = turns
         limits = config.limits
         self.memory = FrameMemory(limits.total_in_flight_bytes_max, limits.small_frame_bytes)

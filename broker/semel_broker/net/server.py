@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, BufferedProtocol
 from collections.abc import Callable
 
 from semel_broker.config.listeners import PLAINTEXT, Endpoint
@@ -11,11 +11,15 @@ from semel_broker.config.loading import BrokerConfig
 from semel_broker.net.connection import Connection
 from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Dispatcher
+from semel_broker.net.handshakes import Handshakes
+from semel_broker.net.tls_connection import TlsConnection, TlsContext
 from semel_broker.scheduling.turns import Turns
-from semel_broker.world import Logger
+from semel_broker.world import Logger, Tls
 
 SWEEP_S_MIN, SWEEP_S_MAX = 0.02, 5.0
 BACKLOG = 1024
+TLS_RELOAD_S = 1.0
+"""The interval of looks at the files of certificates. Changed ones are read at the second look that shows the same."""
 
 
 class ListenError(OSError):
@@ -47,6 +51,10 @@ class Server:
         self._may_keep_descriptor = may_keep_descriptor
         self.context = ConnectionContext(dispatcher, config, log, loop, turns, unacknowledged)
         self._connections: dict[Connection, None] = {}
+        self._handshakes = Handshakes(config.limits)
+        self._tls: list[Tls] = []
+        self._tls_context = TlsContext(config.limits, log, loop, self.context.tls_scratch, self._handshakes)
+        self._reload: asyncio.TimerHandle | None = None
         self._listeners: dict[Endpoint, asyncio.Server] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._all_lost = asyncio.Event()
@@ -56,16 +64,23 @@ class Server:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    async def bind(self, host: str, port: int, listener: str = PLAINTEXT) -> int:
-        """Bind the port of a listener and return it; no connection is accepted before `serve`.
+    async def bind(self, host: str, port: int, listener: str = PLAINTEXT, tls: Tls | None = None) -> int:
+        """Bind the port of a listener and return it; no connection is accepted before `serve`. `tls` None: plaintext.
 
         Raises ListenError (EADDRINUSE, ...).
         """
         context, address = self.context, Endpoint(host, port)
 
-        def accept() -> Connection:
+        def connection(certificate: bytes | None = None) -> Connection:
             return Connection(context, self._opened, self._lost, listener)
 
+        def accept() -> BufferedProtocol:
+            if tls is None:
+                return connection()
+            return TlsConnection(self._tls_context, tls.session(), listener, connection, self._may_keep_descriptor)
+
+        if tls is not None:
+            self._tls.append(tls)
         try:
             opened = await context.loop.create_server(accept, host, port, backlog=BACKLOG, start_serving=False)
         except OSError as error:
@@ -83,6 +98,8 @@ class Server:
             except OSError as error:
                 raise ListenError(error, address) from error
         self._sweep_later()
+        if self._tls:
+            self._reload_later()
 
     async def listen(self, host: str, port: int) -> int:
         """`bind` and `serve`."""
@@ -120,6 +137,14 @@ class Server:
                 connection.abort(reason)
         self._sweep_later()
 
+    def _reload_later(self) -> None:
+        self._reload = self.context.loop.call_later(TLS_RELOAD_S, self._reload_tls)
+
+    def _reload_tls(self) -> None:
+        for tls in self._tls:
+            tls.reload_if_changed()
+        self._reload_later()
+
     # --- the end ---------------------------------------------------------------------------------------------
 
     def stop_accepting(self) -> None:
@@ -147,12 +172,15 @@ class Server:
             opened.close()
         for connection in list(self._connections):
             connection.abort("stopping")
+        for handshake in self._handshakes.snapshot():
+            handshake.refuse("stopping")
         tasks = list(self.context.tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._sweep is not None:
-            self._sweep.cancel()
+        for timer in (self._sweep, self._reload):
+            if timer is not None:
+                timer.cancel()
         self.context.close()
         for opened in self._listeners.values():
             await opened.wait_closed()

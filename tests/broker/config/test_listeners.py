@@ -6,7 +6,7 @@ from semel_broker.config.loading import ConfigError, load
 
 
 def listeners(*settings: str) -> tuple[Listener, ...]:
-    return load(overrides=settings).client_listeners
+    return load(overrides=[*settings, "ssl.keystore.location=f"]).client_listeners
 
 
 def test_without_listeners_there_is_one_at_host_name_and_port() -> None:

@@ -64,6 +64,7 @@ def test_the_settings_named_in_place_of_kafkas_exist() -> None:
 def test_few_settings_have_the_prefix_of_refused_ones() -> None:
     """They are looked up first."""
     assert [name for name in {**BROKER_SETTINGS, **TOPIC_SETTINGS} if instead(name)] == [
+        *[name for name in BROKER_SETTINGS if name.startswith("ssl.")],
         "socket.request.max.bytes",
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",
@@ -75,7 +76,7 @@ def test_few_settings_have_the_prefix_of_refused_ones() -> None:
     ("name", "words"),
     [
         ("num.io.threads", "one event loop"),
-        ("ssl.keystore.location", "no TLS"),
+        ("ssl.keystore.password", "are PEM"),
         ("zookeeper.session.timeout.ms", "etcd.endpoints"),
         ("inter.broker.protocol.version", "negotiated"),
         ("fetch.purgatory.purge.interval.requests", "leave it out"),

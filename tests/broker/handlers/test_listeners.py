@@ -13,6 +13,7 @@ from semel_broker.config.loading import ConfigError
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from semel_protocol.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
 from semel_protocol.messages.k60_describe_cluster import DescribeClusterRequest
 
 BOTH = {
@@ -90,3 +91,13 @@ def test_the_record_of_a_broker_with_one_listener_is_that_of_earlier_versions() 
 async def test_an_address_that_clients_cannot_reach_is_refused(start_broker: StartBroker) -> None:
     with pytest.raises(ConfigError, match=r"clients cannot connect to 0\.0\.0\.0: .* advertised\.listeners"):
         await start_broker(**{**BOTH, "listeners": "INSIDE://0.0.0.0:0", "advertised_listeners": ""})
+
+
+async def test_secrets_are_not_described(start_broker: StartBroker) -> None:
+    broker = await start_broker(ssl_key_password="hunter2")
+    wire = await broker.wire()
+    resource = DescribeConfigsRequestResource(resource_type=4, resource_name="0", configuration_keys=None)
+    answer = await wire.call(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 2)
+    assert "hunter2" not in repr(answer)
+    (row,) = [row for row in answer.results[0].configs if row.name == "ssl.key.password"]
+    assert (row.value, row.is_sensitive) == (None, True)

@@ -13,6 +13,7 @@ from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import Store
 from semel_broker.config.listeners import advertised_endpoints
 from semel_broker.config.loading import BrokerConfig, ConfigError
+from semel_broker.config.principal_rules import PrincipalRules
 from semel_broker.context import Broker
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.data_home import DataHome
@@ -117,13 +118,14 @@ async def _bind(server: Server, config: BrokerConfig, world: World) -> dict[str,
     """The bound port of each listener, by its name. Raises ConfigError, ListenError."""
     ports = {}
     for listener in config.client_listeners:
-        tls = None
+        tls, rules = None, PrincipalRules("")
         if listener.has_tls:
             if world.load_tls is None:
                 raise ConfigError(f"listener {listener.name}: there is no TLS here; use the protocol PLAINTEXT")
-            tls = world.load_tls(config.tls_of(listener.name))
+            settings = config.tls_of(listener.name)
+            tls, rules = world.load_tls(settings), PrincipalRules(settings.principal_mapping_rules)
         address = listener.address
-        ports[listener.name] = await server.bind(address.host, address.port, listener.name, tls)
+        ports[listener.name] = await server.bind(address.host, address.port, listener.name, tls, rules.principal)
     return ports
 
 

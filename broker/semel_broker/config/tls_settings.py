@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from semel_broker.config.broker_settings import BrokerSettings
+from semel_broker.config.principal_rules import PrincipalRules
 from semel_broker.config.settings import ConfigError, Setting
 
 PREFIX: Final = "listener.name."
@@ -96,3 +97,4 @@ def _check(tls: TlsSettings) -> None:
         )
     if not tls.enabled_protocols:
         raise ConfigError(f"{where}: ssl.enabled.protocols is empty; give TLSv1.2, TLSv1.3 or both")
+    PrincipalRules(tls.principal_mapping_rules)

@@ -22,6 +22,7 @@ from semel_protocol.foreign import explained
 
 from semel_broker.answers import CloseConnectionError, InOrder
 from semel_broker.config.listeners import PLAINTEXT
+from semel_broker.config.principal_rules import ANONYMOUS
 from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Chunks, Peer
 from semel_broker.net.eager import begin
@@ -67,6 +68,7 @@ class Connection(BufferedProtocol):
         opened: Callable[[Connection], None],
         lost: Callable[[Connection], None],
         listener: str = PLAINTEXT,
+        principal: str = ANONYMOUS,
     ) -> None:
         self._context = context
         self._opened, self._lost = opened, lost
@@ -75,7 +77,7 @@ class Connection(BufferedProtocol):
         )
         self._transport: Transport | None = None
         context.connections_made += 1
-        self.peer = Peer(host="?", port=0, listener=listener, number=context.connections_made)
+        self.peer = Peer(host="?", port=0, listener=listener, principal=principal, number=context.connections_made)
         self._queue: deque[bytearray] = deque()  # received, not started
         self._requests: deque[Request] = deque()  # started, not written; the oldest first
         self._blocked: Request | None = None  # started and unanswered, and not a Produce
@@ -434,5 +436,6 @@ class Connection(BufferedProtocol):
             client_port=peer.port,
             client_id=peer.client_id,
             requests=peer.requests,
+            **({} if peer.principal == ANONYMOUS else {"principal": peer.principal}),
             **fields,
         )

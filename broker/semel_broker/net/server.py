@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 from semel_broker.config.listeners import PLAINTEXT, Endpoint
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.config.principal_rules import ANONYMOUS, NoPrincipalError
 from semel_broker.net.connection import Connection
 from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.handshakes import Handshakes
 from semel_broker.net.tls_connection import TlsConnection, TlsContext
 from semel_broker.scheduling.turns import Turns
-from semel_broker.world import Logger, Tls
+from semel_broker.world import Logger, Tls, TlsFailure
 
 SWEEP_S_MIN, SWEEP_S_MAX = 0.02, 5.0
 BACKLOG = 1024
@@ -64,15 +65,27 @@ class Server:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    async def bind(self, host: str, port: int, listener: str = PLAINTEXT, tls: Tls | None = None) -> int:
+    async def bind(
+        self,
+        host: str,
+        port: int,
+        listener: str = PLAINTEXT,
+        tls: Tls | None = None,
+        principal_of: Callable[[bytes | None], str] = lambda certificate: ANONYMOUS,
+    ) -> int:
         """Bind the port of a listener and return it; no connection is accepted before `serve`. `tls` None: plaintext.
+        `principal_of`: the principal of a client's certificate.
 
         Raises ListenError (EADDRINUSE, ...).
         """
         context, address = self.context, Endpoint(host, port)
 
         def connection(certificate: bytes | None = None) -> Connection:
-            return Connection(context, self._opened, self._lost, listener)
+            try:
+                principal = principal_of(certificate)
+            except NoPrincipalError as error:
+                raise TlsFailure("no_principal", str(error), "add a rule, or DEFAULT as the last one") from None
+            return Connection(context, self._opened, self._lost, listener, principal)
 
         def accept() -> BufferedProtocol:
             if tls is None:

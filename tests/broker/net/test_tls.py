@@ -270,6 +270,41 @@ async def test_bytes_that_only_begin_like_tls_are_named(start_tls: Any) -> None:
     await wire.close()
 
 
+# --- principals
+
+
+async def principals(broker: Harness, context: ssl.SSLContext) -> list[str]:
+    wire = await connect(broker, context)
+    assert (await wire.call(ApiVersionsRequest(), 0)).error_code == 0
+    assert broker.node is not None
+    found = [connection.peer.principal for connection in broker.node.server._connections]
+    await wire.close()
+    return found
+
+
+async def test_the_subject_of_the_certificate_is_the_principal(start_tls: Any, authority: Authority) -> None:
+    with_certificate = context_of(authority.ca_file, authority.directory / "client.pem")
+    broker = await start_tls(ssl_client_auth="requested")
+    (principal,) = await principals(broker, with_certificate)
+    assert principal.startswith("User:CN=client,")
+    await until(lambda: broker.node.server.connection_count == 0)
+    assert await principals(broker, context_of(authority.ca_file)) == ["User:ANONYMOUS"]
+
+
+async def test_a_rule_of_one_listener_names_the_principal(start_tls: Any, authority: Authority) -> None:
+    own = {"listener_name_ssl_ssl_principal_mapping_rules": "RULE:^CN=([^,]*),.*$/$1/U"}
+    broker = await start_tls(ssl_client_auth="required", **own)
+    assert await principals(broker, context_of(authority.ca_file, authority.directory / "client.pem")) == [
+        "User:CLIENT"
+    ]
+
+
+async def test_a_subject_without_a_rule_is_refused(start_tls: Any, authority: Authority) -> None:
+    broker = await start_tls(ssl_client_auth="required", ssl_principal_mapping_rules="RULE:CN=other/x/")
+    await refused_at_once(broker, context_of(authority.ca_file, authority.directory / "client.pem"))
+    assert (await failure(broker))["reason"] == "no_principal"
+
+
 # --- bounds
 
 

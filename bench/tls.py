@@ -12,7 +12,7 @@ from semel_broker.testing.authority import Authority
 from support.processes import BrokerProcess
 
 from bench.figure import Figure, at_most, per_second, ratio
-from bench.measure import broker, rss_mib, work
+from bench.measure import broker, cpu_s, rss_mib, work
 
 PRODUCE_RATIO = CONSUME_RATIO = 0.6
 IDLE_CONNECTIONS = 500
@@ -24,6 +24,7 @@ def tls(directory: Path, records: int, runs: int) -> list[Figure]:
     authority = Authority(directory / "certificates")
     server = authority.issue("server", "127.0.0.1")
     rates: dict[tuple[str, str], list[float]] = {}
+    cpu: dict[tuple[str, str], list[float]] = {}
     listeners = {"listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0", "ssl.keystore.location": str(server)}
     with broker(directory / "data", **listeners) as process:
         for run in range(runs):
@@ -36,7 +37,9 @@ def tls(directory: Path, records: int, runs: int) -> list[Figure]:
                     "security": security,
                 }
                 for name in ("produce", "consume"):
+                    before = cpu_s(process)
                     done = work(f"librdkafka_{name}", **where)
+                    cpu.setdefault((name, listener), []).append((cpu_s(process) - before) * 1e6 / records)
                     rates.setdefault((name, listener), []).append(done["records_per_s"])
         context = ssl.create_default_context(cafile=str(authority.ca_file))
         handshake_ms = _handshake_ms(process, context)
@@ -51,6 +54,8 @@ def tls(directory: Path, records: int, runs: int) -> list[Figure]:
             per_second(f"{name} in plaintext, confluent-kafka", plain),
             per_second(f"{name} over TLS, confluent-kafka", secure),
             ratio("  of plaintext", secure / plain, least),
+            at_most("  broker CPU per million records, plaintext", statistics.median(cpu[name, "PLAINTEXT"]), "s"),
+            at_most("  broker CPU per million records, TLS", statistics.median(cpu[name, "SSL"]), "s"),
         ]
     return [
         *figures,

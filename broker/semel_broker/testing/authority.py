@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 VALID_DAYS = 365
-TRUSTME = "trustme"
 
 
 class Authority:
@@ -14,7 +13,7 @@ class Authority:
 
     def __init__(self, directory: Path) -> None:
         """Make a CA, and write `ca.pem`. Raises ImportError if trustme is not installed, OSError."""
-        from trustme import CA
+        from trustme import CA  # imported here: only TLS needs it
 
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
@@ -39,6 +38,18 @@ class Authority:
         fresh = self.directory / f".{name}.pem"
         fresh.touch(mode=0o600)
         chain = b"".join(pem.bytes() for pem in certificate.cert_chain_pems)
-        fresh.write_bytes(certificate.private_key_pem.bytes() + chain)
+        fresh.write_bytes(_as_pkcs8(certificate.private_key_pem.bytes()) + chain)
         fresh.replace(file)
         return file
+
+
+def _as_pkcs8(key: bytes) -> bytes:
+    """The key in the form that Java reads."""
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    return load_pem_private_key(key, None).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

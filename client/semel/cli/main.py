@@ -26,6 +26,7 @@ POSIX_ONLY = ("fcntl", "resource")
 """Modules of Python that Windows does not have."""
 
 HELP_OF = {
+    "cert": "Make certificates for development.",
     "cluster": "Show the brokers, their partitions, and the partitions with problems.",
     "consume": "Print the records of a topic.",
     "group": "Show consumer groups: members, offsets, lag, and why one is stuck; set offsets; delete groups.",

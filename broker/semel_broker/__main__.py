@@ -194,7 +194,8 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
     for warning in config.warnings:
         log.warning("setting_ignored", reason=warning)
     for listener in config.client_listeners:
-        if listener.address.host not in LOOPBACK:
+        needs_certificate = listener.has_tls and config.tls_of(listener.name).client_auth == "required"
+        if listener.address.host not in LOOPBACK and not needs_certificate:
             log.warning(
                 "listens_beyond_loopback",
                 listener=listener.name,

@@ -164,8 +164,13 @@ class Server:
         """Accept no more connections and start no more requests; requests in progress are still answered."""
         for opened in self._listeners.values():
             opened.close()
+        self._refuse_handshakes()
         for connection in list(self._connections):
             connection.finish()
+
+    def _refuse_handshakes(self) -> None:
+        for handshake in self._handshakes.snapshot():
+            handshake.refuse("stopping")
 
     async def stop(self, grace_s: float) -> None:
         """Wait until all requests in progress are answered and sent, at most `grace_s`; then close all connections."""
@@ -183,10 +188,9 @@ class Server:
         """Close every connection and cancel every request at once."""
         for opened in self._listeners.values():
             opened.close()
+        self._refuse_handshakes()
         for connection in list(self._connections):
             connection.abort("stopping")
-        for handshake in self._handshakes.snapshot():
-            handshake.refuse("stopping")
         tasks = list(self.context.tasks)
         for task in tasks:
             task.cancel()

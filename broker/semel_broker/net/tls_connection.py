@@ -169,7 +169,7 @@ class TlsConnection(BufferedProtocol):
 
     def _log_failure(self, reason: str, error: str, do: str) -> None:
         # Load balancers connect to see whether the port is open: that is no failure.
-        is_probe = reason == "closed_in_handshake" and not self._received
+        is_probe = reason == "stopping" or (reason == "closed_in_handshake" and not self._received)
         log = self._context.log.debug if is_probe else self._context.log.warning
         words = {name: text for name, text in (("error", error), ("do", do)) if text}
         log(
@@ -189,6 +189,7 @@ class TlsConnection(BufferedProtocol):
         count = 1
         while inner is not None and count > 0 and not self._is_reading_paused and not self._is_closing:
             buffer = memoryview(inner.get_buffer(-1))
+            assert buffer, "the protocol pauses reading while it has no memory"
             filled = 0
             try:
                 while filled < len(buffer) and (count := self._session.read(buffer[filled:])) > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from pathlib import Path
@@ -153,6 +154,29 @@ async def test_a_new_certificate_is_used_by_new_connections_alone(
         await wire.close()
     with pytest.raises(ssl.SSLCertVerificationError):
         await connect(broker, context_of(first.ca_file))
+
+
+async def test_forged_bytes_after_the_handshake_cost_the_connection(start_tls: Any, authority: Authority) -> None:
+    broker = await start_tls()
+    wire = await connect(broker, context_of(authority.ca_file))
+    assert (await wire.call(ApiVersionsRequest(), 0)).error_code == 0
+    os.write(wire.writer.get_extra_info("socket").fileno(), b"\x17\x03\x03\x00\x20" + b"x" * 32)
+    assert await wire.closed_by_peer()
+    await until(lambda: broker.log.of("connection_closed"))
+    (line,) = broker.log.of("connection_closed")
+    assert line["reason"] == "connection_lost"
+    assert "RECORD_MAC" in str(line["error"])
+    await wire.close()
+
+
+async def test_a_stop_does_not_wait_for_handshakes(start_tls: Any) -> None:
+    broker = await start_tls()
+    wire = await Wire.connect(broker.port)
+    await until(lambda: len(broker.node.server._handshakes) == 1)
+    async with asyncio.timeout(2):
+        await broker.stop()
+    assert await wire.closed_by_peer()
+    await wire.close()
 
 
 # --- handshakes that fail

@@ -27,6 +27,7 @@ from bench import (
     spark_read,
     spark_scale,
     spark_write,
+    tls,
     transactions,
 )
 from bench.figure import Figure
@@ -38,6 +39,7 @@ SECTIONS = {
     "round-trip": sections.round_trip,
     "recovery": sections.recovery,
     "client": sections.client,
+    "tls": tls.tls,
     "transactions": transactions.transactions,
     "transaction-clients": transactions.transaction_clients,
     "read-committed": isolation.read_committed,

@@ -23,14 +23,24 @@ def rate(count: int, seconds: float) -> dict[str, float]:
     return {"records": count, "seconds": round(seconds, 3), "records_per_s": round(count / seconds)}
 
 
-def librdkafka_produce(address: str | None, records: int, partitions: int = 1, topic: str = TOPIC) -> dict[str, float]:
-    """Produces idempotently with confluent-kafka; without an address, to librdkafka's own mock broker."""
+def librdkafka_produce(
+    address: str | None,
+    records: int,
+    partitions: int = 1,
+    topic: str = TOPIC,
+    security: dict[str, str] | None = None,
+) -> dict[str, float]:
+    """Produces idempotently with confluent-kafka; without an address, to librdkafka's own mock broker.
+
+    `security`: librdkafka's settings of TLS.
+    """
     from confluent_kafka import Producer
 
     where = {"test.mock.num.brokers": 1} if address is None else {"bootstrap.servers": address}
     producer = Producer(
         {
             **where,
+            **(security or {}),
             "enable.idempotence": True,
             "linger.ms": 5,
             "queue.buffering.max.messages": 500_000,
@@ -62,13 +72,18 @@ def librdkafka_produce(address: str | None, records: int, partitions: int = 1, t
 
 
 def librdkafka_consume(
-    address: str, records: int, topic: str = TOPIC, isolation: str = "read_uncommitted"
+    address: str,
+    records: int,
+    topic: str = TOPIC,
+    isolation: str = "read_uncommitted",
+    security: dict[str, str] | None = None,
 ) -> dict[str, float]:
     """Reads from the first offset with confluent-kafka, 10,000 messages per call."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(
         {
+            **(security or {}),
             "bootstrap.servers": address,
             "group.id": "unused",
             "enable.auto.commit": False,

@@ -124,6 +124,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
     from semel_broker.logging import make_logger
     from semel_broker.net.open_files import OpenFiles
     from semel_broker.net.socket_queue import unacknowledged
+    from semel_broker.net.tls_session import ServerTls
     from semel_broker.world import World
 
     given = [f"{SETTING_OF[flag]}={value}" for flag, value in flags.items() if value is not None]
@@ -146,6 +147,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
         log=log,
         may_keep_descriptor=files.may_keep,
         unacknowledged=unacknowledged,
+        load_tls=lambda settings: ServerTls(settings, log),
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         sys.exit(runner.run(_serve(config, world, files)))
@@ -191,16 +193,25 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
     files.check_start(held)
     for warning in config.warnings:
         log.warning("setting_ignored", reason=warning)
-    if config.host_name not in LOOPBACK:
-        log.warning("listens_beyond_loopback", host=config.host_name, authentication="none")
+    for listener in config.client_listeners:
+        needs_certificate = listener.has_tls and config.tls_of(listener.name).client_auth == "required"
+        if listener.address.host not in LOOPBACK and not needs_certificate:
+            log.warning(
+                "listens_beyond_loopback",
+                listener=listener.name,
+                host=listener.address.host,
+                protocol=listener.protocol,
+                authentication="none",
+            )
     gc.collect()
     gc.freeze()  # objects that live as long as the broker need no further collection
     log.info(
         "ready",
         version=__version__,
-        host=config.host_name,
+        host=config.client_listeners[0].address.host,
         port=node.port,
-        advertised=f"{node.broker.host}:{node.broker.port}",
+        advertised=str(next(iter(node.broker.endpoints.values()))),
+        **({"listeners": node.ports} if config.listeners else {}),
         node_id=node.broker.node_id,
         data_dir=config.log_dir,
         durability=config.durability,
@@ -224,8 +235,10 @@ def _start_failure(config: BrokerConfig, error: Exception) -> str | None:
     from semel_broker.cluster.local_store import CorruptStoreError
     from semel_broker.cluster.store import StoreUnavailableError
     from semel_broker.config.loading import ConfigError
+    from semel_broker.net.server import ListenError
 
-    where = f"{config.host_name}:{config.port}"
+    where = str(error.address) if isinstance(error, ListenError) else f"{config.host_name}:{config.port}"
+    port, host = ("in listeners", "in listeners") if config.listeners else ("with --port", "with --host")
     match error:
         case DirectoryLocked() | WrongDirectory() | ConfigError():
             return str(error)
@@ -238,11 +251,11 @@ def _start_failure(config: BrokerConfig, error: Exception) -> str | None:
                 f"the cluster's store cannot be reached: {error}; check that etcd runs and that etcd.endpoints names it"
             )
         case OSError(errno=errno) if errno == EADDRINUSE:
-            return f"{where} is in use by another process; stop it, or choose another port with --port"
+            return f"{where} is in use by another process; stop it, or choose another port {port}"
         case OSError(errno=errno) if errno == EADDRNOTAVAIL:
-            return f"{where}: this machine has no such address; give one of its addresses with --host"
+            return f"{where}: this machine has no such address; give one of its addresses {host}"
         case OSError(errno=errno, filename=None) if errno == EACCES:
-            return f"{where}: not permitted ({error}); choose another port with --port"
+            return f"{where}: not permitted ({error}); choose another port {port}"
         case OSError(errno=errno, filename=str() as file) if errno in (EACCES, EROFS) or _is_data_path(file, config):
             return f"{file}: {error.strerror}; give --data-dir a directory that this user may write to"
     return None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from semel_broker.config.listeners import Endpoint
 from semel_broker.partitions.refused_batches import RefusedBatches
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.recompressor import Recompressor
@@ -34,7 +35,8 @@ INT32_MAX: Final = 2**31 - 1
 class Broker(msgspec.Struct, kw_only=True):
     """One running broker as a plain record of its parts.
 
-    `host` and `port` are the advertised ones. `feed.image` is the state of the cluster as this broker knows it.
+    `endpoints`: the addresses advertised to clients, by listener. `feed.image` is the state of the cluster
+    as this broker knows it.
     """
 
     world: World
@@ -47,8 +49,7 @@ class Broker(msgspec.Struct, kw_only=True):
     producer_ids: ProducerIds
     node_id: int
     cluster_id: str
-    host: str
-    port: int
+    endpoints: dict[str, Endpoint]
     advertised_brokers: AdvertisedBrokers
     turns: Turns
     work_turns: WorkTurns

@@ -6,13 +6,17 @@ from asyncio import get_running_loop
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
+import msgspec
+
 from semel_broker.authorization.guard import guarded
 from semel_broker.authorization.refusals import Refusals
 from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.records import BrokerRecord
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import Store
+from semel_broker.config.listeners import advertised_endpoints
 from semel_broker.config.loading import BrokerConfig, ConfigError
+from semel_broker.config.principal_rules import PrincipalRules
 from semel_broker.context import Broker
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.data_home import DataHome
@@ -40,13 +44,20 @@ UNREACHABLE_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 (refused)
 
 
 class Node:
-    """A running broker. It listens on `port`; clients get the address `broker.host` and `broker.port`."""
+    """A running broker. `ports`: the bound port of each listener, by its name; `port`: of the first one.
 
-    def __init__(self, broker: Broker, server: Server, port: int, parts: AsyncExitStack) -> None:
+    Clients get the addresses `broker.endpoints`.
+    """
+
+    def __init__(self, broker: Broker, server: Server, ports: dict[str, int], parts: AsyncExitStack) -> None:
         self.broker = broker
         self.server = server
-        self.port = port
+        self.ports = ports
         self._parts = parts
+
+    @property
+    def port(self) -> int:
+        return next(iter(self.ports.values()))
 
     @classmethod
     async def start(cls, config: BrokerConfig, world: World, store: Store | None = None) -> Node:
@@ -55,11 +66,14 @@ class Node:
         `store`: the store of a cluster, closed by this broker; None: the one in the settings. Raises DirectoryLocked,
         WrongDirectory, CorruptLog, CorruptStoreError, ConfigError, and OSError of the listening sockets.
         """
-        host = config.advertised_host_name or config.host_name
-        _check_reachable("clients", host, "--advertised-host (advertised.host.name)")
+        listeners = config.client_listeners
+        setting = "advertised.listeners" if config.listeners else "--advertised-host (advertised.host.name)"
+        for listener in listeners:
+            if listener.advertised is not None:
+                _check_reachable("clients", listener.advertised.host, setting)
         if config.is_clustered:
-            peer_host = config.advertised_peer_host_name or config.peer_host_name or config.host_name
-            _check_reachable("brokers", peer_host, "--advertised-peer-host (advertised.peer.host.name)")
+            peer_setting = "--advertised-peer-host (advertised.peer.host.name)"
+            _check_reachable("brokers", config.advertised_peer_host, peer_setting)
         async with AsyncExitStack() as parts:
             home = await DataHome.open(config, world, store, parts)
             registration = Registration(world, config, home.store, home.feed)
@@ -77,8 +91,8 @@ class Node:
                 unacknowledged=world.unacknowledged,
             )
             parts.push_async_callback(server.abort)
-            port = await server.bind(config.host_name, config.port)
-            broker.host, broker.port = host, config.advertised_port or port
+            ports = await _bind(server, config, world)
+            broker.endpoints = advertised_endpoints(listeners, ports)
             peer_port = 0 if peers is None else await _listen_to_peers(broker, home, registration, peers, parts)
             await _join(broker, home, registration, peer_port, parts)
             await server.serve()
@@ -91,7 +105,7 @@ class Node:
                 await server.stop(STOP_GRACE_S)
 
             parts.push_async_callback(stop_server)
-            return cls(broker, server, port, parts.pop_all())
+            return cls(broker, server, ports, parts.pop_all())
         raise AssertionError("unreachable")
 
     async def stop(self) -> None:
@@ -111,6 +125,21 @@ def _check_reachable(peers: str, host: str, option: str) -> None:
         raise ConfigError(
             f"{peers} cannot connect to {host or 'an empty host'}: give them an address of this machine with {option}"
         )
+
+
+async def _bind(server: Server, config: BrokerConfig, world: World) -> dict[str, int]:
+    """The bound port of each listener, by its name. Raises ConfigError, ListenError."""
+    ports = {}
+    for listener in config.client_listeners:
+        tls, rules = None, PrincipalRules("")
+        if listener.has_tls:
+            if world.load_tls is None:
+                raise ConfigError(f"listener {listener.name}: there is no TLS here; use the protocol PLAINTEXT")
+            settings = config.tls_of(listener.name)
+            tls, rules = world.load_tls(settings), PrincipalRules(settings.principal_mapping_rules)
+        address = listener.address
+        ports[listener.name] = await server.bind(address.host, address.port, listener.name, tls, rules.principal)
+    return ports
 
 
 async def _open(
@@ -160,8 +189,7 @@ async def _open(
         producer_ids=producer_ids,
         node_id=config.node_id,
         cluster_id=home.logs.cluster_id,
-        host=config.host_name,
-        port=config.port,
+        endpoints={},
         advertised_brokers=AdvertisedBrokers(home.feed, world.monotonic),
         turns=Turns(get_running_loop(), world.monotonic),
         log=world.log,
@@ -200,7 +228,7 @@ async def _listen_to_peers(
     turns = Turns(get_running_loop(), world.monotonic)
     server = Server(dispatcher, config, world.log, get_running_loop(), turns, unacknowledged=world.unacknowledged)
     parts.push_async_callback(server.abort)
-    return await server.listen(config.peer_host_name or config.host_name, config.peer_port)
+    return await server.listen(config.listening_peer_host, config.peer_port)
 
 
 async def _join(
@@ -214,15 +242,16 @@ async def _join(
     controller = Controller(broker.world, config, broker.store, broker.feed, registration)
     controller.start()
     parts.push_async_callback(controller.close)
-    peer_host = config.advertised_peer_host_name or config.peer_host_name or config.host_name
+    first = next(iter(broker.endpoints.values()))
     await registration.register(
         BrokerRecord(
             node_id=broker.node_id,
             incarnation="",
             directory_id=home.logs.directory_id,
-            host=broker.host,
-            port=broker.port,
-            peer_host=peer_host if home.is_shared else "",
+            host=first.host,
+            port=first.port,
+            endpoints=broker.endpoints if config.listeners else msgspec.UNSET,
+            peer_host=config.advertised_peer_host if home.is_shared else "",
             peer_port=(config.advertised_peer_port or peer_port) if home.is_shared else 0,
             rack=config.broker_rack,
             is_synced=config.durability == "fsync",

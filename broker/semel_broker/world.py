@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from semel_storage.disk.disk import Disk
@@ -34,6 +34,57 @@ class SilentLogger:
     def exception(self, event: str, **fields: object) -> None: ...
 
 
+class TlsFailure(Exception):  # noqa: N818 (what a peer did, not an error of this program)
+    """A TLS handshake that has failed. `reason`: snake_case; `do`: what to do."""
+
+    def __init__(self, reason: str, error: str, do: str) -> None:
+        super().__init__(error)
+        self.reason, self.do = reason, do
+
+
+class TlsSession(Protocol):
+    """The TLS of one connection, without a socket: bytes go in and come out."""
+
+    def receive(self, data: memoryview) -> None:
+        """Take bytes of the peer."""
+
+    def handshake(self) -> bool:
+        """Continue the handshake; return whether it is complete. Raises TlsFailure."""
+        ...
+
+    def read(self, into: memoryview) -> int:
+        """Decrypt into a buffer; return the number of bytes. 0: more must be received first; -1: the peer has closed.
+
+        Raises TlsFailure for bytes that are not authentic.
+        """
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Encrypt."""
+
+    def to_send(self) -> bytes:
+        """The bytes for the peer; each is returned once."""
+        ...
+
+    def close(self) -> None:
+        """Tell the peer that no more data follow."""
+
+    def certificate(self) -> bytes | None:
+        """The verified certificate of the peer, in DER; None: it has shown none."""
+        ...
+
+
+class Tls(Protocol):
+    """The TLS of a listener."""
+
+    def session(self) -> TlsSession:
+        """A session with the present certificate."""
+        ...
+
+    def reload_if_changed(self) -> None:
+        """Read the files again if they have changed. Files that cannot be used are logged, and change nothing."""
+
+
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """The outside world of one broker.
 
@@ -50,3 +101,5 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a connection may keep its descriptor; False if it is reserved for logs, which has then been logged."""
     unacknowledged: Callable[[int], int] = lambda descriptor: 0
     """Bytes in the kernel's send queue of a connection that its peer has not acknowledged yet."""
+    load_tls: Callable[[Any], Tls] | None = None
+    """Makes the TLS of a listener from its `TlsSettings`; raises ConfigError. None: this world has no TLS."""

@@ -11,6 +11,8 @@ FIRST_BYTES = 6
 
 _TLS_HANDSHAKE, _TLS_ALERT, _TLS_MAJOR, _CLIENT_HELLO = 0x16, 0x15, 0x03, 0x01
 _TLS_MINOR_MAX = 4
+_FRAME_FIRST_BYTE_MAX = 0x07
+"""Of the size of a frame: 128 MiB."""
 _HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ")
 _SASL_KEYS = (17, 36)  # SaslHandshake, SaslAuthenticate
 
@@ -45,3 +47,19 @@ def not_served(api_key: int) -> dict[str, str]:
     if api_key not in _SASL_KEYS:
         return {}
     return {"hint": "this is SASL: the client must use security.protocol=PLAINTEXT here"}
+
+
+def not_tls(first: bytes | memoryview) -> str | None:
+    """A hint about a stream on a TLS port that begins with these bytes; None: it may be TLS."""
+    begin = bytes(first[:FIRST_BYTES])
+    if not begin or begin[0] == _TLS_HANDSHAKE:
+        return None
+    if begin.startswith(_HTTP_METHODS):
+        return "this looks like HTTP: this port speaks Kafka's protocol over TLS"
+    if begin.startswith(b"SSH-"):
+        return "this looks like SSH: the client does not speak Kafka's protocol"
+    if begin.startswith((b"PROXY ", b"\r\n\r\n\0\r")):
+        return "this looks like the PROXY protocol: switch it off in the load balancer before this port"
+    if begin[0] <= _FRAME_FIRST_BYTE_MAX:
+        return "this looks like Kafka's protocol in plaintext"
+    return "the first bytes are not TLS"

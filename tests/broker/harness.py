@@ -7,6 +7,7 @@ from random import Random
 
 from broker.wire import EventLog, Wire, batch, fetch_request, headers_of, produce_request, records_of
 from semel_broker.config.loading import load
+from semel_broker.net.tls_session import ServerTls
 from semel_broker.node import Node
 from semel_broker.world import World
 from support.virtual_time import disk_here, loop_time, wall_ms
@@ -31,8 +32,16 @@ class Harness:
 
     async def start(self) -> Harness:
         self.directory.mkdir(parents=True, exist_ok=True)
-        world = World(now_ms=wall_ms, monotonic=loop_time, rng=Random(), disk=disk_here(), log=self.log)
-        settings = {"log.dir": str(self.directory), "port": "0", **self.settings}
+        world = World(
+            now_ms=wall_ms,
+            monotonic=loop_time,
+            rng=Random(),
+            disk=disk_here(),
+            log=self.log,
+            load_tls=lambda settings: ServerTls(settings, self.log),
+        )
+        port = {} if self.settings.get("listeners") else {"port": "0"}
+        settings = {"log.dir": str(self.directory), **port, **self.settings}
         self.node = await Node.start(load(overrides=[f"{key}={value}" for key, value in settings.items()]), world)
         return self
 

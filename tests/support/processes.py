@@ -13,7 +13,8 @@ from pathlib import Path
 
 
 class BrokerProcess:
-    """`semel serve` as a child. The port is chosen at the first start and kept over restarts.
+    """`semel serve` as a child. The port is chosen at the first start and kept over restarts, unless the setting
+    `listeners` is given: then `ports` has those of the listeners, and `port` is the first of them.
 
     `prefix`: the words before the command, for a broker that lives in other namespaces.
     """
@@ -24,6 +25,7 @@ class BrokerProcess:
         self.data_dir = data_dir
         self.settings = settings
         self.port = 0
+        self.ports: dict[str, int] = {}
         self.log: list[str] = []
         self._process: subprocess.Popen[str] | None = None
         self._is_ready = False
@@ -45,7 +47,9 @@ class BrokerProcess:
                 return self  # killed again before its restart had begun: that restart was the one for both
             ready = threading.Event()
             self._is_ready = False
-            arguments = ["--data-dir", str(self.data_dir), "--port", str(self.port), "--log-format", "json"]
+            arguments = ["--data-dir", str(self.data_dir), "--log-format", "json"]
+            if "listeners" not in self.settings:
+                arguments += ["--port", str(self.port)]
             for key, value in self.settings.items():
                 arguments += ["--set", f"{key}={value}"]
             self._process = subprocess.Popen(
@@ -72,6 +76,7 @@ class BrokerProcess:
                 fields = json.loads(line)
                 if fields.get("event") == "ready":
                     self.port = int(fields["port"])
+                    self.ports = fields.get("listeners", {"PLAINTEXT": self.port})
                     self._is_ready = True
                     ready.set()
         ready.set()

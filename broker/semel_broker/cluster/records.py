@@ -28,6 +28,8 @@ from typing import Final
 import msgspec
 from semel_protocol.acls import Acl, Operation, PatternType, Permission, ResourceType
 
+from semel_broker.config.listeners import PLAINTEXT, Endpoint
+
 CLUSTER_ID: Final = "cluster/id"
 BROKERS: Final = "brokers/"
 ADMISSIONS: Final = "admissions/"
@@ -45,8 +47,11 @@ NO_LEADER: Final = -1
 
 
 class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered broker. `host`, `port`: advertised to clients; `peer_host`, `peer_port`: advertised to brokers.
+    """A registered broker. `host`, `port`: its first listener, as advertised to clients; `peer_host`, `peer_port`:
+    advertised to brokers.
 
+    `endpoints`: the address advertised to the clients of each listener, by its name. UNSET: the only
+    listener is PLAINTEXT.
     `incarnation`: a random id of this session. `directory_id`: of its data directory, which one process uses at a time.
     `is_synced`: it acknowledges records only after a sync, so that a power cut loses none of them.
     """
@@ -60,6 +65,13 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
     peer_port: int = 0
     rack: str = ""
     is_synced: bool = False
+    endpoints: dict[str, Endpoint] | msgspec.UnsetType = msgspec.UNSET
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """The address for clients of this listener; None: the broker does not have the listener."""
+        if self.endpoints is msgspec.UNSET:
+            return Endpoint(self.host, self.port) if listener == PLAINTEXT else None
+        return self.endpoints.get(listener)
 
 
 class Admission(msgspec.Struct, frozen=True):

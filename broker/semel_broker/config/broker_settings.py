@@ -49,6 +49,52 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     port: Annotated[Port, Doc("Port that the broker listens on; 0 takes a free one.")] = 9092
     advertised_host_name: Annotated[str, Doc("Address advertised to clients; empty: the one listened on.")] = ""
     advertised_port: Annotated[Port, Doc("Port advertised to clients; 0: the one listened on.")] = 0
+    listeners: Annotated[
+        tuple[str, ...],
+        Doc("Listeners for clients as NAME://HOST:PORT; empty: one listener PLAINTEXT, at host.name and port."),
+    ] = ()
+    advertised_listeners: Annotated[
+        tuple[str, ...],
+        Doc("Addresses advertised to the clients of each listener as NAME://HOST:PORT; empty: those of listeners."),
+    ] = ()
+    listener_security_protocol_map: Annotated[
+        tuple[str, ...], Doc("Protocol of each listener as NAME:PROTOCOL, with PLAINTEXT or SSL; SASL comes later.")
+    ] = ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL")
+    ssl_keystore_type: Annotated[Literal["PEM"], Doc("Format of certificate and key; Java's stores are not read.")] = (
+        "PEM"
+    )
+    ssl_keystore_location: Annotated[
+        str,
+        Doc("File in PEM with the certificate chain of listeners with SSL, and its key unless it has its own file."),
+    ] = ""
+    ssl_key_location: Annotated[
+        str, Doc("File in PEM with the private key of the certificate; empty: it is in ssl.keystore.location.")
+    ] = ""
+    ssl_keystore_certificate_chain: Annotated[
+        str, Doc("The certificate chain itself in PEM, in place of ssl.keystore.location.")
+    ] = ""
+    ssl_keystore_key: Annotated[
+        str, Doc("The private key itself in PEM, for ssl.keystore.certificate.chain.", is_secret=True)
+    ] = ""
+    ssl_key_password: Annotated[str, Doc("Password of the private key; empty: it has none.", is_secret=True)] = ""
+    ssl_truststore_type: Annotated[Literal["PEM"], Doc("Format of the CAs; Java's stores are not read.")] = "PEM"
+    ssl_truststore_location: Annotated[
+        str, Doc("File in PEM with the CAs that sign the certificates of clients, for ssl.client.auth.")
+    ] = ""
+    ssl_truststore_certificates: Annotated[
+        str, Doc("The CAs themselves in PEM, in place of ssl.truststore.location.")
+    ] = ""
+    ssl_client_auth: Annotated[
+        Literal["none", "requested", "required"],
+        Doc("Whether clients show a certificate; requested: those without one are served too."),
+    ] = "none"
+    ssl_enabled_protocols: Annotated[
+        tuple[Literal["TLSv1.2", "TLSv1.3"], ...], Doc("Versions of TLS that clients may use.")
+    ] = ("TLSv1.2", "TLSv1.3")
+    ssl_principal_mapping_rules: Annotated[
+        str,
+        Doc("Rules that make a principal of the subject of a client's certificate, comma-separated (KIP-371)."),
+    ] = "DEFAULT"
     broker_rack: Annotated[str, Doc("Rack of the broker; replicas are spread over racks.")] = ""
     max_connections: Annotated[Count, Doc("Open connections; further ones are closed.", dynamic=True)] = INT32_MAX
     connections_max_idle_ms: Annotated[Millis, Doc("Time after which an idle connection is closed.", dynamic=True)] = (

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-_LISTENER: Final = "what clients connect to is host.name and port"
 _PEERS: Final = "what other brokers connect to is peer.host.name and peer.port"
 _CLUSTER: Final = "brokers are held together by etcd.endpoints, and each of them can be the controller"
-_SECURITY: Final = "there is no TLS and SASL yet: leave it out, and keep the port in a network of your own"
+_SECURITY: Final = "there is no SASL yet: leave it out, and use TLS with client certificates"
+_TLS: Final = "certificates and keys are PEM: set ssl.keystore.location and ssl.truststore.location"
 _THREADS: Final = "one event loop serves everything, there are no threads to count: leave it out"
 _GROUPS: Final = "groups have the classic protocol only: leave it out, and give clients group.protocol=classic"
 _QUOTAS: Final = "there are no quotas for clients; replication.quota.bytes.per.second bounds replicas that catch up"
@@ -19,11 +19,8 @@ _POLICY: Final = "there are no policy classes: leave it out"
 _INTERNAL: Final = "with three replicas an internal topic wants two in sync, on its own: leave it out"
 
 NAMES: Final = {
-    "listeners": _LISTENER,
-    "advertised.listeners": "what clients are told is advertised.host.name and advertised.port",
     "inter.broker.listener.name": _PEERS,
-    "listener.security.protocol.map": f"there is no TLS or SASL yet, and {_LISTENER}",
-    "early.start.listeners": _LISTENER,
+    "early.start.listeners": "all listeners start together: leave it out, and set listeners",
     "controller.listener.names": _PEERS,
     "process.roles": _CLUSTER,
     "broker.heartbeat.interval.ms": "a broker is lost after broker.session.timeout.ms",
@@ -67,13 +64,13 @@ NAMES: Final = {
 }
 
 PREFIXES: Final = {
-    "ssl.": _SECURITY,
+    "ssl.": _TLS,
     "sasl.": _SECURITY,
     "security.": _SECURITY,
     "authorizer.": _SECURITY,
     "principal.builder.": _SECURITY,
     "delegation.token.": _SECURITY,
-    "listener.name.": _SECURITY,
+    "listener.name.": "it cannot change while the broker runs: set ssl.keystore.location, and restart the broker",
     "zookeeper.": _CLUSTER,
     "controller.quorum.": _CLUSTER,
     "metadata.log.": _CLUSTER,

@@ -43,6 +43,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # is closed.
     stalled_reader_timeout_ms: int = 500
 
+    # TLS handshakes in progress, in all and from one IPv4 address or IPv6 network (/64). At a bound the oldest one
+    # without a byte for `tls_handshake_stalled_ms` is closed for a new one; without such a one the new one is closed.
+    tls_handshakes_max: int = 1_024
+    tls_handshakes_per_address_max: int = 256
+    tls_handshake_stalled_ms: int = 1_000
+    # A handshake must be complete within this time and this number of received bytes.
+    tls_handshake_timeout_ms: int = 10_000
+    tls_handshake_bytes_max: int = 128 * KIB
+    # Bytes encrypted at once for one connection; the rest follows when the kernel has taken them.
+    tls_write_bytes: int = 256 * KIB
+
     topic_name_length_max: int = 249  # so that "<topic>-<partition>.<id>-delete" stays a legal file name
     partitions_per_topic_max: int = 10_000
     partitions_max: int = 100_000

@@ -14,7 +14,9 @@ from msgspec import field
 
 from semel_broker.config.broker_settings import HOUR_MS, BrokerSettings
 from semel_broker.config.limits import Limits
+from semel_broker.config.listeners import Listener, listeners_of
 from semel_broker.config.settings import INT64_MAX, ConfigError, Setting, parse_all, settings_of, unknown
+from semel_broker.config.tls_settings import PREFIX, TlsSettings, overridden, tls_settings_of
 
 __all__ = ["BROKER_SETTINGS", "BrokerConfig", "BrokerSettings", "ConfigError", "ConfigSource", "Limits", "load"]
 
@@ -47,7 +49,8 @@ class BrokerConfig(BrokerSettings, kw_only=True):
     """The settings in force. Read a field whenever it is needed: `alter` changes the dynamic ones in place.
 
     `given`: the settings at the start. `dynamic_default` and `dynamic`: those that AlterConfigs has set for all brokers
-    and for this one. Later ones win. `warnings`: sentences for the log.
+    and for this one. Later ones win. `warnings`: sentences for the log. `listener_settings`: the settings that
+    listeners have of their own, by listener and field.
     """
 
     given: dict[str, str] = field(default_factory=dict)
@@ -55,6 +58,10 @@ class BrokerConfig(BrokerSettings, kw_only=True):
     dynamic: dict[str, str] = field(default_factory=dict)
     limits: Limits = Limits()
     warnings: list[str] = field(default_factory=list)
+    listener_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<BrokerConfig of node {self.node_id}>"  # keys and passwords stay out of logs
 
     @property
     def is_clustered(self) -> bool:
@@ -70,6 +77,25 @@ class BrokerConfig(BrokerSettings, kw_only=True):
     def super_user_names(self) -> list[str]:
         """The principals of `super.users`."""
         return [name for each in self.super_users.split(";") if (name := each.strip())]
+
+    @property
+    def client_listeners(self) -> tuple[Listener, ...]:
+        """The listeners for clients. Raises ConfigError."""
+        return listeners_of(self, self.given)
+
+    def tls_of(self, listener: str) -> TlsSettings:
+        """The TLS of this listener. Raises ConfigError."""
+        return tls_settings_of(listener, self, self.listener_settings.get(listener, {}))
+
+    @property
+    def advertised_peer_host(self) -> str:
+        """The host that other brokers connect to."""
+        return self.advertised_peer_host_name or self.listening_peer_host
+
+    @property
+    def listening_peer_host(self) -> str:
+        """The host on which this broker listens for other brokers."""
+        return self.peer_host_name or self.client_listeners[0].address.host
 
     @property
     def internal_topics_factor(self) -> tuple[int, int]:
@@ -154,7 +180,7 @@ def load(
             raise ConfigError(f"the configuration file is not TOML: {error}") from None
     warnings: list[str] = []
     for name, value in _from_environment(environment or {}).items():
-        if ALIASES.get(name, name) in BROKER_SETTINGS:
+        if ALIASES.get(name, name) in BROKER_SETTINGS or name.startswith(PREFIX):
             raw[name] = value
         elif name not in OF_THE_COMMANDS:
             # Not an error: orchestrators put variables of their own beside ours (SEMEL_SERVICE_HOST).
@@ -165,10 +191,12 @@ def load(
         if not equals:
             raise ConfigError(f"--set {override}: must be key=value, such as --set num.partitions=3")
         raw[name.strip()] = value
+    of_listeners = {name: raw.pop(name) for name in list(raw) if name.startswith(PREFIX)}
     parsed = parse_all({ALIASES.get(name, name): value for name, value in raw.items()}, BROKER_SETTINGS)
     config = BrokerConfig(**{BROKER_SETTINGS[name].field: value for name, value in parsed.items()})
     config.given = {name: BROKER_SETTINGS[name].render(value) or "" for name, value in parsed.items()}
     config.warnings = warnings
+    _take_listener_settings(config, of_listeners)
     _check_together(config)
     return config
 
@@ -200,6 +228,15 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
     }
 
 
+def _take_listener_settings(config: BrokerConfig, raw: Mapping[str, object]) -> None:
+    """Take the settings `listener.name.<name>.ssl.*`. Raises ConfigError."""
+    names = [listener.name for listener in config.client_listeners]
+    for name, value in raw.items():
+        if (found := overridden(name, BROKER_SETTINGS, names)) is not None:
+            listener, setting = found
+            config.listener_settings.setdefault(listener, {})[setting.field] = setting.parse(value)
+
+
 def _check_together(config: BrokerConfig) -> None:
     """Check settings against each other. Raises ConfigError."""
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
@@ -227,6 +264,9 @@ def _check_together(config: BrokerConfig) -> None:
         }
         for name in (name for name, value in given.items() if value):
             raise ConfigError(f"{name} is given without authorizer.class.name = {AUTHORIZERS[0]}; give both")
+    for listener in config.client_listeners:
+        if listener.has_tls:
+            config.tls_of(listener.name)
     for url in config.etcd_endpoints:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"etcd.endpoints = {url}: must be URLs, such as http://127.0.0.1:2379")

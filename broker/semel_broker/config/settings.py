@@ -51,11 +51,13 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 _READ: Final[dict[ConfigType, Callable[[str], object]]] = {
     ConfigType.BOOLEAN: setting_text.boolean,
     ConfigType.STRING: setting_text.plain,
+    ConfigType.PASSWORD: setting_text.plain,
     ConfigType.INT: setting_text.whole_number,
     ConfigType.LONG: setting_text.whole_number,
     ConfigType.DOUBLE: setting_text.number,
@@ -67,13 +69,15 @@ class Doc(msgspec.Struct, frozen=True):
     """The documentation of a setting, and its relations to others.
 
     `dynamic`: it can be altered while the broker runs. `synonyms`: the settings, in order of precedence, that give the
-    value if this one is not given. `fixed`: only the default is allowed; the text says why.
+    value if this one is not given. `fixed`: only the default is allowed; the text says why. `is_secret`: the value is
+    never shown.
     """
 
     text: str
     dynamic: bool = False
     synonyms: tuple[str, ...] = ()
     fixed: bool = False
+    is_secret: bool = False
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -95,7 +99,9 @@ class Setting(msgspec.Struct, frozen=True):
     @property
     def default_text(self) -> str | None:
         """The default as Kafka describes it: an empty text is no default."""
-        return _rendered(self.default) or (None if self.kind is ConfigType.STRING else _rendered(self.default))
+        return _rendered(self.default) or (
+            None if self.kind in (ConfigType.STRING, ConfigType.PASSWORD) else _rendered(self.default)
+        )
 
     @property
     def documentation(self) -> str:
@@ -126,7 +132,8 @@ class Setting(msgspec.Struct, frozen=True):
 
     def _refused(self, raw: object) -> ConfigError:
         why = f". {self.doc.text}" if self.doc.fixed else ""
-        return ConfigError(f"{self.name} = {raw!r}: must be {self.allowed}{why}")
+        shown = "a secret" if self.doc.is_secret else repr(raw)
+        return ConfigError(f"{self.name} = {shown}: must be {self.allowed}{why}")
 
     def render(self, value: object) -> str | None:
         """The value as text; None if the setting has none."""
@@ -157,7 +164,7 @@ def settings_of(struct: type[msgspec.Struct]) -> dict[str, Setting]:
         if doc is None:
             continue  # a field beside the settings, not one of them
         plain, bounds = _unwrapped(hint)
-        kind = _kind(plain, bounds)
+        kind = ConfigType.PASSWORD if doc.is_secret else _kind(plain, bounds)
         name = field.name.replace("_", ".")
         default = None if field.default is msgspec.NODEFAULT else field.default
         allowed = f"{_rendered(default)}" if doc.fixed else _allowed(plain, bounds, kind)
@@ -196,7 +203,7 @@ def _allowed(plain: Any, bounds: list[Meta], kind: ConfigType) -> str:
             return f"a comma-separated list{f' of {words}' if words else ''}"
         case ConfigType.BOOLEAN:
             return "true or false"
-        case ConfigType.STRING:
+        case ConfigType.STRING | ConfigType.PASSWORD:
             return "text"
     low = max(bound.ge for bound in bounds if bound.ge is not None)
     high = min(bound.le for bound in bounds if bound.le is not None)

@@ -4,6 +4,9 @@ Served: v0 to v7 (leader epochs). An empty list asks for all topics in v0. From 
 list for none. A missing topic is created if both the request (v4 and later; older ones always) and
 `auto.create.topics.enable` allow it. Otherwise the answer is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for
 an illegal name. A partition without a leader has leader -1 and LEADER_NOT_AVAILABLE.
+
+Addresses are those of the listener that was asked. A broker without this listener is left out; a partition that it
+leads has leader -1 and LISTENER_NOT_FOUND, before v6 LEADER_NOT_AVAILABLE (KIP-226).
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from semel_broker.context import Broker, RequestContext
 from semel_broker.topics.advertised_brokers import AdvertisedBroker
 from semel_broker.topics.topics import Topic
 
+LISTENER_NOT_FOUND_VERSION = 6
+
 
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     broker = ctx.broker
@@ -31,14 +36,14 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     slices = ctx.slices()
     topics = []
     for name in _names(request, ctx):
-        topics.append(topic := await _describe(name, broker, may_create))
+        topics.append(topic := await _describe(name, ctx, may_create))
         if slices.is_over(1 + len(topic.partitions)):
             await slices.next()
     image = broker.feed.image
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in broker.advertised_brokers.with_recent() or [this_broker(broker)]
+            for each in broker.advertised_brokers.with_recent(ctx.listener) or this_broker(ctx)
         ],
         cluster_id=broker.cluster_id,
         controller_id=controller_of(image),
@@ -46,10 +51,14 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     )
 
 
-def this_broker(broker: Broker) -> AdvertisedBroker:
-    """The broker that answers. It is named also when all sessions have ended because the store was away: a client that
-    gets an empty list drops the brokers that it knows, and has none to ask again."""
-    return AdvertisedBroker(broker.node_id, broker.host, broker.port, broker.config.broker_rack or None)
+def this_broker(ctx: RequestContext) -> list[AdvertisedBroker]:
+    """The broker that answers, unless the listener is not advertised. It is named also when all sessions have ended
+    because the store was away: a client that gets an empty list drops the brokers that it knows, and has none to ask
+    again."""
+    broker, endpoint = ctx.broker, ctx.broker.endpoints.get(ctx.listener)
+    if endpoint is None:
+        return []
+    return [AdvertisedBroker(broker.node_id, endpoint.host, endpoint.port, broker.config.broker_rack or None)]
 
 
 def controller_of(image: Image) -> int:
@@ -65,7 +74,8 @@ def _names(request: MetadataRequest, ctx: RequestContext) -> list[str]:
     return list(dict.fromkeys(topic.name or "" for topic in request.topics))
 
 
-async def _describe(name: str, broker: Broker, may_create: bool) -> MetadataResponseTopic:
+async def _describe(name: str, ctx: RequestContext, may_create: bool) -> MetadataResponseTopic:
+    broker = ctx.broker
     topic = broker.topics.get(name)
     if topic is None:
         try:
@@ -76,11 +86,12 @@ async def _describe(name: str, broker: Broker, may_create: bool) -> MetadataResp
         name=name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_partition(topic, index, broker) for index in range(topic.partition_count)],
+        partitions=[_partition(topic, index, ctx) for index in range(topic.partition_count)],
     )
 
 
-def _partition(topic: Topic, index: int, broker: Broker) -> MetadataResponsePartition:
+def _partition(topic: Topic, index: int, ctx: RequestContext) -> MetadataResponsePartition:
+    broker = ctx.broker
     image = broker.feed.image
     view = broker.topics.view(topic.name, index)
     leader = image.leader(*view.place)
@@ -88,8 +99,14 @@ def _partition(topic: Topic, index: int, broker: Broker) -> MetadataResponsePart
     if leader == broker.node_id and here is not None and not here.is_leading:
         leader = None  # this broker's session has expired, so its image may be out of date
     epoch = view.state.leader_epoch if here is None or not here.is_leading else here.leader_epoch
+    error = ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE
+    stored = None if leader is None else image.registration(leader)
+    if stored is not None and stored.value.endpoint(ctx.listener) is None:
+        leader = None
+        has_code = ctx.api_version >= LISTENER_NOT_FOUND_VERSION
+        error = ErrorCode.LISTENER_NOT_FOUND if has_code else ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE,
+        error_code=error,
         partition_index=index,
         leader_id=NO_LEADER if leader is None else leader,
         leader_epoch=epoch,

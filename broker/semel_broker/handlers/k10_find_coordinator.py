@@ -2,7 +2,8 @@
 
 The coordinator is the leader of the partition of the internal topic that holds the records of the key. The internal
 topic is created if it is missing. COORDINATOR_NOT_AVAILABLE: the partition has no leader, or the topic cannot be
-created. v1 adds the key type, v4 asks for several keys at once.
+created. The address is that of the listener that was asked; a broker without this listener is answered with
+COORDINATOR_NOT_AVAILABLE, too. v1 adds the key type, v4 asks for several keys at once.
 """
 
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -12,8 +13,8 @@ from semel_protocol.messages.k10_find_coordinator import (
     FindCoordinatorResponseCoordinator,
 )
 
-from semel_broker.cluster.records import BrokerRecord
-from semel_broker.context import Broker, RequestContext
+from semel_broker.config.listeners import Endpoint
+from semel_broker.context import RequestContext
 
 KEYS_VERSION = 4
 GROUP = 0
@@ -25,7 +26,7 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
     slices = ctx.slices()
     coordinators = []
     for key in keys:
-        coordinators.append(await _row(key, request.key_type, ctx.broker))
+        coordinators.append(await _row(key, request.key_type, ctx))
         if slices.is_over():
             await slices.next()
     if ctx.api_version >= KEYS_VERSION:
@@ -40,20 +41,21 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
     )
 
 
-async def _row(key: str, key_type: int, broker: Broker) -> FindCoordinatorResponseCoordinator:
+async def _row(key: str, key_type: int, ctx: RequestContext) -> FindCoordinatorResponseCoordinator:
     try:
-        found = await _coordinator(key, key_type, broker)
+        node_id, found = await _coordinator(key, key_type, ctx)
     except KafkaError as error:
         return FindCoordinatorResponseCoordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
         )
-    return FindCoordinatorResponseCoordinator(key=key, node_id=found.node_id, host=found.host, port=found.port)
+    return FindCoordinatorResponseCoordinator(key=key, node_id=node_id, host=found.host, port=found.port)
 
 
-async def _coordinator(key: str, key_type: int, broker: Broker) -> BrokerRecord:
-    """Raises COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST."""
+async def _coordinator(key: str, key_type: int, ctx: RequestContext) -> tuple[int, Endpoint]:
+    """The broker and its address. Raises COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST."""
     if key_type not in (GROUP, TRANSACTION):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator for keys of type {key_type}")
+    broker = ctx.broker
     shards = broker.groups.shards if key_type == GROUP else broker.transactions.shards
     topic, index = await shards.topic(), await shards.index_of(key)
     image = broker.feed.image
@@ -63,4 +65,11 @@ async def _coordinator(key: str, key_type: int, broker: Broker) -> BrokerRecord:
         raise KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic.name}-{index}, which holds {key}, has no leader: try again"
         )
-    return stored.value
+    endpoint = stored.value.endpoint(ctx.listener)
+    if endpoint is None:
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"broker {stored.value.node_id}, the coordinator of {key}, does not advertise listener {ctx.listener}: "
+            "use a listener that all brokers have",
+        )
+    return stored.value.node_id, endpoint

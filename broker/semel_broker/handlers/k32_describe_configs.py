@@ -2,7 +2,7 @@
 
 v1 adds sources and synonyms (KIP-226); v3 adds types and, if asked for, documentation (KIP-569). Broker "" means all
 brokers and has only the settings altered for all. UNKNOWN_TOPIC_OR_PARTITION: no such topic. INVALID_TOPIC_EXCEPTION:
-an illegal topic name. INVALID_REQUEST: another resource type, or another broker.
+an illegal topic name. The value of a secret is null. INVALID_REQUEST: another resource type, or another broker.
 """
 
 from collections.abc import Iterable
@@ -48,14 +48,18 @@ def _distinct(resources: Iterable[DescribeConfigsRequestResource]) -> Iterable[D
 
 def _row(described: Described, request: DescribeConfigsRequest) -> DescribeConfigsResponseConfig:
     value = described.value
+    is_secret = value.setting.doc.is_secret
     synonyms = [
-        DescribeConfigsResponseSynonym(name=level.setting.name, value=level.value, source=level.source)
+        DescribeConfigsResponseSynonym(
+            name=level.setting.name, value=None if is_secret else level.value, source=level.source
+        )
         for level in described.synonyms
         if level.value is not None
     ]
     return DescribeConfigsResponseConfig(
         name=value.setting.name,
-        value=value.value,
+        value=None if is_secret else value.value,
+        is_sensitive=is_secret,
         read_only=described.read_only,
         is_default=value.source == ConfigSource.DEFAULT,
         config_source=value.source,

@@ -29,7 +29,7 @@ def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClus
         controller_id=controller_of(ctx.broker.feed.image),
         brokers=[
             DescribeClusterResponseBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in ctx.broker.advertised_brokers.live() or [this_broker(ctx.broker)]
+            for each in ctx.broker.advertised_brokers.live(ctx.listener) or this_broker(ctx)
         ],
         session_left_ms=-1 if session is None else session.left_ms,
         session_timeout_ms=-1 if session is None else ctx.broker.config.broker_session_timeout_ms,

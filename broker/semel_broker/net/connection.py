@@ -21,6 +21,7 @@ from semel_protocol.errors import ProtocolError
 from semel_protocol.foreign import explained
 
 from semel_broker.answers import CloseConnectionError, InOrder
+from semel_broker.config.listeners import PLAINTEXT
 from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Chunks, Peer
 from semel_broker.net.eager import begin
@@ -62,7 +63,12 @@ class Connection(BufferedProtocol):
     """The protocol of one accepted connection. It calls `opened` when it is made and `lost` when it has ended."""
 
     def __init__(
-        self, context: ConnectionContext, opened: Callable[[Connection], None], lost: Callable[[Connection], None]
+        self,
+        context: ConnectionContext,
+        opened: Callable[[Connection], None],
+        lost: Callable[[Connection], None],
+        listener: str = PLAINTEXT,
+        principal: str = ANONYMOUS.name,
     ) -> None:
         self._context = context
         self._opened, self._lost = opened, lost
@@ -71,7 +77,8 @@ class Connection(BufferedProtocol):
         )
         self._transport: Transport | None = None
         context.connections_made += 1
-        self.peer = Peer(host="?", port=0, number=context.connections_made)
+        self._principal = principal  # its name
+        self.peer = Peer(host="?", port=0, listener=listener, number=context.connections_made)
         self._queue: deque[bytearray] = deque()  # received, not started
         self._requests: deque[Request] = deque()  # started, not written; the oldest first
         self._blocked: Request | None = None  # started and unanswered, and not a Produce
@@ -100,7 +107,7 @@ class Connection(BufferedProtocol):
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.peer.host, self.peer.port = str(address[0]), int(address[1])
-            self.peer.principal = Principal(ANONYMOUS.name, self.peer.host)
+        self.peer.principal = Principal(self._principal, self.peer.host)
         self._holding = self._context.memory.open(self.peer.host, self._evict)
         self._answers = self.peer.answers = self._context.answers.open(
             self._unacknowledged_bytes, self._close_not_reading
@@ -431,5 +438,6 @@ class Connection(BufferedProtocol):
             client_port=peer.port,
             client_id=peer.client_id,
             requests=peer.requests,
+            **({} if self._principal == ANONYMOUS.name else {"principal": self._principal}),
             **fields,
         )

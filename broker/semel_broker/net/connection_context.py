@@ -17,6 +17,9 @@ from semel_broker.world import Logger
 STALL_CHECKS = 4
 """Checks for peers that do not read, within the timeout after which they are closed."""
 
+TLS_SCRATCH_BYTES = 64 << 10
+"""The largest receive of a TLS connection. As much can lie undecrypted in a connection that is not read at present."""
+
 
 class ConnectionContext:
     """The shared state of all connections of a server.
@@ -40,6 +43,7 @@ class ConnectionContext:
         self.loop = loop
         self.limits = config.limits
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.tls_scratch = memoryview(bytearray(TLS_SCRATCH_BYTES))
         self.turns = turns
         limits = config.limits
         self.memory = FrameMemory(limits.total_in_flight_bytes_max, limits.small_frame_bytes)

@@ -15,6 +15,7 @@ from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
 from semel_broker.answers import CloseConnectionError, InOrder
+from semel_broker.config.listeners import PLAINTEXT
 from semel_broker.context import Broker, RequestContext
 from semel_broker.handlers import HANDLERS, LONG_ANSWERS, Handler, k18_api_versions
 from semel_broker.handlers.api_versions import Versions, offered
@@ -31,7 +32,7 @@ Chunks = list[Buffer]
 
 
 class Peer(msgspec.Struct, kw_only=True):
-    """The peer of a connection.
+    """The peer of a connection. `listener`: the name of the listener to which it connected.
 
     `requests`: its started requests; `waiting`: its requests that are not started yet; `number`: the number of the
     connection, from 1; `answers`, `principal`: see `RequestContext`.
@@ -39,7 +40,7 @@ class Peer(msgspec.Struct, kw_only=True):
 
     host: str
     port: int
-    listener: str = "PLAINTEXT"
+    listener: str = PLAINTEXT
     client_id: str = ""
     requests: int = 0
     waiting: int = 0

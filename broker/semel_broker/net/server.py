@@ -1,24 +1,40 @@
-"""The listening socket and its connections: accepts them, closes those that time out, and stops them."""
+"""The listening sockets and their connections: accepts them, closes those that time out, and stops them."""
 
 from __future__ import annotations
 
 import asyncio
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, BufferedProtocol
 from collections.abc import Callable
 
+from semel_broker.config.listeners import PLAINTEXT, Endpoint
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.config.principal_rules import NoPrincipalError
 from semel_broker.net.connection import Connection
 from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Dispatcher
+from semel_broker.net.handshakes import Handshakes
+from semel_broker.net.tls_connection import TlsConnection, TlsContext
 from semel_broker.scheduling.turns import Turns
-from semel_broker.world import Logger
+from semel_broker.security.authorizer import ANONYMOUS
+from semel_broker.world import Logger, Tls, TlsFailure
 
 SWEEP_S_MIN, SWEEP_S_MAX = 0.02, 5.0
 BACKLOG = 1024
+TLS_RELOAD_S = 1.0
+"""The interval of looks at the files of certificates. Changed ones are read at the second look that shows the same."""
+
+
+class ListenError(OSError):
+    """A listener cannot be opened. `address`: its host and port."""
+
+    def __init__(self, error: OSError, address: Endpoint) -> None:
+        super().__init__(error.errno, error.strerror)
+        self.address = address
 
 
 class Server:
-    """Accepts connections and keeps them in the order of arrival.
+    """Accepts the connections of one or more listeners, and keeps them in the order of arrival. All of them share the
+    bounds of memory.
 
     `may_keep_descriptor`, `unacknowledged`: see `World`.
     """
@@ -37,7 +53,11 @@ class Server:
         self._may_keep_descriptor = may_keep_descriptor
         self.context = ConnectionContext(dispatcher, config, log, loop, turns, unacknowledged)
         self._connections: dict[Connection, None] = {}
-        self._listener: asyncio.Server | None = None
+        self._handshakes = Handshakes(config.limits)
+        self._tls: list[Tls] = []
+        self._tls_context = TlsContext(config.limits, log, loop, self.context.tls_scratch, self._handshakes)
+        self._reload: asyncio.TimerHandle | None = None
+        self._listeners: dict[Endpoint, asyncio.Server] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._all_lost = asyncio.Event()
         self._all_lost.set()
@@ -46,20 +66,54 @@ class Server:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    async def bind(self, host: str, port: int) -> int:
-        """Bind the port and return it; no connection is accepted before `serve`. Raises OSError (EADDRINUSE, ...)."""
-        context = self.context
-        self._listener = await context.loop.create_server(
-            lambda: Connection(context, self._opened, self._lost), host, port, backlog=BACKLOG, start_serving=False
-        )
-        bound: int = self._listener.sockets[0].getsockname()[1]
+    async def bind(
+        self,
+        host: str,
+        port: int,
+        listener: str = PLAINTEXT,
+        tls: Tls | None = None,
+        principal_of: Callable[[bytes | None], str] = lambda certificate: ANONYMOUS.name,
+    ) -> int:
+        """Bind the port of a listener and return it; no connection is accepted before `serve`. `tls` None: plaintext.
+        `principal_of`: the principal of a client's certificate.
+
+        Raises ListenError (EADDRINUSE, ...).
+        """
+        context, address = self.context, Endpoint(host, port)
+
+        def connection(certificate: bytes | None = None) -> Connection:
+            try:
+                principal = principal_of(certificate)
+            except NoPrincipalError as error:
+                raise TlsFailure("no_principal", str(error), "add a rule, or DEFAULT as the last one") from None
+            return Connection(context, self._opened, self._lost, listener, principal)
+
+        def accept() -> BufferedProtocol:
+            if tls is None:
+                return connection()
+            return TlsConnection(self._tls_context, tls.session(), listener, connection, self._may_keep_descriptor)
+
+        if tls is not None:
+            self._tls.append(tls)
+        try:
+            opened = await context.loop.create_server(accept, host, port, backlog=BACKLOG, start_serving=False)
+        except OSError as error:
+            raise ListenError(error, address) from error
+        bound: int = opened.sockets[0].getsockname()[1]
+        self._listeners[Endpoint(host, bound)] = opened
         return bound
 
     async def serve(self) -> None:
-        """Begin to accept connections. Raises OSError if another process listens on the port."""
-        assert self._listener is not None, "bind() first"
-        await self._listener.start_serving()
+        """Begin to accept connections. Raises ListenError if another process listens on a port."""
+        assert self._listeners, "bind() first"
+        for address, opened in self._listeners.items():
+            try:
+                await opened.start_serving()
+            except OSError as error:
+                raise ListenError(error, address) from error
         self._sweep_later()
+        if self._tls:
+            self._reload_later()
 
     async def listen(self, host: str, port: int) -> int:
         """`bind` and `serve`."""
@@ -97,14 +151,27 @@ class Server:
                 connection.abort(reason)
         self._sweep_later()
 
+    def _reload_later(self) -> None:
+        self._reload = self.context.loop.call_later(TLS_RELOAD_S, self._reload_tls)
+
+    def _reload_tls(self) -> None:
+        for tls in self._tls:
+            tls.reload_if_changed()
+        self._reload_later()
+
     # --- the end ---------------------------------------------------------------------------------------------
 
     def stop_accepting(self) -> None:
         """Accept no more connections and start no more requests; requests in progress are still answered."""
-        if self._listener is not None:
-            self._listener.close()
+        for opened in self._listeners.values():
+            opened.close()
+        self._refuse_handshakes()
         for connection in list(self._connections):
             connection.finish()
+
+    def _refuse_handshakes(self) -> None:
+        for handshake in self._handshakes.snapshot():
+            handshake.refuse("stopping")
 
     async def stop(self, grace_s: float) -> None:
         """Wait until all requests in progress are answered and sent, at most `grace_s`; then close all connections."""
@@ -120,16 +187,18 @@ class Server:
 
     async def abort(self) -> None:
         """Close every connection and cancel every request at once."""
-        if self._listener is not None:
-            self._listener.close()
+        for opened in self._listeners.values():
+            opened.close()
+        self._refuse_handshakes()
         for connection in list(self._connections):
             connection.abort("stopping")
         tasks = list(self.context.tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._sweep is not None:
-            self._sweep.cancel()
+        for timer in (self._sweep, self._reload):
+            if timer is not None:
+                timer.cancel()
         self.context.close()
-        if self._listener is not None:
-            await self._listener.wait_closed()
+        for opened in self._listeners.values():
+            await opened.wait_closed()

@@ -24,6 +24,8 @@ from semel_protocol.acls import (
     ResourceType,
 )
 
+from semel_broker.config.principal_rules import ANONYMOUS_NAME
+
 CACHED_MAX = 100_000
 """Cached decisions. A full cache is dropped: clients that ask for ever new names must not fill the memory."""
 
@@ -35,7 +37,7 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
     host: str
 
 
-ANONYMOUS = Principal("User:ANONYMOUS", "")
+ANONYMOUS = Principal(ANONYMOUS_NAME, "")
 """The principal of connections that are not authenticated; of a connection, with its host."""
 
 

@@ -17,9 +17,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from random import SystemRandom
+from tempfile import TemporaryDirectory
 from time import monotonic, time_ns
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from semel_protocol.errors import KafkaError
 from semel_storage.disk.disk import MissingFile
@@ -27,7 +28,9 @@ from semel_storage.disk.memory_disk import MemoryDisk
 
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load
+from semel_broker.net.tls_session import ServerTls
 from semel_broker.node import Node
+from semel_broker.testing.authority import Authority
 from semel_broker.world import World
 
 T = TypeVar("T")
@@ -50,15 +53,34 @@ class EphemeralBroker:
 
     `settings`: the broker's settings under Kafka's names (`{"num.partitions": 3}`); they override `TEST_SETTINGS`. The
     broker can be stopped or killed and started again: it keeps its data and its port.
+
+    `security`: "tls" for a TLS listener (needs `semel[tls-dev]`). `ssl_cafile` is then the CA for clients, and
+    `ssl_certfile` a certificate with its key that a client may show (CN=client).
     """
 
     host = "127.0.0.1"
 
-    def __init__(self, settings: Mapping[str, object] | None = None) -> None:
-        self.settings = {"port": 0, **TEST_SETTINGS, **(settings or {}), "log.dir": DATA}
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, security: Literal["plaintext", "tls"] = "plaintext"
+    ) -> None:
+        self.ssl_cafile = self.ssl_certfile = ""
+        tls = self._certificates() if security == "tls" else {}
+        self.settings = {"port": 0, **TEST_SETTINGS, **tls, **(settings or {}), "log.dir": DATA}
         self._disk = MemoryDisk()
         self._run: _Run | None = None
         self._log = StandardLogger()
+
+    def _certificates(self) -> dict[str, object]:
+        """Make certificates in a directory that is removed with this object; return the settings that use them."""
+        self._folder = TemporaryDirectory(prefix="semel-tls-")
+        authority = Authority(Path(self._folder.name))
+        self.ssl_cafile, self.ssl_certfile = str(authority.ca_file), str(authority.issue("client"))
+        return {
+            "listener.security.protocol.map": "PLAINTEXT:SSL",
+            "ssl.keystore.location": authority.issue("server", self.host, "localhost"),
+            "ssl.truststore.location": authority.ca_file,
+            "ssl.client.auth": "requested",
+        }
 
     def __repr__(self) -> str:
         state = "running" if self.is_running else "stopped"
@@ -100,6 +122,7 @@ class EphemeralBroker:
             rng=SystemRandom(),
             disk=self._disk,
             log=self._log,
+            load_tls=lambda settings: ServerTls(settings, self._log),
         )
         self._run = _Run(lambda: Node.start(config, world))
         try:

@@ -7,6 +7,7 @@
 * `semel_broker_session`: one broker for the whole run, for suites that keep their topics apart by name.
 * `@pytest.mark.semel(settings={"num.partitions": 3})` on a test, class or module: settings of its broker, under
   Kafka's names. The ini option `semel_settings` (lines of key=value) applies to all tests.
+* `@pytest.mark.semel(security="tls")`: a TLS listener, with the CA for clients in `semel_broker.ssl_cafile`.
 * `--semel-keep`: write the data of every broker to disk after its test, and print the path.
 
 Both fixtures are synchronous: they serve plain tests, and asynchronous tests with any asyncio plugin.
@@ -45,7 +46,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[KEPT] = []
-    config.addinivalue_line("markers", "semel(settings={...}): settings of the test's broker, under Kafka's names")
+    config.addinivalue_line(
+        "markers", "semel(settings={...}, security=...): settings of the test's broker; security='tls' for TLS"
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,12 +66,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture
 def semel_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EphemeralBroker]:
     """An empty broker for this test: `semel_broker.bootstrap_servers`; also `.restart()`, `.kill()`, `.start()`."""
-    settings = _ini_settings(request.config)
+    settings, security = _ini_settings(request.config), "plaintext"
     for marker in reversed(
         list(request.node.iter_markers("semel"))
     ):  # the nearest marker last: it overrides the others
         settings.update(_marker_settings(marker))
-    yield from _run_broker(settings, request, tmp_path_factory)
+        security = marker.kwargs.get("security", security)
+    yield from _run_broker(settings, request, tmp_path_factory, security)
 
 
 @pytest.fixture(scope="session")
@@ -80,13 +84,16 @@ def semel_broker_session(
 
 
 def _run_broker(
-    settings: Mapping[str, object], request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    settings: Mapping[str, object],
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    security: Any = "plaintext",
 ) -> Iterator[EphemeralBroker]:
     from semel_broker.testing.in_process import (
         EphemeralBroker,  # imported here: other test runs must not pay for it
     )
 
-    with EphemeralBroker(settings) as broker:
+    with EphemeralBroker(settings, security) as broker:
         yield broker
         if request.config.getoption("--semel-keep"):
             broker.stop()
@@ -110,10 +117,13 @@ def _ini_settings(config: pytest.Config) -> dict[str, object]:
 
 
 def _marker_settings(marker: pytest.Mark) -> Mapping[str, object]:
-    settings = marker.kwargs.get("settings")
-    if marker.args or list(marker.kwargs) != ["settings"] or not isinstance(settings, Mapping):
+    settings = marker.kwargs.get("settings", {})
+    is_known = bool(marker.kwargs) and set(marker.kwargs) <= {"settings", "security"}
+    is_secure = marker.kwargs.get("security", "tls") in ("plaintext", "tls")
+    if marker.args or not is_known or not is_secure or not isinstance(settings, Mapping):
         raise pytest.UsageError(
-            'the marker takes settings only: write @pytest.mark.semel(settings={"num.partitions": 3})'
+            'the marker takes settings and security only: write @pytest.mark.semel(settings={"num.partitions": 3}) '
+            'or @pytest.mark.semel(security="tls")'
         )
     return settings
 

@@ -31,6 +31,7 @@ CODEC_OF: dict[str | None, int] = {None: 0, "none": 0, "gzip": 1, "snappy": 2, "
 DEFAULT_PORT = 9092
 RAISES = "Raises KafkaConfigurationError for wrong or contradicting settings, TypeError for unknown ones."
 PORT_DIGITS_MAX = 5
+TLS_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 
 
 class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,10 +64,22 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     receive_frame_bytes_max: int = 104_857_600
     """The largest response accepted from a broker, in bytes."""
     security_protocol: Literal["PLAINTEXT", "SSL"] = "PLAINTEXT"
-    """'SSL' is TLS, with `ssl_context`. SASL is not supported."""
+    """'SSL' is TLS, with `ssl_cafile` or `ssl_context`. SASL is not supported."""
     ssl_context: ssl.SSLContext | None = None
-    """The certificates to trust, and the client's own: `ssl.create_default_context(cafile=...)`. Needs
-    security_protocol='SSL'.
+    """The certificates to trust, and the client's own, in place of the files below:
+    `ssl.create_default_context(cafile=...)`. Needs security_protocol='SSL'.
+    """
+    ssl_cafile: str | None = None
+    """The file in PEM with the CAs that sign the brokers' certificates. Needs security_protocol='SSL'."""
+    ssl_certfile: str | None = None
+    """The file in PEM with the client's own certificate chain, for brokers that require one."""
+    ssl_keyfile: str | None = None
+    """The file in PEM with the private key of the certificate. None: it is in ssl_certfile."""
+    ssl_password: str | None = None
+    """The password of the private key. None: it has none."""
+    ssl_check_hostname: bool = True
+    """Whether the certificate must have the host name of the broker. Without this check, any certificate of the CA can
+    pretend to be the broker.
     """
     edge: Edge | None = None
     """Clocks, random numbers and TCP. None is the real ones; simulators pass their own."""
@@ -78,10 +91,29 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         self.servers()
         not_below(self, "retry_backoff_max_ms", "retry_backoff_ms")
         not_below(self, "reconnect_backoff_max_ms", "reconnect_backoff_ms")
-        if self.security_protocol == "SSL" and self.ssl_context is None:
-            raise KafkaConfigurationError("security_protocol='SSL' needs ssl_context (ssl.create_default_context())")
+        self._check_tls()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.client_id!r}>"  # the password of the key stays out of logs
+
+    def _check_tls(self) -> None:
+        """Raises KafkaConfigurationError for settings of TLS that contradict each other."""
+        files = [name for name in TLS_FILES if getattr(self, name) is not None]
+        if self.security_protocol == "SSL" and self.ssl_context is None and self.ssl_cafile is None:
+            raise KafkaConfigurationError(
+                "security_protocol='SSL' needs ssl_cafile, the CA of the brokers' certificates, or ssl_context "
+                "(ssl.create_default_context() has the CAs of the system)"
+            )
         if self.security_protocol == "PLAINTEXT" and self.ssl_context is not None:
             raise KafkaConfigurationError("ssl_context is given but security_protocol is 'PLAINTEXT': set it to 'SSL'")
+        if not self.ssl_check_hostname:
+            files.append("ssl_check_hostname")
+        if self.security_protocol == "PLAINTEXT" and files:
+            raise KafkaConfigurationError(f"{files[0]} is given but security_protocol is 'PLAINTEXT': set it to 'SSL'")
+        if self.ssl_context is not None and files:
+            raise KafkaConfigurationError(f"{files[0]} and ssl_context are both given: put {files[0]} into the context")
+        if self.ssl_certfile is None and (self.ssl_keyfile is not None or self.ssl_password is not None):
+            raise KafkaConfigurationError("ssl_keyfile or ssl_password is given without ssl_certfile: give it too")
 
     def servers(self) -> list[tuple[str, int]]:
         """The bootstrap addresses. Raises KafkaConfigurationError for an invalid one."""

@@ -34,6 +34,11 @@ class ClientKeywords(TypedDict, total=False):
     receive_frame_bytes_max: int
     security_protocol: Literal["PLAINTEXT", "SSL"]
     ssl_context: ssl.SSLContext | None
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_password: str | None
+    ssl_check_hostname: bool
     edge: Edge | None
 
 

@@ -42,10 +42,26 @@ receive_frame_bytes_max (default: 104857600)
     The largest response accepted from a broker, in bytes. Must be a whole number from 1 to
     2147483647.
 security_protocol (default: 'PLAINTEXT')
-    'SSL' is TLS, with `ssl_context`. SASL is not supported. Must be one of 'PLAINTEXT', 'SSL'.
+    'SSL' is TLS, with `ssl_cafile` or `ssl_context`. SASL is not supported. Must be one of
+    'PLAINTEXT', 'SSL'.
 ssl_context (default: None)
-    The certificates to trust, and the client's own: `ssl.create_default_context(cafile=...)`. Needs
-    security_protocol='SSL'. Must be an ssl.SSLContext, or None.
+    The certificates to trust, and the client's own, in place of the files below:
+    `ssl.create_default_context(cafile=...)`. Needs security_protocol='SSL'. Must be an
+    ssl.SSLContext, or None.
+ssl_cafile (default: None)
+    The file in PEM with the CAs that sign the brokers' certificates. Needs security_protocol='SSL'.
+    Must be a str of at most 32767 bytes, or None.
+ssl_certfile (default: None)
+    The file in PEM with the client's own certificate chain, for brokers that require one. Must be a
+    str of at most 32767 bytes, or None.
+ssl_keyfile (default: None)
+    The file in PEM with the private key of the certificate. None: it is in ssl_certfile. Must be a
+    str of at most 32767 bytes, or None.
+ssl_password (default: None)
+    The password of the private key. None: it has none. Must be a str, or None.
+ssl_check_hostname (default: True)
+    Whether the certificate must have the host name of the broker. Without this check, any
+    certificate of the CA can pretend to be the broker. Must be one of True, False.
 edge (default: None)
     Clocks, random numbers and TCP. None is the real ones; simulators pass their own. Must be an
     Edge, or None.

@@ -35,7 +35,6 @@ SHOWN_CHARS_MAX = 80
 PROTOCOLS = ("PLAINTEXT", "SSL")
 CODECS = (None, "none", "gzip", "snappy", "lz4", "zstd")
 NO_SASL = "SASL is not supported: use a listener without it"
-TLS_BY_CONTEXT = "TLS is set up by ssl_context (ssl.create_default_context(cafile=...)) and security_protocol='SSL'"
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -43,11 +42,13 @@ class Rule(msgspec.Struct, frozen=True):
 
     kind: str
     accepts: Callable[[Any], bool]
+    is_secret: bool = False
 
     def check(self, name: str, value: object) -> None:
         """Raises KafkaConfigurationError with the name of the setting and the allowed values."""
         if not self.accepts(value):
-            raise KafkaConfigurationError(f"{name}={shown(value)}: give {self.kind}")
+            given = name if self.is_secret else f"{name}={shown(value)}"
+            raise KafkaConfigurationError(f"{given}: give {self.kind}")
 
 
 def shown(value: object) -> str:
@@ -108,6 +109,7 @@ def _a(kind: str, expected: type) -> Rule:
 _FLAG = _one_of(True, False)
 _TEXT = Rule(f"a str of at most {TEXT_BYTES_MAX} bytes", _is_text)
 _TEXT_OR_NONE = Rule(f"a str of at most {TEXT_BYTES_MAX} bytes, or None", lambda v: v is None or _is_text(v))
+_SECRET_OR_NONE = Rule("a str, or None", lambda v: v is None or _is_text(v), is_secret=True)
 _CALLABLE = Rule("a function, or None", lambda value: value is None or callable(value))
 
 RULES: dict[str, Rule] = {
@@ -129,6 +131,11 @@ RULES: dict[str, Rule] = {
     "receive_frame_bytes_max": _whole(1),
     "security_protocol": _one_of(*PROTOCOLS),
     "ssl_context": _a("an ssl.SSLContext", ssl.SSLContext),
+    "ssl_cafile": _TEXT_OR_NONE,
+    "ssl_certfile": _TEXT_OR_NONE,
+    "ssl_keyfile": _TEXT_OR_NONE,
+    "ssl_password": _SECRET_OR_NONE,
+    "ssl_check_hostname": _FLAG,
     "edge": _a("an Edge", Edge),
     # Producer
     "acks": _one_of(0, 1, -1, "all"),
@@ -221,13 +228,8 @@ FOREIGN: dict[str, Foreign] = {
     "sasl_kerberos_service_name": Foreign(NO_SASL, (None, "kafka")),
     "sasl_kerberos_domain_name": Foreign(NO_SASL),
     "sasl_oauth_token_provider": Foreign(NO_SASL, is_secret=True),
-    "ssl_cafile": Foreign(TLS_BY_CONTEXT),
-    "ssl_certfile": Foreign(TLS_BY_CONTEXT),
-    "ssl_keyfile": Foreign(TLS_BY_CONTEXT),
-    "ssl_password": Foreign(TLS_BY_CONTEXT, is_secret=True),
-    "ssl_check_hostname": Foreign(TLS_BY_CONTEXT, (None, True)),
 }
-"""By name. The `ssl_*` settings are kafka-python's, the others aiokafka's."""
+"""By name; they are aiokafka's."""
 
 DEFAULT_AT_NONE = ("client_id", "client_rack")
 """Settings where aiokafka's None stands for the default."""

@@ -18,6 +18,7 @@ from semel_protocol.pipelining import PendingRequest, RequestPipeline, Unexpecte
 from semel_protocol.schema import Message
 
 from semel._edge import Edge
+from semel._net.tls import TLS_THERE, hint
 from semel.errors import (
     CorrelationIdError,
     KafkaConnectionError,
@@ -46,7 +47,7 @@ OWN_KEYS_MIN = 20_000
 OWN_FEATURE = "transaction groups"
 
 WRITE_BUFFER_BYTES_MAX = 1 << 20
-NO_TLS_THERE = " (with security_protocol='SSL': does this listener speak TLS, and is its certificate trusted?)"
+CLOSED_BY_BROKER = "closed by the broker"
 
 
 class _Pending(PendingRequest):
@@ -175,7 +176,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._lost is None:
-            why = f"{type(exc).__name__}: {exc}" if exc else "closed by the broker"
+            why = f"{type(exc).__name__}: {exc}" if exc else CLOSED_BY_BROKER
+            if isinstance(exc, ssl.SSLError):
+                why = f"{why}; {hint(exc, self.name)}"
             self._fail(KafkaConnectionError(f"lost the connection to {self.name} ({why})"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -297,6 +300,11 @@ def _highest(api: Api, version_max: int | None = None) -> int:
     return VERSION_MAX.get(api.key, api.high) if version_max is None else min(version_max, api.high)
 
 
+def _tls_hint(error: Exception, host: str, tls: ssl.SSLContext | None) -> str:
+    is_of_tls = tls is not None and not isinstance(error, ConnectionRefusedError | KafkaTimeoutError)
+    return f" ({hint(error, host)})" if is_of_tls else ""
+
+
 async def connect(
     edge: Edge,
     host: str,
@@ -319,8 +327,12 @@ async def connect(
         raise KafkaConnectionError(f"cannot connect to {name} within {timeout_ms:.0f} ms") from None
     except (OSError, KafkaTimeoutError) as error:
         connection.close()
-        hint = "" if tls is None else NO_TLS_THERE
-        raise KafkaConnectionError(f"cannot connect to {name}: {error}{hint}") from error
+        raise KafkaConnectionError(f"cannot connect to {name}: {error}{_tls_hint(error, host, tls)}") from error
+    except KafkaConnectionError as error:
+        connection.close()
+        if tls is None and CLOSED_BY_BROKER in error.message:
+            raise KafkaConnectionError(f"{error.message}: {TLS_THERE}") from error
+        raise
     except BaseException:
         connection.close()
         raise

@@ -11,6 +11,7 @@ from semel._config.client import ClientConfig
 from semel._edge import Edge
 from semel._net.connection import Connection, connect
 from semel._net.retry import Backoff
+from semel._net.tls import context_of
 from semel.errors import IllegalStateError, KafkaConnectionError, KafkaError
 
 CONNECT_TIMEOUT_MS_MAX = 10_000
@@ -41,10 +42,14 @@ class _Link:
 
 
 class Pool:
-    """Connections by (node id, role). Node ids below 0 are bootstrap servers."""
+    """Connections by (node id, role). Node ids below 0 are bootstrap servers.
+
+    Raises KafkaConfigurationError if the files of TLS cannot be used.
+    """
 
     def __init__(self, config: ClientConfig, edge: Edge) -> None:
         self._config, self._edge = config, edge
+        self._tls = context_of(config)
         self._addresses: dict[int, tuple[str, int]] = {}
         self._links: dict[tuple[int, Role], _Link] = {}
         self._closed = False
@@ -145,7 +150,7 @@ class Pool:
                 client_id=config.client_id,
                 timeout_ms=min(config.request_timeout_ms, CONNECT_TIMEOUT_MS_MAX),
                 frame_bytes_max=config.receive_frame_bytes_max,
-                tls=config.ssl_context,
+                tls=self._tls,
             )
         except KafkaError:
             self._back_off(link)

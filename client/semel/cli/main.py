@@ -32,6 +32,7 @@ POSIX_ONLY = ("fcntl", "resource")
 
 HELP_OF = {
     "acl": "Show and change who may do what.",
+    "cert": "Make certificates for development.",
     "cluster": "Show the brokers, their partitions, and the partitions with problems.",
     "completion": "Print the completion script for a shell.",
     "config": "Show and change the settings of brokers.",

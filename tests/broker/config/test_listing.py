@@ -43,8 +43,7 @@ def test_the_page_is_what_the_command_prints() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("listeners=PLAINTEXT://:9092", "host.name and port"),
-        ("advertised.listeners=PLAINTEXT://a:9092", "advertised.host.name and advertised.port"),
+        ("inter.broker.listener.name=PLAINTEXT", "peer.host.name and peer.port"),
         ("process.roles=broker,controller", "etcd.endpoints"),
     ],
 )
@@ -65,6 +64,7 @@ def test_the_settings_named_in_place_of_kafkas_exist() -> None:
 def test_few_settings_have_the_prefix_of_refused_ones() -> None:
     """They are looked up first."""
     assert [name for name in {**BROKER_SETTINGS, **TOPIC_SETTINGS} if instead(name)] == [
+        *[name for name in BROKER_SETTINGS if name.startswith("ssl.")],
         "socket.request.max.bytes",
         "authorizer.class.name",
         "remote.log.copy.disable",
@@ -77,7 +77,7 @@ def test_few_settings_have_the_prefix_of_refused_ones() -> None:
     ("name", "words"),
     [
         ("num.io.threads", "one event loop"),
-        ("ssl.keystore.location", "no TLS"),
+        ("ssl.keystore.password", "are PEM"),
         ("zookeeper.session.timeout.ms", "etcd.endpoints"),
         ("inter.broker.protocol.version", "negotiated"),
         ("fetch.purgatory.purge.interval.requests", "leave it out"),

@@ -15,6 +15,7 @@ from broker.replication.brokers import Cluster, Replicant
 from broker.transactional import TransactionalProducer
 from broker.wire import Wire
 from msgspec.structs import replace
+from semel_broker.config.listeners import Endpoint
 from semel_broker.context import Broker
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.groups.coordinator import GroupCoordinator
@@ -83,6 +84,7 @@ class Seat(Replicant):
         self.clients = Server(Dispatcher(cast("Broker", self)), self.config, self.log, loop, Turns(loop, loop_time))
         self.port = self.client_port = await self.clients.bind("127.0.0.1", 0)
         await super().start()
+        self.endpoints = {"PLAINTEXT": Endpoint("127.0.0.1", self.port)}
         self.advertised_brokers = AdvertisedBrokers(self.feed, self.world.monotonic)
         self.refused_batches = RefusedBatches()
         self.work_turns = WorkTurns(self.config.limits.record_work_per_turn)

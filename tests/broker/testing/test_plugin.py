@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -265,3 +266,13 @@ def test_a_broker_says_where_it_is(semel_broker: EphemeralBroker) -> None:
     semel_broker.kill()
     assert repr(semel_broker).endswith("stopped>")
     assert repr(EphemeralBroker()) == "<EphemeralBroker at 127.0.0.1:a free port, stopped>"
+
+
+@pytest.mark.semel(security="tls")
+async def test_a_broker_with_tls(semel_broker: EphemeralBroker) -> None:
+    context = ssl.create_default_context(cafile=semel_broker.ssl_cafile)
+    context.load_cert_chain(semel_broker.ssl_certfile)
+    wire = Wire(*await asyncio.open_connection("127.0.0.1", semel_broker.port, ssl=context))
+    await wire.create_topic("t")
+    assert (await wire.produce("t", batch(b"x"))).error_code == 0
+    await wire.close()

@@ -29,7 +29,7 @@ class Scene:
         self.feed._notify(ImageDelta(brokers={node_id: None}))
 
     def named(self) -> list[int]:
-        return [broker.node_id for broker in self.advertised.with_recent()]
+        return [broker.node_id for broker in self.advertised.with_recent("PLAINTEXT")]
 
 
 def test_a_broker_that_has_just_stopped_stays_listed_until_clients_know_the_new_leaders() -> None:
@@ -40,7 +40,7 @@ def test_a_broker_that_has_just_stopped_stays_listed_until_clients_know_the_new_
     scene = Scene()
     scene.goes(2)
     assert scene.named() == [1, 2, 3]
-    assert [broker.node_id for broker in scene.advertised.live()] == [1, 3]
+    assert [broker.node_id for broker in scene.advertised.live("PLAINTEXT")] == [1, 3]
     scene.now += LINGERS_S / 2
     scene.goes(3)
     assert scene.named() == [1, 2, 3]
@@ -57,7 +57,7 @@ def test_a_broker_that_starts_again_is_listed_at_its_new_address(after_s: float)
     scene.now += after_s
     scene.sketch.lives(2)
     assert scene.named() == [1, 2, 3]
-    assert scene.advertised.with_recent() == scene.advertised.live()
+    assert scene.advertised.with_recent("PLAINTEXT") == scene.advertised.live("PLAINTEXT")
 
 
 def test_the_list_is_empty_when_all_brokers_stopped_long_ago() -> None:

@@ -1,0 +1,85 @@
+"""PURE: bounds the TLS handshakes in progress: in all, and by the address of the client.
+
+Clients that connect and stay silent must not use up the handshakes of the others. At a bound the oldest handshake that
+makes no progress is closed for the new one.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, ip_address
+from typing import Protocol
+
+from semel_broker.config.limits import Limits
+
+IPV6_NETWORK_BITS = 64
+"""One host usually has a network of this size to itself, so addresses are counted by it."""
+
+
+class Handshake(Protocol):
+    """A handshake in progress. `active_at`: the time of its last received byte, in seconds of the loop."""
+
+    @property
+    def active_at(self) -> float: ...
+
+    def refuse(self, reason: str) -> None:
+        """Close its connection."""
+
+
+class Handshakes:
+    """The handshakes in progress, the oldest first."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._by_network: dict[str, dict[Handshake, None]] = {}
+        self._all: dict[Handshake, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def snapshot(self) -> list[Handshake]:
+        """All handshakes, the oldest first."""
+        return list(self._all)
+
+    def admit(self, handshake: Handshake, host: str, now: float) -> bool:
+        """Add a handshake. At a bound a stalled one is refused for it; False: none is stalled, refuse the new one."""
+        limits, network = self._limits, network_of(host)
+        own = self._by_network.get(network, {})
+        if len(own) >= limits.tls_handshakes_per_address_max and not self._make_room(own, now):
+            return False
+        if len(self._all) >= limits.tls_handshakes_max and not self._make_room(self._all, now):
+            return False
+        self._all[handshake] = network
+        self._by_network.setdefault(network, {})[handshake] = None
+        return True
+
+    def ended(self, handshake: Handshake) -> None:
+        """Remove a handshake that is complete or has failed. Calling it again has no effect."""
+        network = self._all.pop(handshake, None)
+        if network is None:
+            return
+        own = self._by_network[network]
+        del own[handshake]
+        if not own:
+            del self._by_network[network]
+
+    def _make_room(self, among: dict[Handshake, None] | dict[Handshake, str], now: float) -> bool:
+        stalled_s = self._limits.tls_handshake_stalled_ms / 1000
+        stalled = next((each for each in among if now - each.active_at >= stalled_s), None)
+        if stalled is None:
+            return False
+        self.ended(stalled)
+        stalled.refuse("handshake_stalled")
+        return True
+
+
+def network_of(host: str) -> str:
+    """The network that is counted as one client: an IPv4 address, or the /64 of an IPv6 address."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return f"{int(address) >> IPV6_NETWORK_BITS:x}::/{IPV6_NETWORK_BITS}"

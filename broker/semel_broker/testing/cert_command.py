@@ -1,0 +1,49 @@
+"""EDGE: the command `semel cert dev`: certificates for a laptop or a cluster of containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+EXAMPLE = """\
+{directory}/ca.pem      the CA, for clients (ssl_cafile, ssl.ca.location)
+{directory}/server.pem  certificate and key of the brokers, for {hosts}
+{directory}/client.pem  certificate and key of a client: CN=client
+
+semel serve --set listeners=SSL://127.0.0.1:9093 --set ssl.keystore.location={directory}/server.pem"""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cert() -> None:
+    """Make certificates for development."""
+
+
+@cert.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--host", "hosts", multiple=True, metavar="NAME", help="Host name or address of a broker; repeatable.")
+@click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="Validity of certificates.")
+def dev(directory: Path, hosts: tuple[str, ...], days: int) -> None:
+    """Make a CA, a certificate for brokers and one for a client in DIRECTORY.
+
+    The certificate for brokers is valid for localhost and for each --host. The key of the CA is not kept, so no other
+    certificate can be made with it later. Not for production: there your own CA signs the certificates.
+    """
+    from semel_broker.testing.authority import Authority
+
+    if (directory / "ca.pem").exists():
+        raise click.ClickException(f"{directory} has a ca.pem: remove its files, or give another directory")
+    names = list(dict.fromkeys([*LOOPBACK, *hosts]))
+    try:
+        authority = Authority(directory)
+    except ImportError:
+        raise click.ClickException(
+            "`semel cert dev` needs the package 'trustme', which is not installed. "
+            "Install its packages: pip install 'semel[tls-dev]'"
+        ) from None
+    except OSError as error:
+        raise click.ClickException(f"{directory}: {error.strerror}; give a directory that you may write to") from None
+    authority.issue("server", *names, days=days)
+    authority.issue("client", days=days)
+    click.echo(EXAMPLE.format(directory=directory, hosts=", ".join(names)))

@@ -1,0 +1,30 @@
+"""`semel cert dev`: files that a broker and clients can use."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from click.testing import CliRunner
+from semel_broker.testing.cert_command import cert
+
+
+def test_the_files_fit_together_and_are_for_the_hosts(tmp_path: Path) -> None:
+    made = CliRunner().invoke(cert, ["dev", str(tmp_path / "tls"), "--host", "kafka-1", "--host", "10.0.0.7"])
+    assert made.exit_code == 0, made.output
+    assert "localhost, 127.0.0.1, ::1, kafka-1, 10.0.0.7" in made.output
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "tls" / "ca.pem"))
+    assert len(trusted.get_ca_certs()) == 1
+    for name in ("server.pem", "client.pem"):
+        file = tmp_path / "tls" / name
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file)
+        assert "-----BEGIN PRIVATE KEY-----" in file.read_text(), "Java reads PKCS #8"
+        assert file.stat().st_mode & 0o077 == 0, "others cannot read the key"
+
+
+def test_existing_certificates_are_not_replaced(tmp_path: Path) -> None:
+    arguments = ["dev", str(tmp_path)]
+    assert CliRunner().invoke(cert, arguments).exit_code == 0
+    again = CliRunner().invoke(cert, arguments)
+    assert again.exit_code == 1
+    assert "has a ca.pem" in again.output

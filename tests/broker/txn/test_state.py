@@ -193,6 +193,27 @@ def test_a_new_instance_fences_and_aborts_an_ongoing_transaction_first() -> None
     assert second.answer == me(5), "nobody ever has the epoch that fenced"
 
 
+@pytest.mark.parametrize("note", ["", "stuck since Monday"], ids=["new instance", "operator"])
+def test_the_abort_and_the_epoch_of_one_request_are_one_line_of_the_ledger(note: str) -> None:
+    before = replace(txn(ONGOING), start_ms=NOW - 10)
+    taken = init(completed(init(before, note=note)), note=note).then
+    assert taken is not None
+    (fence,) = taken.fences
+    assert (fence.at_ms, fence.old, fence.new, fence.note) == (NOW, me(3), me(5), note)
+    with pytest.raises(KafkaError, match="epoch 3 gave way to epoch 5"):
+        end(taken, True)
+
+
+def test_an_epoch_that_was_used_has_a_line_of_its_own_when_the_same_client_takes_it() -> None:
+    taken = init(completed(init(replace(txn(ONGOING), start_ms=NOW - 10)))).then
+    assert taken is not None
+    begun = state.add_partitions(taken, me(5), [A], NOW).then
+    aborted = completed(end(begun, False, epoch=5))
+    again = init(aborted).then
+    assert again is not None
+    assert [(fence.old.epoch, fence.new.epoch) for fence in again.fences] == [(3, 5), (5, 6)]
+
+
 def test_a_failed_fence_append_does_not_bump_the_epoch_again_and_again() -> None:
     before = txn(ONGOING)
     assert init(before).then == init(before).then

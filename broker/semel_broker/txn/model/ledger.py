@@ -101,6 +101,23 @@ def noted(fences: Fences, record: FenceRecord) -> Fences:
     return (*fences[-(FENCES_KEPT - 1) :], record)
 
 
+def continues_last(fences: Fences, record: FenceRecord, *, began_ms: int) -> bool:
+    """Whether `record` is the second bump of one cause: the first one aborted a transaction that began at `began_ms`.
+
+    Between both, no producer had the identity that the last line moved to: that transaction is older than the line.
+    """
+    if not fences:
+        return False
+    last = fences[-1]
+    same_cause = (last.reason, last.by, last.note) == (record.reason, record.by, record.note)
+    return same_cause and last.new == record.old and began_ms < last.at_ms
+
+
+def with_last_moved(fences: Fences, new: ProducerIdentity) -> Fences:
+    """The ledger whose last line ends with the identity `new`."""
+    return (*fences[:-1], replace(fences[-1], new=new))
+
+
 def who_fenced(fences: Fences, producer: ProducerIdentity) -> str:
     """The line of the ledger that fenced `producer`, as text; "" if there is none."""
     for fence in fences:  # the oldest bump past its epoch is the one that fenced it

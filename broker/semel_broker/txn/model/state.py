@@ -17,7 +17,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_broker.coordination.producer_ids import NeedsProducerIdError
 from semel_broker.txn.model.group_metadata import TransactionGroup, check_step
 from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, NOBODY, ClientName, ProducerIdentity
-from semel_broker.txn.model.ledger import FenceReason, FenceRecord, noted
+from semel_broker.txn.model.ledger import FenceReason, FenceRecord, continues_last, noted, with_last_moved
 from semel_broker.txn.model.metadata import (
     BETWEEN,
     COMPLETE_ABORT,
@@ -83,6 +83,8 @@ def _bumped(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int) -> 
     """The next epoch, or a fresh producer id once the epochs of this one are used up."""
     old = txn.identity
     new = old.successor or _fresh(fresh_id)
+    line = _line_of(ask, now_ms).of(old, new)
+    continues = txn.state is COMPLETE_ABORT and continues_last(txn.fences, line, began_ms=txn.start_ms)
     then = replace(
         txn,
         state=EMPTY,
@@ -95,7 +97,7 @@ def _bumped(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int) -> 
         timeout_ms=ask.timeout_ms,
         last_update_ms=now_ms,
         owner=ask.client,
-        fences=noted(txn.fences, _line_of(ask, now_ms).of(old, new)),
+        fences=with_last_moved(txn.fences, new) if continues else noted(txn.fences, line),
         group_epoch=ask.group_epoch,
     )
     return Step(then, new)

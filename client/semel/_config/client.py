@@ -64,13 +64,15 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     receive_frame_bytes_max: int = 104_857_600
     """The largest response accepted from a broker, in bytes."""
     security_protocol: Literal["PLAINTEXT", "SSL"] = "PLAINTEXT"
-    """'SSL' is TLS, with `ssl_cafile` or `ssl_context`. SASL is not supported."""
+    """'SSL' is TLS. SASL is not supported."""
     ssl_context: ssl.SSLContext | None = None
     """The certificates to trust, and the client's own, in place of the files below:
     `ssl.create_default_context(cafile=...)`. Needs security_protocol='SSL'.
     """
     ssl_cafile: str | None = None
-    """The file in PEM with the CAs that sign the brokers' certificates. Needs security_protocol='SSL'."""
+    """The file in PEM with the CAs that sign the brokers' certificates. None: those of the system. Needs
+    security_protocol='SSL'.
+    """
     ssl_certfile: str | None = None
     """The file in PEM with the client's own certificate chain, for brokers that require one."""
     ssl_keyfile: str | None = None
@@ -99,11 +101,6 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     def _check_tls(self) -> None:
         """Raises KafkaConfigurationError for settings of TLS that contradict each other."""
         files = [name for name in TLS_FILES if getattr(self, name) is not None]
-        if self.security_protocol == "SSL" and self.ssl_context is None and self.ssl_cafile is None:
-            raise KafkaConfigurationError(
-                "security_protocol='SSL' needs ssl_cafile, the CA of the brokers' certificates, or ssl_context "
-                "(ssl.create_default_context() has the CAs of the system)"
-            )
         if self.security_protocol == "PLAINTEXT" and self.ssl_context is not None:
             raise KafkaConfigurationError("ssl_context is given but security_protocol is 'PLAINTEXT': set it to 'SSL'")
         if not self.ssl_check_hostname:

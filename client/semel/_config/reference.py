@@ -42,15 +42,14 @@ receive_frame_bytes_max (default: 104857600)
     The largest response accepted from a broker, in bytes. Must be a whole number from 1 to
     2147483647.
 security_protocol (default: 'PLAINTEXT')
-    'SSL' is TLS, with `ssl_cafile` or `ssl_context`. SASL is not supported. Must be one of
-    'PLAINTEXT', 'SSL'.
+    'SSL' is TLS. SASL is not supported. Must be one of 'PLAINTEXT', 'SSL'.
 ssl_context (default: None)
     The certificates to trust, and the client's own, in place of the files below:
     `ssl.create_default_context(cafile=...)`. Needs security_protocol='SSL'. Must be an
     ssl.SSLContext, or None.
 ssl_cafile (default: None)
-    The file in PEM with the CAs that sign the brokers' certificates. Needs security_protocol='SSL'.
-    Must be a str of at most 32767 bytes, or None.
+    The file in PEM with the CAs that sign the brokers' certificates. None: those of the system.
+    Needs security_protocol='SSL'. Must be a str of at most 32767 bytes, or None.
 ssl_certfile (default: None)
     The file in PEM with the client's own certificate chain, for brokers that require one. Must be a
     str of at most 32767 bytes, or None.

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from broker.cluster.brokers import until
 from broker.coordination.seats import Seat, Seats, code_of
 from broker.members import GroupMember
+from semel_broker.config.listeners import PLAINTEXT
 from semel_broker.context import Broker, RequestContext
 from semel_broker.coordination.shards import Stage
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
@@ -245,7 +246,7 @@ async def test_find_coordinator_names_the_leader_of_the_partition_with_its_addre
 
     async def find(key: str) -> tuple[int, str, int, int]:
         request = FindCoordinatorRequest(key=key, key_type=0, coordinator_keys=[key])
-        ctx = RequestContext(cast("Broker", one), version, "", "", "")
+        ctx = RequestContext(cast("Broker", one), version, "", "", PLAINTEXT)
         found = await k10_find_coordinator.handle(request, ctx)
         row = found.coordinators[0] if version == 4 else found
         return row.error_code, row.host, row.node_id, row.port

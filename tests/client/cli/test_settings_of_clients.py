@@ -152,5 +152,6 @@ async def test_tls_trusts_the_certificates_of_the_file_that_is_named() -> None:
         with pytest.raises(Exception, match="CERTIFICATE_VERIFY_FAILED"):
             async with ClientSettings(given | {"bootstrap_timeout_ms": 500}, {}).admin():
                 pass
-    with pytest.raises(click.ClickException, match=r"cannot use the files for TLS \(/does/not/exist\)"):
-        ClientSettings(given | {"ssl_cafile": "/does/not/exist"}, {}).admin()
+    with pytest.raises(KafkaConfigurationError, match="ssl_cafile='/does/not/exist': the file cannot be read"):
+        async with ClientSettings(given | {"ssl_cafile": "/does/not/exist"}, {}).admin():
+            pass

@@ -95,7 +95,6 @@ async def test_tls_on_a_plaintext_port_and_plaintext_on_a_tls_port_are_named(aut
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({}, "security_protocol='SSL' needs ssl_cafile"),
         ({"ssl_cafile": "missing.pem"}, "ssl_cafile='missing.pem': the file cannot be read: No such file"),
         ({"ssl_cafile": "CA", "ssl_certfile": "missing.pem"}, "ssl_certfile='missing.pem'.*cannot be read"),
         ({"ssl_cafile": "CA", "ssl_certfile": "CA"}, "cannot be read as PEM"),
@@ -111,3 +110,13 @@ def test_files_that_do_not_fit_are_named_when_the_client_is_made(
     given = {name: ca_file if value == "CA" else value for name, value in settings.items()}
     with pytest.raises(KafkaConfigurationError, match=words):
         Producer(**{"security_protocol": "SSL", **given})
+
+
+async def test_without_files_the_cas_of_the_system_are_trusted(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with broker_of(authority) as broker:
+        assert "the broker's certificate is not trusted: set ssl_cafile" in await said_by(broker)
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca_file))  # OpenSSL reads it in place of the system's file
+        async with Producer(bootstrap_servers=broker.bootstrap_servers, security_protocol="SSL") as producer:
+            await producer.send_and_wait("t", b"v")

@@ -8,8 +8,7 @@ default.
 from __future__ import annotations
 
 import functools
-import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -21,7 +20,7 @@ from semel import Admin, Consumer, Producer
 from semel._config.client import AdminConfig, ClientConfig, ProducerConfig
 from semel._config.consumer import ConsumerConfig
 from semel.cli.shared.common import failure, key_values, say, similar
-from semel.cli.shared.setting_texts import KNOWN, NO_TEXT, TLS_FILES, own_name, properties, value_of
+from semel.cli.shared.setting_texts import KNOWN, NO_TEXT, own_name, properties, value_of
 from semel.cli.shared.starting import started
 from semel.errors import KafkaConfigurationError
 
@@ -63,8 +62,6 @@ class ClientSettings:
         self, config: type[ClientConfig], options: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> dict[str, Any]:
         merged = {SERVERS: DEFAULT_SERVERS, **defaults, **self._ambient, **self._given, **options}
-        if merged.get("security_protocol") == "SSL":
-            merged["ssl_context"] = _tls(merged)
         return {name: value for name, value in merged.items() if name in config.__struct_fields__}
 
 
@@ -134,7 +131,7 @@ def _from_options(settings: tuple[str, ...], config: type[ClientConfig], fixed: 
             raise click.BadParameter(f"{given}: {fixed[name]}", param_hint="-X")
         if name in NO_TEXT:
             raise click.BadParameter(f"{given}: its value is an object of Python, not a text", param_hint="-X")
-        own = {*config.__struct_fields__, *TLS_FILES}
+        own = set(config.__struct_fields__)
         if name not in own:
             what = "is a setting of another kind of client; this command has no use for it" if name in KNOWN else ""
             unknown = f"the client has no such setting.{similar(name, own & KNOWN)}"
@@ -167,15 +164,3 @@ def _from_file(path: Path, fixed: Mapping[str, str]) -> dict[str, Any]:
     if unknown:
         say(f"{path}: the client has no such setting, ignored: {', '.join(dict.fromkeys(unknown))}", err=True)
     return found
-
-
-def _tls(merged: Mapping[str, Any]) -> ssl.SSLContext:
-    """Trusts the certificates of `ssl_cafile`, or the system's. Raises ClickException for files that cannot be used."""
-    try:
-        context = ssl.create_default_context(cafile=merged.get("ssl_cafile"))
-        if merged.get("ssl_certfile"):
-            context.load_cert_chain(merged["ssl_certfile"], merged.get("ssl_keyfile"), merged.get("ssl_password"))
-    except (OSError, ssl.SSLError) as e:
-        files: Sequence[str] = [merged[name] for name in TLS_FILES[:3] if merged.get(name)]
-        raise failure(f"cannot use the files for TLS ({', '.join(files)}): {e}. They must be PEM files") from None
-    return context

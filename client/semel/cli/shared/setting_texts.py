@@ -21,8 +21,6 @@ ALIASES = {
     "ssl_key_password": "ssl_password",
 }
 """Names of Kafka's Java client and of librdkafka that differ from semel's by more than their dots."""
-TLS_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
-"""Settings of the commands alone: PEM files and the key's password, of which the command makes an `ssl_context`."""
 NO_TEXT = (
     "edge",
     "key_deserializer",
@@ -34,7 +32,7 @@ NO_TEXT = (
     "value_serializer",
 )
 """Settings whose values are objects of Python."""
-KNOWN = frozenset({*ProducerConfig.__struct_fields__, *ConsumerConfig.__struct_fields__, *TLS_FILES}) - {*NO_TEXT}
+KNOWN = frozenset({*ProducerConfig.__struct_fields__, *ConsumerConfig.__struct_fields__}) - {*NO_TEXT}
 """The settings of producer, consumer and admin that can be given as text."""
 
 
@@ -54,8 +52,6 @@ def own_name(name: str) -> str:
 
 def value_of(name: str, text: str) -> object:
     """The value that `text` stands for. Raises KafkaConfigurationError with the allowed values."""
-    if name in TLS_FILES:
-        return text
     rule = RULES[name]
     for value in _readings(text):
         if rule.accepts(value):

@@ -1,4 +1,4 @@
-"""A broker with all kinds of state, connections that send malformed input, and a other_client with valid requests.
+"""A broker with all kinds of state, connections that send malformed input, and another client with valid requests.
 
 All of it runs on one `VirtualLoop` over a disk in memory. A conversation takes a fraction of a millisecond, and the
 same conversation always has the same result.
@@ -10,6 +10,7 @@ import asyncio
 import traceback
 from collections.abc import Coroutine, Sequence
 from random import Random
+from sys import getsizeof
 from typing import Any, TypeVar
 
 import msgspec
@@ -108,10 +109,10 @@ class FuzzedBroker:
         return self._other_client
 
     @property
-    def stored_bytes(self) -> int:
-        """The size of all files on the disk in memory."""
+    def memory_of_files(self) -> int:
+        """The memory of all files on the disk in memory, in bytes: more than their size, as they grow in steps."""
         names = [name for folder in ("", *self.disk.listdir(DATA)) for name in self._paths(folder)]
-        return sum(self.disk.size(name) for name in names)
+        return sum(getsizeof(self.disk._names[name].data) for name in names)
 
     def run(self, job: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine in the target's loop. Raises `Stuck` when nothing can run any more."""

@@ -112,7 +112,7 @@ def test_memory_stays_flat_under_the_same_frames_again_and_again() -> None:
             target.talk(*conversations[start : start + AT_ONCE])
         target.run(target.pass_time(2_000))  # sessions end
         gc.collect()
-        return tracemalloc.get_traced_memory()[0] - target.stored_bytes
+        return tracemalloc.get_traced_memory()[0] - target.memory_of_files
 
     tracemalloc.start()
     try:

@@ -59,6 +59,8 @@ def count_history(tally: Tally, facts: HistoryIndex, held: list[Held]) -> None:
     count("commits never answered", sum(txn.committing_ms < txn.ended_ms == float("inf") for txn in txns))
     count("records acknowledged", sum(write.is_acknowledged for write in facts.writes.values()))
     count("records that failed", sum(write.has_failed for write in facts.writes.values()))
+    count("rights taken", sum(event.stage == "taken" for event in facts.rights))
+    count("sends refused for a missing right", sum("AUTHORIZATION_FAILED" in w.error for w in facts.writes.values()))
     decisions = list(facts.decisions.values())
     count("steps of transaction groups begun", len(facts.steps))
     count("steps committed", sum(bool(decision.is_ours) for decision in decisions))

@@ -214,10 +214,23 @@ class Refused(Event, frozen=True, gc=False):
     error: str
 
 
+class RightChanged(Event, frozen=True, gc=False):
+    """A right of the clients on `host` to the resource `name`. `what`: see `rights.What`.
+
+    `stage`: taking, taken, giving back, given back. It is denied from "taken" until "giving back", and perhaps denied
+    from "taking" until "given back".
+    """
+
+    host: str
+    what: str
+    name: str
+    stage: str
+
+
 AnyEvent = (
     Initialized | Sending | Stored | NotStored | Beginning | Committing | Committed | Aborted
     | Consuming | Assigned | Revoked | Polled | CommittingOffsets | OffsetsCommitted | OffsetsRefused | OffsetsSeen
-    | Planned | StepBegun | Deciding | Decided | Asking | Changed | Refused
+    | Planned | StepBegun | Deciding | Decided | Asking | Changed | Refused | RightChanged
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from sim.damage import damage
 from sim.holds import API_KEYS_OF, LATE_OF, Hold, RequestTrigger
 from sim.host import Host
 from sim.moments import MomentTrigger
+from sim.rights import RIGHTS, RIGHTS_OF, Rights
 from sim.store import SimStore
 from sim.world import World
 
@@ -63,13 +64,15 @@ class Fault(msgspec.Struct, kw_only=True):
 class FaultTargets(msgspec.Struct):
     """The objects that faults act on: `brokers` by host name, and the `store` of a cluster of several brokers.
 
-    `boot_client` starts the process of a client host again. `is_healed`: the faults are over; no further fault begins.
+    `boot_client` starts the process of a client host again. `rights`: None in a run without an authorizer.
+    `is_healed`: the faults are over; no further fault begins.
     """
 
     world: World
     brokers: Mapping[str, SimBroker]
     boot_client: Callable[[str], None]
     store: SimStore | None = None
+    rights: Rights | None = None
     is_healed: bool = False
 
     def host(self, name: str) -> Host:
@@ -162,6 +165,8 @@ def heal(targets: FaultTargets) -> None:
     targets.world.network.heal()
     if targets.store is not None:
         targets.store.heal()
+    if targets.rights is not None:
+        targets.rights.end()
     for broker in targets.brokers.values():
         broker.watch.clear()
     for name, host in targets.world.hosts.items():
@@ -220,6 +225,19 @@ def _damage(targets: FaultTargets, fault: Fault) -> None:
     broker.kill()
     for path, before in damage(broker.host.disk, targets.world.random("damage", fault.args["number"])).items():
         broker.damaged.setdefault(path, before)
+
+
+# The rights of a client
+
+
+def _revoke(targets: FaultTargets, fault: Fault) -> None:
+    if targets.rights is not None:
+        targets.rights.take(targets.rights.right_of(fault.host, fault.args["right"], fault.args["number"]))
+
+
+def _grant(targets: FaultTargets, fault: Fault) -> None:
+    if targets.rights is not None:
+        targets.rights.give_back(targets.rights.right_of(fault.host, fault.args["right"], fault.args["number"]))
 
 
 # The network between a client and the broker
@@ -374,5 +392,18 @@ FAULTS: dict[str, Kind] = {
     "failing disk": Kind(begin=_failing_disk, end=_well_disk, meets="broker", lasting_ms=(10, 3_000), needs_fsync=True),
 }
 """The kinds of faults for a single broker, by the name in plans."""
-KINDS = dict(FAULTS)
+RIGHTS_FAULTS: dict[str, Kind] = {
+    "revoke": Kind(
+        begin=_revoke,
+        end=_grant,
+        every_ms=(1_000, 8_000),
+        lasting_ms=(10, 12_000),
+        args=lambda rng, role: {
+            "right": RIGHTS.index(rng.choice(RIGHTS_OF.get(role, RIGHTS))),
+            "number": rng.randrange(8),
+        },
+    ),
+}
+"""The kinds for runs with an authorizer."""
+KINDS = {**FAULTS, **RIGHTS_FAULTS}
 """These and the kinds for several brokers (`cluster_faults`)."""

@@ -41,6 +41,7 @@ from sim.events import (
     Polled,
     Refused,
     Revoked,
+    RightChanged,
     Sending,
     StepBegun,
     Stored,
@@ -243,6 +244,9 @@ class Recorder:
 
     def refused(self, op: int, error: str) -> None:
         self._add(Refused(self._now(), self.client, op, error))
+
+    def right_changed(self, host: str, what: str, name: str, stage: str) -> None:
+        self._add(RightChanged(self._now(), self.client, host, what, name, stage))
 
 
 def _places(places: Iterable[Place]) -> tuple[Place, ...]:

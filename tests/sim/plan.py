@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from sim import cluster_swarm, swarm
+from sim import cluster_swarm, rights, swarm
 from sim.broker import RECOMPRESSED_AT_ONCE
 from sim.cluster import BROKER, KEEPS, NAMES_OF, STORE
 from sim.disk import DiskWeather
@@ -51,6 +51,11 @@ class RunPlan(msgspec.Struct, kw_only=True):
         return {client.name: client.role for workload in self.workloads for client in workload.clients}
 
     @property
+    def has_rights(self) -> bool:
+        """Whether the brokers have an authorizer."""
+        return "authorizer.class.name" in self.broker
+
+    @property
     def hosts(self) -> list[str]:
         """All hosts that a fault can name."""
         return [*NAMES_OF[self.brokers], *self.clients, STORE, WHICHEVER]
@@ -73,6 +78,7 @@ def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
     chosen = rng.sample(names, min(len(names), rng.choice((1, 1, 2))))
     workloads = [WORKLOADS[name].draw(rng, f"{chr(97 + place)}-") for place, name in enumerate(chosen)]
     settings = draw_settings(rng) | draw_recompression(Random(f"recompression/{seed}"))
+    settings |= rights.draw_settings(Random(f"rights/{seed}"))
     plan = RunPlan(
         seed=seed,
         workloads=workloads,
@@ -82,7 +88,9 @@ def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
     )
     fsync = plan.settings.get("durability") != "os"
     plan.finale = rng.choice(("none", "kill", "terminate", *(("power loss", "power loss") if fsync else ())))
-    plan.faults = swarm.draw(rng, plan.roles, BROKER, rng.randrange(*FAULTS_UNTIL_MS), fsync=fsync)
+    until_ms = rng.randrange(*FAULTS_UNTIL_MS)
+    plan.faults = swarm.draw(rng, plan.roles, BROKER, until_ms, fsync=fsync)
+    plan.faults = with_revocations(plan, until_ms)
     plan.rot = rng.choice((0, 0, 0, 1, 4))
     return plan if brokers == 1 else spread(plan, brokers)
 
@@ -95,7 +103,16 @@ def spread(plan: RunPlan, brokers: int) -> RunPlan:
     fsync = plan.settings.get("durability") != "os"
     until_ms = rng.randrange(*FAULTS_UNTIL_MS)
     plan.faults = cluster_swarm.draw(rng, plan.roles, NAMES_OF[brokers], until_ms, fsync=fsync)
+    plan.faults = with_revocations(plan, until_ms)
     return plan
+
+
+def with_revocations(plan: RunPlan, until_ms: int) -> list[Fault]:
+    """The faults of a plan, and those that take rights from its clients if its brokers have an authorizer."""
+    if not plan.has_rights:
+        return plan.faults
+    taken = swarm.draw_revocations(Random(f"revocations/{plan.seed}"), plan.roles, until_ms)
+    return sorted([*plan.faults, *taken], key=lambda fault: fault.at_ms)
 
 
 def draw_cluster_settings(rng: Random) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import msgspec
 from semel import Admin, NewTopic
 from semel.errors import InvalidReplicationFactorError
 
-from sim import faults
+from sim import faults, rights
 from sim.broker import SimBroker
 from sim.checkers import Anomaly, HistoryIndex, judge
 from sim.client import SimEdge
@@ -28,6 +28,7 @@ from sim.host import Host
 from sim.logs import captured
 from sim.plan import RunPlan
 from sim.replicas import replicas_of
+from sim.rights import Rights
 from sim.rot import Rot
 from sim.workloads import WORKLOADS
 from sim.workloads.base import ClientContext, FaultFreePhase
@@ -109,7 +110,7 @@ class Run:
         for workload in self.plan.workloads:
             for client in workload.clients:
                 self._add_client(workload, client)
-        targets = FaultTargets(self.world, self.cluster.brokers, self._boot_client, self.cluster.store)
+        targets = FaultTargets(self.world, self.cluster.brokers, self._boot_client, self.cluster.store, self._rights())
         faults.schedule(self.plan.faults, targets)
         self._until(self._nothing_to_do, WORK_FOR_NS)
         self._fault_free.has_begun = True
@@ -153,6 +154,8 @@ class Run:
                 self.history.declare(Topic(topic.name, topic.partitions, topic.cleanup))
                 topics.append(NewTopic(topic.name, topic.partitions, topic_configs=topic.configs))
         async with Admin(bootstrap_servers=self.cluster.address, edge=SimEdge(host)) as admin:
+            if self.plan.has_rights:
+                await admin.create_acls(rights.everything_to_everyone())
             while topics:
                 try:
                     await admin.create_topics(topics)
@@ -173,6 +176,31 @@ class Run:
         self._done[client.name] = False
         self.world.host(client.name)
         self._boot_client(client.name)
+
+    def _rights(self) -> Rights | None:
+        """The administrator that takes rights away, on a host of its own. It needs no time after the faults."""
+        if not self.plan.has_rights:
+            return None
+        workloads = self.plan.workloads
+        ids = [
+            client.settings["transactional_id"]
+            for workload in workloads
+            for client in workload.clients
+            if "transactional_id" in client.settings
+        ]
+        topics = [topic.name for workload in workloads for topic in workload.topics]
+        groups = [group for workload in workloads for group in workload.groups]
+        found = Rights(self.history, self.cluster.address, rights.names_of(topics, ids, groups))
+
+        async def main(host: Host) -> None:
+            await found.main(host)
+            self._done[rights.HOST] = True
+
+        self._mains[rights.HOST], self._done[rights.HOST] = main, False
+        self._fault_free.waiting[rights.HOST] = None
+        self.world.host(rights.HOST)
+        self._boot_client(rights.HOST)
+        return found
 
     def _boot_client(self, name: str) -> None:
         if name in self._mains and not self._done[name]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from random import Random
 
-from sim.faults import FAULTS, Fault
+from sim.faults import FAULTS, RIGHTS_FAULTS, Fault
 from sim.holds import API_KEYS_OF
 from sim.moments import GENERATION, MARKER, OFFSETS, SERVES, SNAPSHOT, STEPS, SWAP
 
@@ -84,6 +84,21 @@ def draw(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, f
         skews = {name: int(rng.gauss(0, 10_000)) for name in hosts["any"]}
         faults += [Fault(at_ms=0, kind="clock", host=name, args={"by_ms": skew}) for name, skew in skews.items()]
     return sorted(faults, key=lambda fault: fault.at_ms)
+
+
+def draw_revocations(rng: Random, roles: Mapping[str, str], until_ms: int) -> Iterator[Fault]:
+    """Rights that are taken from clients and given back."""
+    if not roles:
+        return
+    kind = RIGHTS_FAULTS["revoke"]
+    mean_ms = rng.uniform(*kind.every_ms)
+    at_ms = rng.expovariate(1 / mean_ms)
+    while at_ms < until_ms:
+        host = rng.choice(list(roles))
+        lasting_ms = lasting(rng, *kind.lasting_ms)
+        args = kind.args(rng, roles[host])
+        yield Fault(at_ms=int(at_ms), kind="revoke", host=host, lasting_ms=lasting_ms, args=args)
+        at_ms += rng.expovariate(1 / mean_ms)
 
 
 def _draw_aimed(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, fsync: bool) -> Iterator[Fault]:

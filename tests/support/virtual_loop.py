@@ -103,6 +103,7 @@ class Transport(asyncio.Transport):
         other._inbox_bytes += len(data)
         other._deliver_soon()
         self._written += len(data)
+        self._drop_taken()
         self._writes.append((self._written, len(data)))
         if self.get_write_buffer_size() > self._high and not self._write_paused:
             self._write_paused = True
@@ -123,10 +124,13 @@ class Transport(asyncio.Transport):
 
     def kept_bytes(self) -> int:
         """Of all that was written at once and of which the kernel has not taken the last byte, as uvloop keeps it."""
+        self._drop_taken()
+        return sum(size for _, size in self._writes)
+
+    def _drop_taken(self) -> None:
         taken = self._written - self.get_write_buffer_size()
         while self._writes and self._writes[0][0] <= taken:
             self._writes.popleft()
-        return sum(size for _, size in self._writes)
 
     # Reading
 

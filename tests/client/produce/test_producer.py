@@ -404,7 +404,6 @@ async def test_every_codec_is_read_back(fake_broker: FakeBroker, codec: Any) -> 
         ({"compression_type": "zip"}, ("compression_type", "'zstd'")),
         ({"retry_backoff_ms": 5000}, ("retry_backoff_max_ms", "retry_backoff_ms")),
         ({"bootstrap_servers": "host:port"}, ("bootstrap_servers", "host:port")),
-        ({"security_protocol": "SSL"}, ("security_protocol", "ssl_context")),
     ],
 )
 def test_settings_that_contradict_each_other_are_named(wrong: dict[str, Any], names: tuple[str, str]) -> None:

@@ -18,6 +18,7 @@ from sim.checkers import (
     order,
     pipelines,
     replicas,
+    rights,
     steps,
     stored,
     topics,
@@ -59,6 +60,8 @@ CHECKERS: Mapping[str, Checker] = {
     "lost-group-offset": groups.lost_group_offset,
     "double-assignment": groups.double_assignment,
     "zombie-commit": groups.zombie_commit,
+    "unauthorized": rights.unauthorized,
+    "false-refusal": rights.false_refusal,
     "lost-topic": topics.lost_topic,
     "undrained": topics.undrained,
 }

@@ -36,6 +36,7 @@ from sim.events import (
     Polled,
     Refused,
     Revoked,
+    RightChanged,
     Sending,
     StepBegun,
     Stored,
@@ -52,7 +53,8 @@ class Outcome(Enum):
 
 class Write(msgspec.Struct, gc=False):
     """One send. `offset` -1: not acknowledged, or not reported. `is_impossible`: the record never left the client.
-    `lasts`: an acknowledgement would promise that the record survives a crash."""
+    `lasts`: an acknowledgement would promise that the record survives a crash. `ended_ms`: when the client learned the
+    outcome; `error`: of a send that has failed."""
 
     sent: Sending
     partition: int = -1
@@ -61,6 +63,8 @@ class Write(msgspec.Struct, gc=False):
     has_failed: bool = False
     is_impossible: bool = False
     lasts: bool = True
+    ended_ms: float = inf
+    error: str = ""
 
     @property
     def place(self) -> Place:
@@ -152,6 +156,7 @@ class HistoryIndex:
         self.planned: list[Planned] = []
         self.steps: list[StepBegun] = []
         self.decisions: dict[int, Decision] = {}
+        self.rights: list[RightChanged] = []
         self._open: dict[tuple[str, Place], Session] = {}
         for event in history.events:
             NOTE[type(event)](self, event)
@@ -234,12 +239,13 @@ class HistoryIndex:
 
     def _stored(self, event: Stored) -> None:
         write = self.writes[event.op]
-        write.is_acknowledged = True
+        write.is_acknowledged, write.ended_ms = True, event.at_ms
         write.partition, write.offset = event.partition, event.offset
 
     def _not_stored(self, event: NotStored) -> None:
         write = self.writes[event.op]
         write.has_failed, write.is_impossible = True, event.is_certain
+        write.error, write.ended_ms = event.error, event.at_ms
 
     def _beginning(self, event: Beginning) -> None:
         self.txns[event.op] = Txn(event)
@@ -328,6 +334,9 @@ class HistoryIndex:
     def _refused(self, event: Refused) -> None:
         self.changes[event.op].is_refused = True
 
+    def _right_changed(self, event: RightChanged) -> None:
+        self.rights.append(event)
+
 
 def _kept_from(end: PartitionEnd) -> float:
     """The offset from which both final readers got records: retention may have deleted more between the two reads."""
@@ -358,4 +367,5 @@ NOTE: dict[type, Any] = {
     Asking: HistoryIndex._asking,
     Changed: HistoryIndex._changed,
     Refused: HistoryIndex._refused,
+    RightChanged: HistoryIndex._right_changed,
 }

@@ -9,7 +9,14 @@ from typing import Any, Protocol
 
 import msgspec
 from semel._edge import Edge
-from semel.errors import CorruptRecordException, KafkaError, KafkaProtocolError
+from semel.errors import (
+    CorruptRecordException,
+    GroupAuthorizationFailedError,
+    KafkaError,
+    KafkaProtocolError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
+)
 from semel.errors.base import MisconfiguredError
 
 from sim.history import History
@@ -79,9 +86,13 @@ NEVER_EXPECTED = (CorruptRecordException, KafkaProtocolError, MisconfiguredError
 """Errors that no fault of the simulator explains."""
 
 
+REFUSED = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, TransactionalIdAuthorizationFailed)
+"""Refusals of a client whose rights the run takes away. Checkers look whether it did."""
+
+
 def raise_unexpected(error: KafkaError) -> None:
     """Raise an error that no fault explains. All other errors are part of a client's life."""
-    if isinstance(error, NEVER_EXPECTED):
+    if isinstance(error, NEVER_EXPECTED) and not isinstance(error, REFUSED):
         raise error
 
 

@@ -1,0 +1,81 @@
+"""Safeguards of authorisation: what a client may not do is not done, on every broker and after every restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from random import Random
+
+from semel_broker.authorization import guard
+from semel_broker.cluster.image import ImageDelta
+from semel_broker.security.acl_store import AclStore
+from semel_broker.security.authorizer import Authorizer, Decision
+from semel_protocol.acls import Acl, Permission
+
+from sim import rights
+from sim.ablations.ablation import Seam, safeguard
+from sim.plan import RunPlan, with_revocations
+
+UNTIL_MS = 25_000
+
+
+def with_rights(plan: RunPlan) -> RunPlan:
+    """The plan with an authorizer, and with rights that are taken away during its faults."""
+    plan.broker |= rights.SETTINGS
+    plan.faults = [fault for fault in plan.faults if fault.kind != "revoke"]
+    plan.faults = with_revocations(plan, Random(f"until/{plan.seed}").randrange(5_000, UNTIL_MS))
+    return plan
+
+
+of_rights = partial(safeguard, occasion=with_rights)
+
+
+@of_rights("requests are authorised", "no request without the right for it is carried out", "transactional")
+def not_authorised(seam: Seam) -> None:
+    seam.replace(guard, "_guarded", lambda key, handler, requirements, authorizer, note: handler)
+
+
+@of_rights("a denial overrules", "an entry that allows does not help against one that denies", "idempotent", "plain")
+def without_denials(seam: Seam) -> None:
+    decide = Authorizer._decide
+
+    def blind(self: Authorizer, *asked: object) -> Decision:
+        found = decide(self, *asked)  # type: ignore[arg-type]
+        return found if found.rule is None or found.rule.permission is Permission.ALLOW else Decision(True, "blind")
+
+    seam.replace(Authorizer, "_decide", blind)
+
+
+@of_rights("decisions are forgotten", "a right that is taken away does not last in the cache of decisions", "plain")
+def remembered(seam: Seam) -> None:
+    change = Authorizer.change
+
+    def and_keep(self: Authorizer, *, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> None:
+        cached = dict(self._cache)
+        change(self, added=added, removed=removed)
+        self._cache = cached
+
+    seam.replace(Authorizer, "change", and_keep)
+
+
+@of_rights("denials outlive a restart", "a restarted broker refuses what it refused before", "plain", "idempotent")
+def forgotten(seam: Seam) -> None:
+    take = AclStore._take
+
+    def without_denials_of_the_store(self: AclStore, keys: Iterable[str]) -> None:
+        if not self._followed:  # at the start
+            keys = [key for key in keys if self._feed.image.acls[key].permission is Permission.ALLOW]
+        take(self, keys)
+
+    seam.replace(AclStore, "_take", without_denials_of_the_store)
+
+
+@of_rights("all brokers follow the ACLs", "a right taken away through one broker is denied by all", brokers=3)
+def unfollowed(seam: Seam) -> None:
+    follow = AclStore._follow
+
+    def only_mine(self: AclStore, delta: ImageDelta) -> None:
+        if self._feed.image is not None and len(self.authorizer.acls) < len(rights.everything_to_everyone()):
+            follow(self, delta)
+
+    seam.replace(AclStore, "_follow", only_mine)

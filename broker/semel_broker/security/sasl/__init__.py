@@ -1,0 +1,1 @@
+"""SASL: the mechanisms by which clients authenticate."""

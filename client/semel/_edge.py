@@ -1,10 +1,12 @@
-"""EDGE: the client's access to wall clock, monotonic clock, random numbers and TCP.
+"""EDGE: the client's access to wall clock, monotonic clock, random numbers, TCP and a thread for long computations.
 
 All other modules get an `Edge`, so that a simulator can pass its own.
 """
 
 import asyncio
+import hashlib
 import random
+import secrets
 import ssl
 import time
 from collections.abc import Callable
@@ -14,7 +16,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class Edge:
-    """The real clocks, random numbers and sockets. A simulator subclasses it and overrides all four."""
+    """The real clocks, random numbers and sockets. A simulator subclasses it and overrides what it simulates."""
 
     def __init__(self, seed: int | None = None) -> None:
         # Jitter and sticky partitions need no cryptographic random numbers.
@@ -27,6 +29,14 @@ class Edge:
     def monotonic(self) -> float:
         """Seconds that never go back, for deadlines, ages and backoffs."""
         return time.monotonic()
+
+    def nonce(self) -> str:
+        """A text that cannot be guessed and is never given again, for SCRAM."""
+        return secrets.token_urlsafe(24)
+
+    async def derived_key(self, hash_name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+        """The key that PBKDF2 derives from a password, computed in a thread: it takes milliseconds and more."""
+        return await asyncio.to_thread(hashlib.pbkdf2_hmac, hash_name, password, salt, iterations)
 
     async def create_connection(
         self, factory: Callable[[], P], host: str, port: int, tls: ssl.SSLContext | None = None

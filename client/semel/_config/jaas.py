@@ -31,8 +31,8 @@ _ESCAPE: Final = re.compile(r"\\(?:(?P<octal>[0-3][0-7]{0,2}|[4-7][0-7]?)|(?P<ot
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 
 
-def credentials(text: str, mechanism: str | None = None) -> tuple[str, str]:
-    """User and password. `mechanism`: the value of sasl.mechanism, if it is given.
+def credentials(text: str, mechanism: str) -> tuple[str, str]:
+    """User and password. `mechanism`: the one that the client uses.
 
     Raises KafkaConfigurationError for a text that cannot be read, a module that is not supported, and one that belongs
     to another mechanism.
@@ -45,7 +45,7 @@ def credentials(text: str, mechanism: str | None = None) -> tuple[str, str]:
     if supported is None:
         why = REFUSED.get(module.rpartition(".")[2], f"use one of {', '.join(MECHANISMS)}")
         raise _refused(f"its login module is not supported: {why}")
-    if mechanism is not None and mechanism not in supported:
+    if mechanism not in supported:
         raise _refused(f"its login module is for {' and '.join(supported)}, and sasl.mechanism is {mechanism!r}")
     options = _options(tokens[2:-1])
     if options.get("tokenauth", "false").lower() == "true":

@@ -225,6 +225,8 @@ def test_jaas_of_x_replaces_the_user_of_the_file(tmp_path: Path) -> None:
     file.chmod(0o600)
     jaas = f"sasl.jaas.config={PLAIN} required username=alice password=hush;"
     assert credentials_of("--config-file", str(file), "-X", jaas)[0][2:] == ["alice", "hush"]
+    scram = jaas.replace("plain.Plain", "scram.Scram")
+    assert "and sasl.mechanism is 'PLAIN'" in " ".join(refused("-X", scram).split()), "it would send the password"
     said = refused("-X", jaas, "-X", "sasl.mechanism=SCRAM-SHA-256")
     assert "its login module is for PLAIN, and sasl.mechanism is 'SCRAM-SHA-256'" in " ".join(said.split())
 

@@ -44,6 +44,8 @@ NO_TEXT = (
 """Settings whose values are objects of Python."""
 JAAS = "sasl_jaas_config"
 """Kafka's setting with user and password in one text. It becomes sasl_plain_username and sasl_plain_password."""
+DEFAULT_MECHANISM = "PLAIN"
+"""Without a mechanism beside it, credentials for SCRAM are refused: PLAIN would send the password."""
 SECRETS = frozenset({JAAS, *(name for name, rule in RULES.items() if rule.is_secret)})
 """Settings whose values must not be seen by others."""
 KNOWN = frozenset({*ProducerConfig.__struct_fields__, *ConsumerConfig.__struct_fields__, *TLS_FILES, JAAS}) - {*NO_TEXT}
@@ -83,7 +85,7 @@ def without_jaas(found: Mapping[str, Any]) -> dict[str, Any]:
     """
     others = {name: value for name, value in found.items() if name != JAAS}
     if JAAS in found:
-        username, password = credentials(found[JAAS], found.get("sasl_mechanism"))
+        username, password = credentials(found[JAAS], found.get("sasl_mechanism", DEFAULT_MECHANISM))
         others |= {"sasl_plain_username": username, "sasl_plain_password": password}
     return others
 

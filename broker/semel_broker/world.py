@@ -6,11 +6,12 @@ can therefore choose the time and the writes that are lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Protocol
 
 import msgspec
+from semel_protocol.scram import ScramMechanism, salted_password
 from semel_storage.disk.disk import Disk
 
 
@@ -85,6 +86,11 @@ class Tls(Protocol):
         """Read the files again if they have changed. Files that cannot be used are logged, and change nothing."""
 
 
+async def stretch_here(mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
+    """SCRAM's SaltedPassword, computed at once: for tests and tools, because it blocks for milliseconds."""
+    return salted_password(mechanism, password, salt, iterations)
+
+
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """The outside world of one broker.
 
@@ -103,3 +109,5 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes in the kernel's send queue of a connection that its peer has not acknowledged yet."""
     load_tls: Callable[[Any], Tls] | None = None
     """Makes the TLS of a listener from its `TlsSettings`; raises ConfigError. None: this world has no TLS."""
+    stretch: Callable[[ScramMechanism, bytes, bytes, int], Awaitable[bytes]] = stretch_here
+    """SCRAM's SaltedPassword of (mechanism, password, salt, iterations), for PLAIN. A broker computes it in threads."""

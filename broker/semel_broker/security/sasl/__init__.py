@@ -1,1 +1,1 @@
-"""SASL: the mechanisms by which clients authenticate."""
+"""SASL: which request is allowed in which state of a connection, and the mechanisms that find its principal."""

@@ -145,6 +145,7 @@ def serve(
     from semel_broker.net.open_files import OpenFiles
     from semel_broker.net.socket_queue import unacknowledged
     from semel_broker.net.tls_session import ServerTls
+    from semel_broker.security.sasl.jwks_source import read_jwks
     from semel_broker.security.sasl.password_hashing import PasswordHashing
     from semel_broker.world import World
 
@@ -171,6 +172,7 @@ def serve(
         unacknowledged=unacknowledged,
         load_tls=lambda settings: ServerTls(settings, log),
         stretch=PasswordHashing().stretch,
+        read_jwks=read_jwks,
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         sys.exit(runner.run(_serve(config, world, files, first_user)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 import msgspec
@@ -17,6 +17,7 @@ from semel_broker.cluster.store import Store
 from semel_broker.config.listeners import Listener, advertised_endpoints
 from semel_broker.config.loading import BrokerConfig, ConfigError
 from semel_broker.config.principal_rules import PrincipalRules
+from semel_broker.config.sasl_settings import OAuthSettings
 from semel_broker.context import Broker
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.data_home import DataHome
@@ -33,6 +34,7 @@ from semel_broker.scheduling.turns import Turns
 from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.security.acl_store import AclStore
 from semel_broker.security.authorizer import Authorizer
+from semel_broker.security.sasl.mechanism import Mechanism
 from semel_broker.security.sasl.mechanisms import mechanisms_of
 from semel_broker.security.sasl.session import SaslListener
 from semel_broker.security.user_store import UserStore, unknown_users_secret
@@ -101,7 +103,7 @@ class Node:
                 unacknowledged=world.unacknowledged,
             )
             parts.push_async_callback(server.abort)
-            ports = await _bind(server, broker)
+            ports = await _bind(server, broker, parts)
             broker.endpoints = advertised_endpoints(listeners, ports)
             peer_port = 0 if peers is None else await _listen_to_peers(broker, home, registration, peers, parts)
             if first_user is not None:
@@ -139,7 +141,7 @@ def _check_reachable(peers: str, host: str, option: str) -> None:
         )
 
 
-async def _bind(server: Server, broker: Broker) -> dict[str, int]:
+async def _bind(server: Server, broker: Broker, parts: AsyncExitStack) -> dict[str, int]:
     """The bound port of each listener, by its name. Raises ConfigError, ListenError."""
     ports, config, world = {}, broker.config, broker.world
     for listener in config.client_listeners:
@@ -150,19 +152,20 @@ async def _bind(server: Server, broker: Broker) -> dict[str, int]:
             settings = config.tls_of(listener.name)
             tls, rules = world.load_tls(settings), PrincipalRules(settings.principal_mapping_rules)
         if listener.has_sasl:
-            sasl = _sasl(listener, broker)
+            sasl = await _sasl(listener, broker, parts)
         address = listener.address
         ports[listener.name] = await server.bind(address.host, address.port, listener.name, tls, rules.principal, sasl)
     return ports
 
 
-def _sasl(listener: Listener, broker: Broker) -> SaslListener:
+async def _sasl(listener: Listener, broker: Broker, parts: AsyncExitStack) -> SaslListener:
     """Raises ConfigError."""
     settings, world = broker.config.sasl_of(listener), broker.world
+    oauth = None if settings.oauth is None else await _oauth(listener.name, settings.oauth, world, parts)
     return SaslListener(
         name=listener.name,
         protocol=listener.protocol,
-        mechanisms=mechanisms_of(settings, broker.users, world),
+        mechanisms=mechanisms_of(settings, broker.users, world, oauth),
         max_reauth_ms=settings.max_reauth_ms,
         failed_delay_ms=settings.failed_delay_ms,
         token_bytes_max=settings.token_bytes_max,
@@ -171,6 +174,23 @@ def _sasl(listener: Listener, broker: Broker) -> SaslListener:
         now_s=world.monotonic,
         now_ms=world.now_ms,
     )
+
+
+async def _oauth(
+    listener: str, settings: OAuthSettings, world: World, parts: AsyncExitStack
+) -> Callable[[], Mechanism]:
+    """What makes exchanges of OAUTHBEARER. Raises ConfigError if this installation cannot check tokens."""
+    try:
+        from semel_broker.security.sasl.issuer_keys import IssuerKeys
+        from semel_broker.security.sasl.oauth_bearer_exchange import OAuthBearerExchange
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"listener {listener}: OAUTHBEARER needs {error.name}: pip install 'semel[oauth]'") from None
+    if world.read_jwks is None:
+        raise ConfigError(f"listener {listener}: there is no OAUTHBEARER here")
+    keys = IssuerKeys(settings, world.read_jwks, world)
+    parts.push_async_callback(keys.close)
+    await keys.start()
+    return lambda: OAuthBearerExchange(keys.check)
 
 
 async def _open(

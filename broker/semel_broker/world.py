@@ -43,6 +43,14 @@ class TlsFailure(Exception):  # noqa: N818 (what a peer did, not an error of thi
         self.reason, self.do = reason, do
 
 
+JWKS_BYTES_MAX = 1 << 20
+"""The largest JWKS that is read."""
+
+
+class JwksError(Exception):
+    """The keys of an issuer of tokens cannot be read, or their text is not a JWKS with a key that can check tokens."""
+
+
 class TlsSession(Protocol):
     """The TLS of one connection, without a socket: bytes go in and come out."""
 
@@ -109,5 +117,9 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes in the kernel's send queue of a connection that its peer has not acknowledged yet."""
     load_tls: Callable[[Any], Tls] | None = None
     """Makes the TLS of a listener from its `TlsSettings`; raises ConfigError. None: this world has no TLS."""
+    read_jwks: Callable[[str, str], Awaitable[bytes]] | None = None
+    """Reads the JWKS of an issuer of tokens: (file or https URL, file of CAs) -> its text; raises JwksError. None: this
+    world has no OAuth.
+    """
     stretch: Callable[[ScramMechanism, bytes, bytes, int], Awaitable[bytes]] = stretch_here
     """SCRAM's SaltedPassword of (mechanism, password, salt, iterations), for PLAIN. A broker computes it in threads."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from semel_protocol.scram import ScramMechanism
 
-from semel_broker.config.sasl_settings import PLAIN, SaslSettings
+from semel_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SaslSettings
 from semel_broker.security.sasl.mechanism import Mechanism, Mechanisms
 from semel_broker.security.sasl.plain import PlainExchange
 from semel_broker.security.sasl.scram import ScramExchange
@@ -16,8 +16,10 @@ from semel_broker.world import World
 NONCE_BYTES = 24
 
 
-def mechanisms_of(settings: SaslSettings, users: UserStore, world: World) -> Mechanisms:
-    """The mechanisms that the listener has enabled, in its order."""
+def mechanisms_of(
+    settings: SaslSettings, users: UserStore, world: World, oauth: Callable[[], Mechanism] | None = None
+) -> Mechanisms:
+    """The mechanisms that the listener has enabled, in its order. `oauth`: makes an exchange of OAUTHBEARER."""
 
     def scram(mechanism: ScramMechanism) -> Callable[[], Mechanism]:
         return lambda: ScramExchange(mechanism, users.find, world.rng.randbytes(NONCE_BYTES).hex())
@@ -26,4 +28,6 @@ def mechanisms_of(settings: SaslSettings, users: UserStore, world: World) -> Mec
         PLAIN: lambda: PlainExchange(users.find_any, world.stretch),
         **{each.sasl_name: scram(each) for each in ScramMechanism},
     }
+    if oauth is not None:
+        table[OAUTHBEARER] = oauth
     return {name: table[name] for name in settings.mechanisms}

@@ -16,12 +16,13 @@ from joserfc.errors import JoseError
 from joserfc.jws import JWSRegistry
 
 from semel_broker.config.principal_rules import ANONYMOUS_NAME, USER
+from semel_broker.security.sasl.mechanism import AuthenticationFailed
 from semel_broker.security.sasl.oauth_keys import KeySet, PublicKey, decoded
 
 TOKEN_CHARS_MAX: Final = 32_768
 NAME_CHARS_MAX: Final = 1_024
 """The longest name of a principal."""
-NO_NAMES: Final = (ANONYMOUS_NAME, f"{USER}*")
+NO_NAMES: Final = (ANONYMOUS_NAME.removeprefix(USER), "*")
 """Principals that mean something else: clients without authentication, and every principal."""
 ALGORITHMS: Final = (
     "RS256",
@@ -41,12 +42,12 @@ MILLIS_PER_SECOND: Final = 1_000
 SECONDS_MAX: Final = 1 << 53
 
 
-class TokenRefusedError(Exception):
-    """The token is refused. `reason`: a word for the log; the text is a sentence about it; `do`: what to do next."""
+class TokenRefusedError(AuthenticationFailed):
+    """The token is refused. `reason`: a word; `why`: a sentence with what is in the token; `do`: what to do next."""
 
     def __init__(self, reason: str, why: str, do: str) -> None:
-        super().__init__(why)
-        self.reason, self.do = reason, do
+        super().__init__(reason, f"{why}: {do}")
+        self.args = (why,)
 
 
 class UnknownKeyError(TokenRefusedError):
@@ -76,9 +77,9 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckedToken(msgspec.Struct, frozen=True):
-    """`principal`: "User:alice". `expires_ms`: the end of the session, on the wall clock, clock skew included."""
+    """`user`: the name of the principal. `expires_ms`: the end of the session, with the clock skew."""
 
-    principal: str
+    user: str
     expires_ms: int
     scopes: tuple[str, ...] = ()
 
@@ -106,7 +107,7 @@ def check_token(token: str, keys: KeySet, rules: TokenRules, now_ms: int) -> Che
 def _checked(claims: dict[str, Any], rules: TokenRules, now_ms: int) -> CheckedToken:
     expires_ms = _check_times(claims, rules.clock_skew_ms, now_ms)
     _check_issuer(claims, rules)
-    return CheckedToken(_principal(claims, rules.sub_claim), expires_ms, _scopes(claims, rules.scope_claim))
+    return CheckedToken(_user(claims, rules.sub_claim), expires_ms, _scopes(claims, rules.scope_claim))
 
 
 def _object(text: bytes, what: str) -> dict[str, Any]:
@@ -210,7 +211,7 @@ def _check_issuer(claims: dict[str, Any], rules: TokenRules) -> None:
         )
 
 
-def _principal(claims: dict[str, Any], claim: str) -> str:
+def _user(claims: dict[str, Any], claim: str) -> str:
     name = claims.get(claim)
     if not isinstance(name, str) or not name.strip() or len(name) > NAME_CHARS_MAX or not name.isprintable():
         raise TokenRefusedError(
@@ -218,13 +219,13 @@ def _principal(claims: dict[str, Any], claim: str) -> str:
             f"the claim {claim!r} is not a printable text of 1 to {NAME_CHARS_MAX} characters",
             "correct sasl.oauthbearer.sub.claim.name, or have the issuer put the claim into the token",
         )
-    if USER + name in NO_NAMES:
+    if name in NO_NAMES:
         raise TokenRefusedError(
             "reserved_principal",
             f"the claim {claim!r} is {name!r}, which is not the name of one principal",
             "have the issuer give this client another name",
         )
-    return USER + name
+    return name
 
 
 def _scopes(claims: dict[str, Any], claim: str) -> tuple[str, ...]:

@@ -7,12 +7,11 @@ the error as JSON and acknowledges it with one byte 0x01. Then the authenticatio
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 
-from semel_broker.config.principal_rules import USER
 from semel_broker.security.sasl.oauth_bearer import CheckedToken, TokenRefusedError
 
 MECHANISM: Final = "OAUTHBEARER"
@@ -65,14 +64,9 @@ def parse_first_message(message: bytes) -> FirstMessage:
 
 
 class OAuthBearerExchange:
-    """One authentication. `check`: the token -> its principal; raises TokenRefusedError.
+    """One authentication. See `Mechanism`. `check`: the token -> its principal; raises TokenRefusedError."""
 
-    principal, expires_ms: of the token, once `is_complete`. expires_ms is on the wall clock.
-    """
-
-    mechanism = MECHANISM
-
-    def __init__(self, check: Callable[[str], CheckedToken]) -> None:
+    def __init__(self, check: Callable[[str], Awaitable[CheckedToken]]) -> None:
         self._check = check
         self._refused: TokenRefusedError | None = None
         self._accepted: CheckedToken | None = None
@@ -82,27 +76,27 @@ class OAuthBearerExchange:
         return self._accepted is not None
 
     @property
-    def principal(self) -> str:
+    def user(self) -> str:
         assert self._accepted is not None
-        return self._accepted.principal
+        return self._accepted.user
 
     @property
-    def expires_ms(self) -> int:
+    def expires_ms(self) -> int | None:
         assert self._accepted is not None
         return self._accepted.expires_ms
 
-    def evaluate(self, message: bytes) -> bytes:
+    async def evaluate(self, message: bytes) -> bytes:
         """The answer to a message of the client. Raises TokenRefusedError when the authentication has failed."""
         assert self._accepted is None, "the exchange is complete"
         if self._refused is not None:
             raise self._refused  # the acknowledgement, or anything else in its place
         first = parse_first_message(message)
         try:
-            accepted = self._check(first.token)
-            if first.authzid and USER + first.authzid != accepted.principal:
+            accepted = await self._check(first.token)
+            if first.authzid not in ("", accepted.user):
                 raise TokenRefusedError(
                     "other_principal",
-                    f"the client wants to act as {first.authzid[:200]!r}, and its token is of {accepted.principal}",
+                    f"the client wants to act as {first.authzid[:200]!r}, and its token is of {accepted.user!r}",
                     "leave the authorization id out",
                 )
         except TokenRefusedError as refused:

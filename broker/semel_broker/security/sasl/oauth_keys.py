@@ -15,7 +15,8 @@ import msgspec
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
-JWKS_BYTES_MAX: Final = 1 << 20
+from semel_broker.world import JWKS_BYTES_MAX, JwksError
+
 KEYS_MAX: Final = 100
 """Keys in one JWKS."""
 RSA_BITS_MIN: Final = 2048
@@ -32,10 +33,6 @@ SECRET_FIELDS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 """Fields of a JWK with secrets: private keys of RSA, EC and OKP, symmetric keys."""
 
 _BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]*")
-
-
-class JwksError(Exception):
-    """The text is not a JWKS, or has no key that can check tokens."""
 
 
 class PublicKey(msgspec.Struct, frozen=True):

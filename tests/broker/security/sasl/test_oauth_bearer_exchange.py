@@ -14,49 +14,49 @@ from semel_broker.security.sasl.oauth_bearer_exchange import (
     parse_first_message,
 )
 
-ALICE = CheckedToken("User:alice", 1_000)
+ALICE = CheckedToken("alice", 1_000)
 
 
-def check(token: str) -> CheckedToken:
+async def check(token: str) -> CheckedToken:
     if token != "good":
         raise TokenRefusedError("expired", "the token expired 3 s ago", "fetch a new one")
     return ALICE
 
 
-def test_a_good_token_completes_the_exchange() -> None:
+async def test_a_good_token_completes_the_exchange() -> None:
     exchange = OAuthBearerExchange(check)
     assert not exchange.is_complete
-    assert exchange.evaluate(b"n,,\x01auth=Bearer good\x01\x01") == b""
+    assert await exchange.evaluate(b"n,,\x01auth=Bearer good\x01\x01") == b""
     assert exchange.is_complete
-    assert (exchange.principal, exchange.expires_ms) == ("User:alice", 1_000)
+    assert (exchange.user, exchange.expires_ms) == ("alice", 1_000)
 
 
-def test_a_refused_token_gives_json_without_the_reason_and_fails_at_the_acknowledgement() -> None:
+async def test_a_refused_token_gives_json_without_the_reason_and_fails_at_the_acknowledgement() -> None:
     exchange = OAuthBearerExchange(check)
-    answer = exchange.evaluate(b"n,,\x01auth=Bearer bad\x01\x01")
+    answer = await exchange.evaluate(b"n,,\x01auth=Bearer bad\x01\x01")
     assert json.loads(answer) == {"status": "invalid_token"}
     assert not exchange.is_complete
     with pytest.raises(TokenRefusedError, match="expired 3 s ago"):
-        exchange.evaluate(b"\x01")
+        await exchange.evaluate(b"\x01")
     assert not exchange.is_complete
 
 
-def test_a_good_token_after_a_refused_one_does_not_authenticate() -> None:
+async def test_a_good_token_after_a_refused_one_does_not_authenticate() -> None:
     exchange = OAuthBearerExchange(check)
-    exchange.evaluate(b"n,,\x01auth=Bearer bad\x01\x01")
+    await exchange.evaluate(b"n,,\x01auth=Bearer bad\x01\x01")
     with pytest.raises(TokenRefusedError):
-        exchange.evaluate(b"n,,\x01auth=Bearer good\x01\x01")
+        await exchange.evaluate(b"n,,\x01auth=Bearer good\x01\x01")
     assert not exchange.is_complete
 
 
-def test_a_client_may_name_its_own_principal_and_no_other() -> None:
+async def test_a_client_may_name_its_own_principal_and_no_other() -> None:
     exchange = OAuthBearerExchange(check)
-    exchange.evaluate(b"n,a=alice,\x01auth=Bearer good\x01\x01")
+    await exchange.evaluate(b"n,a=alice,\x01auth=Bearer good\x01\x01")
     assert exchange.is_complete
     exchange = OAuthBearerExchange(check)
-    assert b"invalid_token" in exchange.evaluate(b"n,a=bob,\x01auth=Bearer good\x01\x01")
+    assert b"invalid_token" in await exchange.evaluate(b"n,a=bob,\x01auth=Bearer good\x01\x01")
     with pytest.raises(TokenRefusedError) as caught:
-        exchange.evaluate(b"\x01")
+        await exchange.evaluate(b"\x01")
     assert caught.value.reason == "other_principal"
 
 
@@ -91,19 +91,19 @@ def test_extensions_and_an_escaped_name_are_read() -> None:
         b"n,,\x01auth=Bearer " + b"x" * MESSAGE_BYTES_MAX + b"\x01\x01",
     ],
 )
-def test_a_malformed_first_message_fails_at_once(message: bytes) -> None:
+async def test_a_malformed_first_message_fails_at_once(message: bytes) -> None:
     exchange = OAuthBearerExchange(check)
     with pytest.raises(TokenRefusedError) as caught:
-        exchange.evaluate(message)
+        await exchange.evaluate(message)
     assert caught.value.reason == "malformed_message"
     assert not exchange.is_complete
 
 
 @given(st.binary(max_size=100) | st.binary(max_size=60).map(lambda text: b"n,,\x01auth=Bearer " + text + b"\x01\x01"))
-def test_no_bytes_but_those_of_the_token_authenticate(message: bytes) -> None:
+async def test_no_bytes_but_those_of_the_token_authenticate(message: bytes) -> None:
     exchange = OAuthBearerExchange(check)
     try:
-        exchange.evaluate(message)
+        await exchange.evaluate(message)
     except TokenRefusedError:
         pass
     assert not exchange.is_complete or message.endswith(b" good\x01\x01")

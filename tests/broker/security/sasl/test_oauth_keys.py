@@ -11,7 +11,8 @@ from broker.security.sasl.issuer import jwks, public
 from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import OctKey
-from semel_broker.security.sasl.oauth_keys import JWKS_BYTES_MAX, KEYS_MAX, JwksError, decoded, parse_jwks
+from semel_broker.security.sasl.oauth_keys import KEYS_MAX, decoded, parse_jwks
+from semel_broker.world import JWKS_BYTES_MAX, JwksError
 
 
 def good() -> dict[str, Any]:

@@ -81,7 +81,7 @@ def _oauth(listener: Listener, value: Callable[[str], Any]) -> OAuthSettings:
     if bool(url) == bool(file):
         raise ConfigError(f"{where} needs the keys of the issuer: give either {URL} or {FILE}")
     if url and not _is_https(url):
-        raise ConfigError(f"{URL} = {url!r}: give an https URL with a host and without a user; for a file, use {FILE}")
+        raise ConfigError(f"{URL}: give an https URL with a host and without a user; for a file, use {FILE}")
     issuer, audiences = value("sasl_oauthbearer_expected_issuer"), value("sasl_oauthbearer_expected_audience")
     if not issuer:
         raise ConfigError(f"{where} needs sasl.oauthbearer.expected.issuer: the issuer (iss) of the tokens")
@@ -108,4 +108,4 @@ def _is_https(url: str) -> bool:
         is_ported = parts.port != 0
     except ValueError:
         return False
-    return parts.scheme == "https" and bool(parts.hostname) and "@" not in parts.netloc and is_ported and url.isascii()
+    return url.startswith("https://") and bool(parts.hostname) and "@" not in parts.netloc and is_ported and url.isascii()

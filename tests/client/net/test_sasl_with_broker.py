@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,21 +31,21 @@ class Tokens:
 
     async def token(self) -> str:
         self.calls += 1
-        now = int(time.time())
+        now = time.time()
         times = {"exp": now + self.life_s, "nbf": now - 1, "iat": now - 1}
         return token(self.key, **{**times, **self.claims})
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EphemeralBroker]:
-    """All mechanisms without TLS, the user alice, sessions of 2 s."""
+    """All mechanisms without TLS, the user alice, sessions of 1.4 s."""
     keys = tmp_path_factory.mktemp("issuer") / "jwks.json"
     keys.write_bytes(jwks(public(issuer.rsa_key())))
     settings = {
         "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "sasl.plain.without.tls.enable": "true",
-        "connections.max.reauth.ms": "2000",
+        "connections.max.reauth.ms": "1400",
         "connection.failed.authentication.delay.ms": "10",
         "sasl.oauthbearer.jwks.file": keys,
         "sasl.oauthbearer.expected.issuer": ISSUER,
@@ -58,7 +57,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EphemeralBroker
         for mechanism in ScramMechanism:
             salted = salted_password(mechanism, PASSWORD.encode(), b"0123456789abcdef", 4096)
             changes.append(put("alice", mechanism, 4096, b"0123456789abcdef", salted))
-        running.call(lambda: running.node.broker.users.alter(changes))
+        running.call(lambda node: node.broker.users.alter(changes))
         yield running
 
 
@@ -75,8 +74,8 @@ def settings(broker: EphemeralBroker, mechanism: str, **more: Any) -> dict[str, 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_records_go_both_ways_while_sessions_end(broker: EphemeralBroker, mechanism: str) -> None:
-    """Sessions of 2 s, records for 5 s: each connection renews its session twice."""
-    given, topic, count = settings(broker, mechanism), f"t-{mechanism}", 250
+    """Sessions of 1.4 s, records for 2.8 s: each connection renews its session twice."""
+    given, topic, count = settings(broker, mechanism), f"t-{mechanism}", 140
     values: list[bytes | None] = []
 
     async def read(consumer: Consumer) -> None:
@@ -88,7 +87,7 @@ async def test_records_go_both_ways_while_sessions_end(broker: EphemeralBroker, 
         reading = asyncio.create_task(read(consumer))
         for number in range(count):
             await producer.send_and_wait(topic, b"%d" % number)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # sessions end meanwhile
         await asyncio.wait_for(reading, 20)
     assert values == [b"%d" % number for number in range(count)]
     assert not [line for line in broker.log if "session_expired" in line]
@@ -120,20 +119,21 @@ async def test_a_wrong_token_is_refused_and_the_log_says_why(
 ) -> None:
     with pytest.raises(SaslAuthenticationFailed, match="Check that the token is for this broker") as caught:
         await Admin(**settings(broker, "OAUTHBEARER", sasl_oauth_token_provider=provider)).start()
-    assert reason not in str(caught.value), "the client does not learn why"
+    neutral = "(Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER)"
+    assert neutral in str(caught.value), "the client does not learn why"
     said = [line for line in broker.log if "sasl_authentication_failed" in line][-1]
     assert reason in said
     assert await provider.token() not in "".join(broker.log)
 
 
 async def test_a_session_ends_with_its_token_and_is_renewed_with_the_next_one(broker: EphemeralBroker) -> None:
-    provider = Tokens(life_s=2)
+    provider = Tokens(life_s=1.25)
     given = settings(broker, "OAUTHBEARER", sasl_oauth_token_provider=provider)
     async with Producer(**given) as producer:
-        for _ in range(40):
+        for _ in range(30):
             await producer.send_and_wait("t", b"x")
-            await asyncio.sleep(0.1)
-    assert provider.calls >= 4
+            await asyncio.sleep(0.1)  # tokens expire meanwhile
+    assert provider.calls >= 4, "two connections, renewed at least once each"
 
 
 async def test_a_client_without_sasl_is_told_what_is_missing(broker: EphemeralBroker) -> None:

@@ -4,6 +4,7 @@ All other modules get an `Edge`, so that a simulator can pass its own.
 """
 
 import asyncio
+import os
 import random
 import ssl
 import time
@@ -23,6 +24,10 @@ class Edge:
     def now_ms(self) -> int:
         """Wall clock in milliseconds since the epoch, for record timestamps only."""
         return time.time_ns() // 1_000_000
+
+    def random_bytes(self, count: int) -> bytes:
+        """Bytes that cannot be guessed, for salts."""
+        return os.urandom(count)
 
     def monotonic(self) -> float:
         """Seconds that never go back, for deadlines, ages and backoffs."""

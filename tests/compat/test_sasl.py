@@ -184,6 +184,30 @@ def test_a_wrong_password_is_a_clear_error_within_seconds(
     assert all("wrong_password" in line for line in failed)
 
 
+def test_confluent_kafka_makes_describes_and_deletes_users(sasl: Sasl) -> None:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import (
+        AdminClient,
+        ScramCredentialInfo,
+        ScramMechanism,
+        UserScramCredentialDeletion,
+        UserScramCredentialUpsertion,
+    )
+
+    admin = AdminClient(sasl.confluent("SASL_SSL", "PLAIN"))
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
+    made = admin.alter_user_scram_credentials([UserScramCredentialUpsertion("bob", info, b"secret", b"salt")])
+    assert made["bob"].result(WAIT_S) is None
+    found = admin.describe_user_scram_credentials(["bob"])["bob"].result(WAIT_S)
+    assert [(each.mechanism, each.iterations) for each in found.scram_credential_infos] == [(info.mechanism, 8192)]
+    config = sasl.confluent("SASL_PLAINTEXT", "SCRAM-SHA-512", "secret") | {"sasl.username": "bob"}
+    assert AdminClient(config).list_topics(timeout=WAIT_S).brokers
+    gone = admin.alter_user_scram_credentials([UserScramCredentialDeletion("bob", info.mechanism)])
+    assert gone["bob"].result(WAIT_S) is None
+    with pytest.raises(KafkaException, match="there is no user bob"):
+        admin.describe_user_scram_credentials(["bob"])["bob"].result(WAIT_S)
+
+
 @pytest.mark.thorough
 @pytest.mark.real_time
 def test_librdkafka_authenticates_again_while_it_produces(sasl: Sasl, topic: str) -> None:

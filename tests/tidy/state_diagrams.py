@@ -76,6 +76,13 @@ DIAGRAMS = (
         "EMPTY",
     ),
     Diagram(
+        "A connection to a listener with SASL, at the broker",
+        "semel_broker.security.sasl.states",
+        "Which requests a connection may send (KIP-43, KIP-152, KIP-368). A refused connection is closed.",
+        "HANDSHAKE",
+        quiet=("REFUSED",),
+    ),
+    Diagram(
         "A producer's transaction, in the client",
         "semel._produce.transaction_state",
         "What a transactional producer may do next.",

@@ -5,8 +5,8 @@ All other modules get an `Edge`, so that a simulator can pass its own.
 
 import asyncio
 import hashlib
+import os
 import random
-import secrets
 import ssl
 import time
 from collections.abc import Callable
@@ -26,13 +26,13 @@ class Edge:
         """Wall clock in milliseconds since the epoch, for record timestamps only."""
         return time.time_ns() // 1_000_000
 
+    def random_bytes(self, count: int) -> bytes:
+        """Bytes that cannot be guessed, for salts and nonces."""
+        return os.urandom(count)
+
     def monotonic(self) -> float:
         """Seconds that never go back, for deadlines, ages and backoffs."""
         return time.monotonic()
-
-    def nonce(self) -> str:
-        """A text that cannot be guessed and is never given again, for SCRAM."""
-        return secrets.token_urlsafe(24)
 
     async def derived_key(self, hash_name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
         """The key that PBKDF2 derives from a password, computed in a thread: it takes milliseconds and more."""

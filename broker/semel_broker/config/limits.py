@@ -61,6 +61,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     unauthenticated_stalled_ms: int = 1_000
     authentication_timeout_ms: int = 30_000
     unauthenticated_frame_bytes_max: int = 16 * KIB
+    # Time between the answer to a failed authentication and the end of the connection: some clients that find both at
+    # once do not read the answer.
+    last_answer_ms: int = 500
 
     topic_name_length_max: int = 249  # so that "<topic>-<partition>.<id>-delete" stays a legal file name
     partitions_per_topic_max: int = 10_000

@@ -215,7 +215,7 @@ AUTHORIZERS: Final = (
     "kafka.security.authorizer.AclAuthorizer",
 )
 """The names of Kafka's authorizer; the second is that of Kafka with ZooKeeper."""
-OF_THE_COMMANDS: Final = ("bootstrap.server", "bootstrap.user", "bootstrap.password", "password")
+OF_THE_COMMANDS: Final = ("bootstrap.server", "bootstrap.user", "bootstrap.password", "user.password")
 """Names of variables that are no settings: those of the commands, and of the first user."""
 ALIASES: Final = {"broker.id": "node.id", "log.dirs": "log.dir"}
 

@@ -108,4 +108,5 @@ def _is_https(url: str) -> bool:
         is_ported = parts.port != 0
     except ValueError:
         return False
-    return url.startswith("https://") and bool(parts.hostname) and "@" not in parts.netloc and is_ported and url.isascii()
+    is_https = url.startswith("https://") and url.isascii()
+    return is_https and is_ported and bool(parts.hostname) and "@" not in parts.netloc

@@ -27,15 +27,16 @@ Row = AlterUserScramCredentialsRequestDeletion | AlterUserScramCredentialsReques
 async def handle(request: AlterUserScramCredentialsRequest, ctx: RequestContext) -> AlterUserScramCredentialsResponse:
     """One row per user, in the order of the request."""
     asked: dict[str, list[Row]] = {}
-    for row in (*request.deletions, *request.upsertions):
+    rows: list[Row] = [*request.deletions, *request.upsertions]
+    for row in rows:
         asked.setdefault(row.name, []).append(row)
     results: list[AlterUserScramCredentialsResponseResult] = []
     changes: list[Change] = []
     slices = ctx.slices()
-    for name, rows in asked.items():
+    for name, own in asked.items():
         result = AlterUserScramCredentialsResponseResult(user=name)
         try:
-            changes += _changes_of(name, rows, ctx.broker.users)
+            changes += _changes_of(name, own, ctx.broker.users)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)

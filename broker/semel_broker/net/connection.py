@@ -99,6 +99,7 @@ class Connection(BufferedProtocol):
         self._write_paused = False
         self._closed = ""  # the reason
         self._finishing: CloseConnectionError | None = None  # once all answers are written
+        self._lingers = False  # the last answer is written
         self._active_at = context.loop.time()
         self._partial_since: float | None = None
 
@@ -325,8 +326,17 @@ class Connection(BufferedProtocol):
             self._transport.writelines(ready)
             self._note_written(size, waited_bytes)
         if self._finishing is not None and not requests:
-            self.close(self._finishing.reason, **self._finishing.fields)
+            self._finish(self._finishing)
         return size
+
+    def _finish(self, end: CloseConnectionError) -> None:
+        """All answers are written: close the connection; if the last one says why, a moment later."""
+        if not end.chunks:
+            self.close(end.reason, **end.fields)
+        elif not self._lingers:
+            self._lingers = True
+            context = self._context
+            context.loop.call_later(context.limits.last_answer_ms / 1000, self.close, end.reason)
 
     def _note_written(self, size: int, waited_bytes: int) -> None:
         """Count answers of `size` bytes given to the transport; `waited_bytes` of them are counted already."""

@@ -80,10 +80,7 @@ class UserStore:
 
     def check(self, name: str, mechanism: ScramMechanism, iterations: int, salt: bytes, salted: bytes) -> None:
         """Raises UNACCEPTABLE_CREDENTIAL, and POLICY_VIOLATION for a user too many."""
-        if not name or len(name.encode()) > NAME_BYTES_MAX:
-            raise _unacceptable(f"the name of a user has 1 to {NAME_BYTES_MAX} bytes")
-        if "\0" in name:
-            raise _unacceptable("the name of a user has no NUL")
+        self.check_name(name)
         if iterations < ITERATIONS_MIN:
             raise _unacceptable(f"too few iterations: {ITERATIONS_MIN} to {ITERATIONS_MAX} are allowed")
         if iterations > ITERATIONS_MAX:
@@ -94,6 +91,13 @@ class UserStore:
             raise _unacceptable(f"the salted password of {mechanism.sasl_name} has {mechanism.digest_bytes} bytes")
         if name not in self._users and len(self._users) >= USERS_MAX:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {USERS_MAX} users already")
+
+    def check_name(self, name: str) -> None:
+        """Raises UNACCEPTABLE_CREDENTIAL."""
+        if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+            raise _unacceptable(f"the name of a user has 1 to {NAME_BYTES_MAX} bytes")
+        if "\0" in name:
+            raise _unacceptable("the name of a user has no NUL")
 
     async def alter(self, changes: Sequence[Change]) -> None:
         """Write changes made by `put` and `delete`. Raises REQUEST_TIMED_OUT."""
@@ -109,6 +113,7 @@ class UserStore:
         if self._users:
             self._log.info("bootstrap_user_not_made", user=name, reason="there are users already")
             return
+        self.check_name(name)
         await self.alter(puts_of_password(name, password, world))
         self._log.info("bootstrap_user_made", user=name)
 

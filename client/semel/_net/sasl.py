@@ -30,6 +30,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _EXTENSION_KEY: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x20-\x7e\t\r\n]*")
 SHOWN_CHARS_MAX: Final = 200
+NONCE_BYTES: Final = 24
 
 
 class Mechanism(Protocol):
@@ -122,7 +123,9 @@ class Credentials:
         assert password is not None
         if self.mechanism == "PLAIN":
             return Plain(username, password)
-        return ScramClient(self.mechanism, username, password, self._edge.nonce(), self._edge.derived_key)
+        return ScramClient(
+            self.mechanism, username, password, self._edge.random_bytes(NONCE_BYTES).hex(), self._edge.derived_key
+        )
 
 
 def credentials_of(config: ClientConfig, edge: Edge) -> Credentials | None:

@@ -385,7 +385,7 @@ class StaleControllerEpochError(BrokerResponseError, code=ErrorCode.STALE_CONTRO
 
 
 class IllegalSaslStateError(BrokerResponseError, code=ErrorCode.ILLEGAL_SASL_STATE):
-    advice = "Connect to a listener with SASL, or set security_protocol to 'PLAINTEXT' or 'SSL'"
+    advice = "Use security_protocol='PLAINTEXT' or 'SSL' here, or a listener with SASL"
 
 
 class UnsupportedForMessageFormatError(BrokerResponseError, code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT):
@@ -432,3 +432,15 @@ class DelegationTokenExpired(BrokerResponseError, code=ErrorCode.DELEGATION_TOKE
 
 class InvalidPrincipalType(BrokerResponseError, code=ErrorCode.INVALID_PRINCIPAL_TYPE):
     advice = "Use the principal type User"
+
+
+class ResourceNotFoundError(BrokerResponseError, MisconfiguredError, code=ErrorCode.RESOURCE_NOT_FOUND):
+    advice = "Correct the name, or create it first"
+
+
+class DuplicateResourceError(BrokerResponseError, MisconfiguredError, code=ErrorCode.DUPLICATE_RESOURCE):
+    advice = "Name each thing once in a request"
+
+
+class UnacceptableCredentialError(BrokerResponseError, MisconfiguredError, code=ErrorCode.UNACCEPTABLE_CREDENTIAL):
+    advice = "Give the user another name, or 4096 to 16384 iterations"

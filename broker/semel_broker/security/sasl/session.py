@@ -56,7 +56,7 @@ class SaslListener(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SaslRefusal(Exception):  # noqa: N818 (what a peer did, not an error of this program)
-    """What the client is told before its connection is closed."""
+    """The error that the client gets before its connection is closed."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)

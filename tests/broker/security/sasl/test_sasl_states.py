@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 import pytest
+from broker.authorization.samples import sample
 from broker.wire import EventLog
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,7 +117,14 @@ SASL = st.sampled_from(
     ]
 )
 REQUESTS = st.builds(request, st.sampled_from(list(APIS.values())), st.integers(-1, 15), st.binary(max_size=30))
-FRAMES = st.lists(SASL | REQUESTS | st.binary(max_size=60), max_size=8)
+WELL_FORMED = st.sampled_from(
+    [
+        b"".join(encode_request_frame(api, api.advertised[1], 1, None, sample(api.key)))[4:]
+        for api in APIS.values()
+        if api.advertised is not None and api.key in HANDLERS
+    ]
+)
+FRAMES = st.lists(SASL | WELL_FORMED | REQUESTS | st.binary(max_size=60), max_size=8)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from semel._config.client import ProducerConfig
 from semel.cli.main import main
+from semel.cli.shared.setting_texts import KNOWN, own_name, properties, without_jaas
 from semel_broker.config.loading import load
 from semel_broker.config.principal_rules import PrincipalRules
 from semel_broker.net import login, tls_connection, tls_session
@@ -34,7 +37,7 @@ def test_the_commands_and_the_program_work(tmp_path: Path, monkeypatch: pytest.M
     given["ssl.keystore.location"] = str(tmp_path / given["ssl.keystore.location"])
     broker = BrokerProcess(tmp_path / "data", **given).start()
     try:
-        (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+        program = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
         imports, _, body = program.replace("9093", str(broker.port)).partition("\n\n")
         main = f"{imports}\nimport asyncio\n\nasync def main():\n{textwrap.indent(body, '    ')}\nasyncio.run(main())\n"
         done = subprocess.run([sys.executable, "-c", main], capture_output=True, text=True, timeout=60, check=False)
@@ -86,8 +89,36 @@ def test_the_table_of_sasl_has_every_reason() -> None:
     assert listed == known | {"closed_in_authentication"}
 
 
+def test_the_configuration_of_tokens_is_accepted() -> None:
+    listener = CONFIGURATIONS[1].replace('sasl.enabled.mechanisms = ["SCRAM-SHA-512"]', "")
+    config = load(f"{listener}\n{CONFIGURATIONS[2]}")
+    oauth = config.sasl_of(config.client_listeners[0]).oauth
+    assert oauth is not None
+    assert (oauth.issuer, oauth.audiences) == ("https://issuer.example", ("semel",))
+
+
+def test_every_reason_of_a_refused_token_is_listed() -> None:
+    section = PAGE.partition("## Tokens of an issuer")[2].partition("## Re-authentication")[0]
+    listed = set(re.findall(r"`([a-z_]+)`", section.partition("Reasons:")[2]))
+    known = {"unknown_key"}
+    for name in ("oauth_bearer.py", "oauth_bearer_exchange.py"):
+        text = (ROOT / "broker" / "semel_broker" / "security" / "sasl" / name).read_text()
+        known |= set(re.findall(r'TokenRefusedError\(\s*"([a-z_]+)"', text))
+    assert listed == known | {"closed_in_authentication"}
+
+
+def test_the_settings_of_the_client_with_sasl_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
+    monkeypatch.setenv("PASSWORD", "a kettle")
+    exec(program, {"Producer": ProducerConfig, "os": os})
+    file = PAGE.partition("$ cat client.properties\n")[2].partition("$ chmod")[0]
+    found = {own_name(row.name): row.text for row in properties(file)}
+    assert without_jaas(found)["sasl_plain_username"] == "alice"
+    assert set(without_jaas(found)) <= KNOWN
+
+
 def test_the_rules_are_accepted() -> None:
-    PrincipalRules(tomllib.loads(CONFIGURATIONS[2])["ssl"]["principal"]["mapping"]["rules"])
+    PrincipalRules(tomllib.loads(CONFIGURATIONS[3])["ssl"]["principal"]["mapping"]["rules"])
 
 
 def test_the_table_has_every_reason() -> None:

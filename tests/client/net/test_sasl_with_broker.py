@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from joserfc.jwk import RSAKey
 from semel import Admin, Consumer, Producer
 from semel.errors import SaslAuthenticationFailed
 from semel_broker.security.user_store import put
+from semel_broker.testing.authority import Authority
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_protocol.scram import ScramMechanism, salted_password
 
@@ -139,3 +141,22 @@ async def test_a_session_ends_with_its_token_and_is_renewed_with_the_next_one(br
 async def test_a_client_without_sasl_is_told_what_is_missing(broker: EphemeralBroker) -> None:
     with pytest.raises(Exception, match="if this listener requires SASL, set security_protocol"):
         await Admin(bootstrap_servers=broker.bootstrap_servers, bootstrap_timeout_ms=300).start()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+async def test_a_client_authenticates_over_tls(mechanism: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    given = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_SSL",
+        "sasl.enabled.mechanisms": mechanism,
+        "ssl.keystore.location": authority.issue("server", "127.0.0.1"),
+    }
+    with EphemeralBroker(given) as secured:
+        salted = salted_password(ScramMechanism.SCRAM_SHA_512, PASSWORD.encode(), b"0123456789abcdef", 4096)
+        credential = put("alice", ScramMechanism.SCRAM_SHA_512, 4096, b"0123456789abcdef", salted)
+        secured.call(lambda node: node.broker.users.alter([credential]))
+        tls = {"security_protocol": "SASL_SSL", "ssl_cafile": str(authority.ca_file)}
+        async with Producer(**settings(secured, mechanism, **tls)) as producer:
+            await producer.send_and_wait("t", b"x")
+        with pytest.raises(SaslAuthenticationFailed):
+            await Admin(**settings(secured, mechanism, **tls, sasl_plain_password="wrong")).start()

@@ -22,7 +22,7 @@ from semel_protocol import __version__
 if TYPE_CHECKING:
     from semel_broker.config.loading import BrokerConfig
     from semel_broker.net.open_files import OpenFiles
-    from semel_broker.world import World
+    from semel_broker.world import Logger, World
 
 _STARTED = monotonic()
 OPEN_FILES_OF_MACOS = 10_240
@@ -83,6 +83,18 @@ def _list_settings(ctx: click.Context, _: click.Parameter, form: str | None) -> 
     help="Port that other brokers connect to (advertised.peer.port). Default: the port listened on.",
 )
 @click.option(
+    "--bootstrap-user",
+    metavar="NAME",
+    envvar="SEMEL_BOOTSTRAP_USER",
+    help="Make this user if there are no users yet, with the password in the variable SEMEL_BOOTSTRAP_PASSWORD or in "
+    "--bootstrap-password-file. Name it in super.users to give it all rights. Default: no user is made.",
+)
+@click.option(
+    "--bootstrap-password-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File whose first line is the password of --bootstrap-user. Default: no file.",
+)
+@click.option(
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -111,7 +123,15 @@ def _list_settings(ctx: click.Context, _: click.Parameter, form: str | None) -> 
     default="auto",
     help="console: lines for people; json: one object in each line; auto: console on a terminal, else json.",
 )
-def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, log_format: Any, **flags: Any) -> None:
+def serve(
+    bootstrap_user: str | None,
+    bootstrap_password_file: Path | None,
+    config_file: Path | None,
+    overrides: tuple[str, ...],
+    log_level: str,
+    log_format: Any,
+    **flags: Any,
+) -> None:
     """Run a broker until SIGTERM, SIGINT or SIGHUP.
 
     The name of each option's setting is in parentheses. Sources of settings, from lowest to highest priority: defaults,
@@ -125,6 +145,8 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
     from semel_broker.net.open_files import OpenFiles
     from semel_broker.net.socket_queue import unacknowledged
     from semel_broker.net.tls_session import ServerTls
+    from semel_broker.security.sasl.jwks_source import read_jwks
+    from semel_broker.security.sasl.password_hashing import PasswordHashing
     from semel_broker.world import World
 
     given = [f"{SETTING_OF[flag]}={value}" for flag, value in flags.items() if value is not None]
@@ -133,6 +155,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
         config = load(toml, os.environ, [*overrides, *given])
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
+    first_user = _first_user(bootstrap_user, bootstrap_password_file)
     if config.is_clustered:
         _check_extra("A broker with etcd.endpoints", "cluster", "h11")
     log = make_logger(log_level, log_format)
@@ -148,9 +171,11 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
         may_keep_descriptor=files.may_keep,
         unacknowledged=unacknowledged,
         load_tls=lambda settings: ServerTls(settings, log),
+        stretch=PasswordHashing().stretch,
+        read_jwks=read_jwks,
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        sys.exit(runner.run(_serve(config, world, files)))
+        sys.exit(runner.run(_serve(config, world, files, first_user)))
 
 
 SETTING_OF = {
@@ -170,7 +195,7 @@ SETTING_OF = {
 }
 
 
-async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
+async def _serve(config: BrokerConfig, world: World, files: OpenFiles, first_user: tuple[str, str] | None) -> int:
     from semel_broker.node import Node
 
     log = world.log
@@ -181,7 +206,7 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
             loop.add_signal_handler(number, stop.set)
     loop.set_exception_handler(lambda _, context: _log_loop_error(world, files, context))
     try:
-        node = await Node.start(config, world)
+        node = await Node.start(config, world, first_user=first_user)
     except Exception as error:
         text = _start_failure(config, error)
         if text is None:
@@ -193,16 +218,7 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
     files.check_start(held)
     for warning in config.warnings:
         log.warning("setting_ignored", reason=warning)
-    for listener in config.client_listeners:
-        needs_certificate = listener.has_tls and config.tls_of(listener.name).client_auth == "required"
-        if listener.address.host not in LOOPBACK and not needs_certificate:
-            log.warning(
-                "listens_beyond_loopback",
-                listener=listener.name,
-                host=listener.address.host,
-                protocol=listener.protocol,
-                authentication="none",
-            )
+    _warn_of_open_listeners(config, log, first_user)
     gc.collect()
     gc.freeze()  # objects that live as long as the broker need no further collection
     log.info(
@@ -223,6 +239,47 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
     await node.stop()
     log.info("stopped")
     return 0
+
+
+def _warn_of_open_listeners(config: BrokerConfig, log: Logger, first_user: tuple[str, str] | None) -> None:
+    """Say which clients may do everything."""
+    authenticated = [listener.name for listener in config.client_listeners if config.is_authenticated(listener)]
+    for listener in config.client_listeners:
+        if listener.address.host not in LOOPBACK and listener.name not in authenticated:
+            log.warning(
+                "listens_beyond_loopback",
+                listener=listener.name,
+                host=listener.address.host,
+                protocol=listener.protocol,
+                authentication="none",
+            )
+    if authenticated and not config.has_authorizer:
+        log.warning(
+            "no_authorizer",
+            listeners=authenticated,
+            reason="clients are authenticated, and each of them may do everything",
+            do="set authorizer.class.name and super.users",
+        )
+    if first_user is not None and config.has_authorizer and f"User:{first_user[0]}" not in config.super_user_names:
+        log.warning(
+            "bootstrap_user_has_no_rights",
+            user=first_user[0],
+            do=f"add User:{first_user[0]} to super.users, on every broker",
+        )
+
+
+def _first_user(name: str | None, password_file: Path | None) -> tuple[str, str] | None:
+    """Name and password of the first user. Raises ClickException without a password."""
+    if not name:
+        return None
+    password = os.environ.get("SEMEL_BOOTSTRAP_PASSWORD", "")
+    if password_file is not None:
+        password = password_file.read_text().partition("\n")[0]
+    if not password:
+        raise click.ClickException(
+            "--bootstrap-user needs a password: give SEMEL_BOOTSTRAP_PASSWORD or --bootstrap-password-file"
+        )
+    return name, password
 
 
 def _start_failure(config: BrokerConfig, error: Exception) -> str | None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
+from semel_protocol.primitives import Buffer
+from semel_protocol.schema import Message
+
 T = TypeVar("T")
 
 
@@ -21,9 +24,15 @@ class InOrder(Generic[T]):
 
 
 class CloseConnectionError(Exception):
-    """The request gets no answer: the broker closes the connection and logs `reason` with `fields`."""
+    """The broker closes the connection and logs `reason` with `fields`.
 
-    def __init__(self, reason: str, **fields: object) -> None:
+    `answer`: the last response of the connection, sent before; None: the request gets none. `chunks`: the same, encoded
+    by the dispatcher.
+    """
+
+    def __init__(self, reason: str, *, answer: Message | None = None, **fields: object) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.answer = answer
+        self.chunks: list[Buffer] = []
         self.fields = fields

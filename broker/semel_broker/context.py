@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from semel_broker.coordination.producer_ids import ProducerIds
     from semel_broker.groups.coordinator import GroupCoordinator
     from semel_broker.security.acl_store import AclStore
+    from semel_broker.security.sasl.session import SaslSession
+    from semel_broker.security.user_store import UserStore
     from semel_broker.topics.topics import Topics
     from semel_broker.txn.coordinator import TransactionCoordinator
 
@@ -55,6 +57,7 @@ class Broker(msgspec.Struct, kw_only=True):
     work_turns: WorkTurns
     recompressor: Recompressor
     log: Logger
+    users: UserStore
     acls: AclStore | None = None
     """None: there is no authorizer, and every client may do everything."""
     registration: Registration | None = None
@@ -68,6 +71,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     `client_host` is the peer's address without port. `turn` counts the requests of the connection. `connection` is the
     number of the connection (0: none). `followers`: later requests of the connection that are received but not started.
     `answers`: the memory of the connection's answers; None: unbounded. `principal`: who the connection belongs to.
+    `sasl`: the authentication of the connection; None: its listener has none.
     """
 
     broker: Broker
@@ -80,6 +84,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     followers: int = 0
     answers: AnswerHolding | None = None
     principal: Principal = ANONYMOUS
+    sasl: SaslSession | None = None
 
     @property
     def answer_bytes_max(self) -> int:

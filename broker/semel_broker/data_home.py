@@ -9,13 +9,11 @@ from semel_storage.checkpoints import META_PROPERTIES
 from semel_storage.log_directory import LogDirectory
 
 from semel_broker.cluster.feed import Feed
-from semel_broker.cluster.local_store import CorruptStoreError, LocalStore
+from semel_broker.cluster.local_store import STORE_FILE, CorruptStoreError, LocalStore
 from semel_broker.cluster.records import CLUSTER_ID
 from semel_broker.cluster.store import Expect, OutcomeUnknownError, Put, Store
 from semel_broker.config.loading import BrokerConfig, ConfigError
 from semel_broker.world import World
-
-STORE_FILE = "semel.store"
 
 
 class DataHome:

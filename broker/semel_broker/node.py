@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 import msgspec
@@ -14,9 +14,10 @@ from semel_broker.cluster.controller import Controller
 from semel_broker.cluster.records import BrokerRecord
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import Store
-from semel_broker.config.listeners import advertised_endpoints
+from semel_broker.config.listeners import Listener, advertised_endpoints
 from semel_broker.config.loading import BrokerConfig, ConfigError
 from semel_broker.config.principal_rules import PrincipalRules
+from semel_broker.config.sasl_settings import OAuthSettings
 from semel_broker.context import Broker
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.data_home import DataHome
@@ -33,6 +34,10 @@ from semel_broker.scheduling.turns import Turns
 from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.security.acl_store import AclStore
 from semel_broker.security.authorizer import Authorizer
+from semel_broker.security.sasl.mechanism import Mechanism
+from semel_broker.security.sasl.mechanisms import mechanisms_of
+from semel_broker.security.sasl.session import SaslListener
+from semel_broker.security.user_store import UserStore, unknown_users_secret
 from semel_broker.topics.advertised_brokers import AdvertisedBrokers
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
@@ -60,10 +65,17 @@ class Node:
         return next(iter(self.ports.values()))
 
     @classmethod
-    async def start(cls, config: BrokerConfig, world: World, store: Store | None = None) -> Node:
+    async def start(
+        cls,
+        config: BrokerConfig,
+        world: World,
+        store: Store | None = None,
+        first_user: tuple[str, str] | None = None,
+    ) -> Node:
         """Recover `log.dir`, join the cluster, and serve. If a part fails, the parts started before it are stopped.
 
-        `store`: the store of a cluster, closed by this broker; None: the one in the settings. Raises DirectoryLocked,
+        `store`: the store of a cluster, closed by this broker; None: the one in the settings. `first_user`: name and
+        password of a user that is made if there are no users yet. Raises DirectoryLocked,
         WrongDirectory, CorruptLog, CorruptStoreError, ConfigError, and OSError of the listening sockets.
         """
         listeners = config.client_listeners
@@ -91,9 +103,11 @@ class Node:
                 unacknowledged=world.unacknowledged,
             )
             parts.push_async_callback(server.abort)
-            ports = await _bind(server, config, world)
+            ports = await _bind(server, broker, parts)
             broker.endpoints = advertised_endpoints(listeners, ports)
             peer_port = 0 if peers is None else await _listen_to_peers(broker, home, registration, peers, parts)
+            if first_user is not None:
+                await broker.users.make_first(*first_user, world)
             await _join(broker, home, registration, peer_port, parts)
             await server.serve()
 
@@ -127,19 +141,56 @@ def _check_reachable(peers: str, host: str, option: str) -> None:
         )
 
 
-async def _bind(server: Server, config: BrokerConfig, world: World) -> dict[str, int]:
+async def _bind(server: Server, broker: Broker, parts: AsyncExitStack) -> dict[str, int]:
     """The bound port of each listener, by its name. Raises ConfigError, ListenError."""
-    ports = {}
+    ports, config, world = {}, broker.config, broker.world
     for listener in config.client_listeners:
-        tls, rules = None, PrincipalRules("")
+        tls, sasl, rules = None, None, PrincipalRules("")
         if listener.has_tls:
             if world.load_tls is None:
                 raise ConfigError(f"listener {listener.name}: there is no TLS here; use the protocol PLAINTEXT")
             settings = config.tls_of(listener.name)
             tls, rules = world.load_tls(settings), PrincipalRules(settings.principal_mapping_rules)
+        if listener.has_sasl:
+            sasl = await _sasl(listener, broker, parts)
         address = listener.address
-        ports[listener.name] = await server.bind(address.host, address.port, listener.name, tls, rules.principal)
+        ports[listener.name] = await server.bind(address.host, address.port, listener.name, tls, rules.principal, sasl)
     return ports
+
+
+async def _sasl(listener: Listener, broker: Broker, parts: AsyncExitStack) -> SaslListener:
+    """Raises ConfigError."""
+    settings, world = broker.config.sasl_of(listener), broker.world
+    oauth = None if settings.oauth is None else await _oauth(listener.name, settings.oauth, world, parts)
+    return SaslListener(
+        name=listener.name,
+        protocol=listener.protocol,
+        mechanisms=mechanisms_of(settings, broker.users, world, oauth),
+        max_reauth_ms=settings.max_reauth_ms,
+        failed_delay_ms=settings.failed_delay_ms,
+        token_bytes_max=settings.token_bytes_max,
+        limits=broker.config.limits,
+        log=world.log,
+        now_s=world.monotonic,
+        now_ms=world.now_ms,
+    )
+
+
+async def _oauth(
+    listener: str, settings: OAuthSettings, world: World, parts: AsyncExitStack
+) -> Callable[[], Mechanism]:
+    """What makes exchanges of OAUTHBEARER. Raises ConfigError if this installation cannot check tokens."""
+    try:
+        from semel_broker.security.sasl.issuer_keys import IssuerKeys
+        from semel_broker.security.sasl.oauth_bearer_exchange import OAuthBearerExchange
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"listener {listener}: OAUTHBEARER needs {error.name}: pip install 'semel[oauth]'") from None
+    if world.read_jwks is None:
+        raise ConfigError(f"listener {listener}: there is no OAUTHBEARER here")
+    keys = IssuerKeys(settings, world.read_jwks, world)
+    parts.push_async_callback(keys.close)
+    await keys.start()
+    return lambda: OAuthBearerExchange(keys.check)
 
 
 async def _open(
@@ -193,6 +244,7 @@ async def _open(
         advertised_brokers=AdvertisedBrokers(home.feed, world.monotonic),
         turns=Turns(get_running_loop(), world.monotonic),
         log=world.log,
+        users=UserStore(home.store, home.feed, await _secret(config, world, home), world.log),
         acls=_acls(config, world, home),
         registration=registration if home.is_shared else None,
         work_turns=WorkTurns(config.limits.record_work_per_turn),
@@ -205,6 +257,13 @@ def _acls(config: BrokerConfig, world: World, home: DataHome) -> AclStore | None
         return None
     authorizer = Authorizer(config.super_user_names, allow_if_none=config.allow_everyone_if_no_acl_found)
     return AclStore(home.store, home.feed, authorizer, world.log)
+
+
+async def _secret(config: BrokerConfig, world: World, home: DataHome) -> bytes:
+    """See `unknown_users_secret`. A broker without SASL needs none."""
+    if not any(listener.has_sasl for listener in config.client_listeners):
+        return b""
+    return await unknown_users_secret(home.store, world)
 
 
 async def _listen_to_peers(

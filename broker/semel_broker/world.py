@@ -6,11 +6,12 @@ can therefore choose the time and the writes that are lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Protocol
 
 import msgspec
+from semel_protocol.scram import ScramMechanism, salted_password
 from semel_storage.disk.disk import Disk
 
 
@@ -40,6 +41,14 @@ class TlsFailure(Exception):  # noqa: N818 (what a peer did, not an error of thi
     def __init__(self, reason: str, error: str, do: str) -> None:
         super().__init__(error)
         self.reason, self.do = reason, do
+
+
+JWKS_BYTES_MAX = 1 << 20
+"""The largest JWKS that is read."""
+
+
+class JwksError(Exception):
+    """The keys of an issuer of tokens cannot be read, or their text is not a JWKS with a key that can check tokens."""
 
 
 class TlsSession(Protocol):
@@ -85,6 +94,11 @@ class Tls(Protocol):
         """Read the files again if they have changed. Files that cannot be used are logged, and change nothing."""
 
 
+async def stretch_here(mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
+    """SCRAM's SaltedPassword, computed at once: for tests and tools, because it blocks for milliseconds."""
+    return salted_password(mechanism, password, salt, iterations)
+
+
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """The outside world of one broker.
 
@@ -103,3 +117,9 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes in the kernel's send queue of a connection that its peer has not acknowledged yet."""
     load_tls: Callable[[Any], Tls] | None = None
     """Makes the TLS of a listener from its `TlsSettings`; raises ConfigError. None: this world has no TLS."""
+    read_jwks: Callable[[str, str], Awaitable[bytes]] | None = None
+    """Reads the JWKS of an issuer of tokens: (file or https URL, file of CAs) -> its text; raises JwksError. None: this
+    world has no OAuth.
+    """
+    stretch: Callable[[ScramMechanism, bytes, bytes, int], Awaitable[bytes]] = stretch_here
+    """SCRAM's SaltedPassword of (mechanism, password, salt, iterations), for PLAIN. A broker computes it in threads."""

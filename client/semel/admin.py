@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
 from semel_protocol.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from semel_protocol.scram import ScramMechanism
 
 from semel._admin import (
     acls as _admin_acls,
@@ -37,6 +38,9 @@ from semel._admin import (
 from semel._admin import (
     transactions as _admin_transactions,
 )
+from semel._admin import (
+    users as _admin_users,
+)
 from semel._admin.types import (
     BrokerStatus,
     ClusterDescription,
@@ -56,10 +60,14 @@ from semel._admin.types import (
     PartitionReassignment,
     ProducerState,
     RecordsToDelete,
+    ScramCredentialInfo,
     TransactionDescription,
     TransactionGroupDescription,
     TransactionGroupMember,
     TransactionListing,
+    UserScramCredentialDeletion,
+    UserScramCredentialsDescription,
+    UserScramCredentialUpsertion,
 )
 from semel._config.client import AdminConfig, takes_settings
 from semel._net.calls import Calls
@@ -97,10 +105,15 @@ __all__ = [
     "ProducerState",
     "RecordsToDelete",
     "ResourceType",
+    "ScramCredentialInfo",
+    "ScramMechanism",
     "TransactionDescription",
     "TransactionGroupDescription",
     "TransactionGroupMember",
     "TransactionListing",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
+    "UserScramCredentialsDescription",
 ]
 
 LATEST = -1
@@ -374,6 +387,30 @@ class Admin:
         Raises SecurityDisabled, ClusterAuthorizationFailedError.
         """
         return await _admin_acls.delete_acls(self._calls, filters, timeout_ms)
+
+    # Users
+
+    async def describe_user_scram_credentials(
+        self, users: Sequence[str] | None = None, timeout_ms: float | None = None
+    ) -> dict[str, UserScramCredentialsDescription]:
+        """The users of the cluster with their SCRAM mechanisms (KIP-554), by name; None: all of them.
+
+        Raises ResourceNotFoundError for a user that does not exist, ClusterAuthorizationFailedError.
+        """
+        return await _admin_users.describe(self._calls, users, timeout_ms)
+
+    async def alter_user_scram_credentials(
+        self,
+        alterations: Sequence[UserScramCredentialUpsertion | UserScramCredentialDeletion],
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Creates users, changes their passwords, and deletes them. All alterations of a user are made, or none.
+
+        Passwords do not leave this process; hashing one takes some milliseconds. Raises ResourceNotFoundError for a
+        credential that does not exist, UnacceptableCredentialError, DuplicateResourceError,
+        ClusterAuthorizationFailedError.
+        """
+        await _admin_users.alter(self._calls, alterations, timeout_ms)
 
     # Transactions
 

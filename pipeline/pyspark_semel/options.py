@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from semel._config.client import ClientConfig
+from semel._config.jaas import credentials
 
 PREFIX = "kafka."
 SERVERS = "kafka.bootstrap.servers"
@@ -29,6 +30,8 @@ NO_ANSWER = (
     f"Check {SERVERS}. If the brokers may be away for longer, for example during a restart, raise {BOOTSTRAP_TIMEOUT}"
 )
 
+NO_TEXT = ("ssl_context", "sasl_oauth_token_provider", "edge")
+"""Client settings whose values are objects of Python."""
 KAFKA_NAMES = {"batch.size": "max_batch_size"}
 """Client settings whose name is not Kafka's name in snake case."""
 TLS = ("ssl.truststore.location", "ssl.keystore.location", "ssl.key.location", "ssl.key.password")
@@ -46,11 +49,14 @@ ONLY = {
     "ssl.endpoint.identification.algorithm": (("https",), "the name in the broker's certificate is always checked"),
     "ssl.keystore.type": (("PEM",), "files are PEM"),
     "ssl.truststore.type": (("PEM",), "files are PEM"),
+    "sasl.kerberos.service.name": (("kafka",), "Kerberos is not supported"),
     "ssl.protocol": (("TLS", "TLSv1.3"), "the protocol is negotiated with the broker"),
     "ssl.enabled.protocols": (("TLSv1.2,TLSv1.3", "TLSv1.3,TLSv1.2"), "the protocol is negotiated with the broker"),
 }
-"""TLS settings with fixed values here, and the reason; other values are refused."""
-NO_SASL = "SASL is not supported: use a listener without SASL"
+"""Settings with fixed values here, and the reason; other values are refused."""
+WITH_TLS = ("SSL", "SASL_SSL")
+JAAS = "sasl.jaas.config"
+NO_TOKENS = "use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512: an option cannot be a source of tokens or of Kerberos tickets"
 
 
 class OptionError(ValueError):
@@ -109,9 +115,12 @@ class ClientSettings(msgspec.Struct, frozen=True):
     values: dict[str, Any]
     tls: dict[str, str]
 
+    def __repr__(self) -> str:
+        return f"<ClientSettings of {self.values.get('bootstrap_servers')}>"  # passwords stay out of logs
+
     def keywords(self) -> dict[str, Any]:
         """Returns keyword arguments for a client. Raises OSError or ssl.SSLError for invalid files of `kafka.ssl.*`."""
-        if self.values.get("security_protocol") != "SSL":
+        if self.values.get("security_protocol") not in WITH_TLS:
             return self.values
         context = ssl.create_default_context(cafile=self.tls.get("ssl.truststore.location"))
         if certificate := self.tls.get("ssl.keystore.location"):
@@ -139,25 +148,30 @@ def client_settings(
     for name, text in options.kafka().items():
         if name in refused:
             raise OptionError(f"{PREFIX}{name} cannot be set: {refused[name]}")
-        if name.startswith("sasl.") or (name == "security.protocol" and text.strip().startswith("SASL_")):
-            raise OptionError(f"{PREFIX}{name} cannot be set: {NO_SASL}")
+        if name == "sasl.mechanism" and text.strip() in ("GSSAPI", "OAUTHBEARER"):
+            raise OptionError(f"{PREFIX}{name}={text.strip()} cannot be set: {NO_TOKENS}")
+        if name == JAAS:
+            continue
         if name in ONLY:
             _check_only(name, text)
             continue
         field = fields.get(KAFKA_NAMES.get(name, name.replace(".", "_")))
         if name in TLS:
             tls[name] = text
-        elif field is not None and field.name not in ("ssl_context", "edge"):
+        elif field is not None and field.name not in NO_TEXT:
             values[field.name] = _converted(PREFIX + name, text, field.type)
         elif name not in POINTLESS:
-            known = [*(each.replace("_", ".") for each in fields), *TLS, *KAFKA_NAMES]
+            known = [*(each.replace("_", ".") for each in fields if each not in NO_TEXT), *TLS, JAAS, *KAFKA_NAMES]
             raise OptionError(f"no client setting {PREFIX}{name}{_instead(name, known, PREFIX)}")
     made = ClientSettings(values, tls)
-    if tls and values.get("security_protocol") != "SSL":
+    if tls and values.get("security_protocol") not in WITH_TLS:
         raise OptionError(
-            f"{PREFIX}{min(tls)} is given but not {PREFIX}security.protocol=SSL: set it, or leave both out"
+            f"{PREFIX}{min(tls)} is given but not {PREFIX}security.protocol=SSL or SASL_SSL: set it, or leave both out"
         )
     try:
+        if JAAS in options.kafka():
+            mechanism = values.get("sasl_mechanism", "PLAIN")
+            values["sasl_plain_username"], values["sasl_plain_password"] = credentials(options.kafka()[JAAS], mechanism)
         config(**made.keywords())
     except (ValueError, OSError) as e:  # KafkaConfigurationError is a ValueError
         raise OptionError(f"{PREFIX}*: {e}") from e

@@ -39,11 +39,16 @@ class Harness:
             disk=disk_here(),
             log=self.log,
             load_tls=lambda settings: ServerTls(settings, self.log),
+            read_jwks=self.read_jwks,
         )
         port = {} if self.settings.get("listeners") else {"port": "0"}
         settings = {"log.dir": str(self.directory), **port, **self.settings}
         self.node = await Node.start(load(overrides=[f"{key}={value}" for key, value in settings.items()]), world)
         return self
+
+    async def read_jwks(self, location: str, ca_file: str) -> bytes:
+        """The file at once, without a thread. A test may put its own in place of it."""
+        return Path(location).read_bytes()
 
     async def wire(self) -> Wire:
         """A new connection, closed with the harness."""

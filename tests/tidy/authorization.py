@@ -52,8 +52,9 @@ semel acl add --principal User:alice --allow write --transactional-id shop- --pr
 semel acl list --for --topic flights      # everything that applies to this topic
 ```
 
-Connections are not authenticated yet, so the principal of every client is `User:ANONYMOUS`; what tells clients apart is
-their address (`--host`). Allow an administrator's machine what it needs before you take `User:ANONYMOUS` out of
+The principal of a client is its SASL user or the subject of its certificate ([security](security.md)). On a listener
+without authentication it is `User:ANONYMOUS`; what tells clients apart there is their address (`--host`). Allow an
+administrator's machine what it needs before you take `User:ANONYMOUS` out of
 `super.users`.
 
 ## Operations of each type of resource

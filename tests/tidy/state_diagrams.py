@@ -76,6 +76,25 @@ DIAGRAMS = (
         "EMPTY",
     ),
     Diagram(
+        "A connection to a listener with SASL, at the broker",
+        "semel_broker.security.sasl.states",
+        "Which requests a connection may send (KIP-43, KIP-152, KIP-368). A refused connection is closed.",
+        "HANDSHAKE",
+        quiet=("REFUSED",),
+    ),
+    Diagram(
+        "A session, in the client",
+        "semel._net.session",
+        "The authenticated session of one connection (KIP-368). While it is renewed, requests are held.",
+        "NEW",
+    ),
+    Diagram(
+        "An exchange of SCRAM, in the client",
+        "semel._net.scram",
+        "One authentication (RFC 5802). Broker and client prove to each other that they have the credentials.",
+        "START",
+    ),
+    Diagram(
         "A producer's transaction, in the client",
         "semel._produce.transaction_state",
         "What a transactional producer may do next.",

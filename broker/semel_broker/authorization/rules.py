@@ -46,6 +46,8 @@ from semel_protocol.messages import (
     k45_alter_partition_reassignments,
     k46_list_partition_reassignments,
     k47_offset_delete,
+    k50_describe_user_scram_credentials,
+    k51_alter_user_scram_credentials,
     k61_describe_producers,
     k65_describe_transactions,
     k20001_begin_transaction_group,
@@ -569,6 +571,7 @@ RULES: dict[int, tuple[Requirement, ...]] = {
     14: (_group(READ, k14_sync_group.SyncGroupResponse),),
     15: (Special([(DESCRIBE, GROUP, "each row")], _describe_groups),),
     16: (Shown(DESCRIBE, GROUP, "groups", lambda row: row.group_id, unless_cluster=DESCRIBE),),
+    17: (),  # before there is a principal
     18: (),
     19: (Special([(CREATE, CLUSTER, "or:"), (CREATE, TOPIC, "each row")], _create_topics),),
     20: (Special([(DELETE, TOPIC, "each row")], _delete_topics),),
@@ -658,6 +661,7 @@ RULES: dict[int, tuple[Requirement, ...]] = {
             "responses",
         ),
     ),
+    36: (),  # before there is a principal
     37: (
         _topic(
             ALTER,
@@ -714,6 +718,18 @@ RULES: dict[int, tuple[Requirement, ...]] = {
             _rows_of(k47_offset_delete.OffsetDeleteResponseTopic, k47_offset_delete.OffsetDeleteResponsePartition),
             k47_offset_delete.OffsetDeleteResponse,
             "topics",
+        ),
+    ),
+    50: (cluster(DESCRIBE, _error(k50_describe_user_scram_credentials.DescribeUserScramCredentialsResponse)),),
+    51: (
+        cluster(
+            ALTER,
+            lambda request, code: k51_alter_user_scram_credentials.AlterUserScramCredentialsResponse(
+                results=[
+                    k51_alter_user_scram_credentials.AlterUserScramCredentialsResponseResult(user=name, error_code=code)
+                    for name in dict.fromkeys(row.name for row in (*request.deletions, *request.upsertions))
+                ]
+            ),
         ),
     ),
     60: (Special([(DESCRIBE, CLUSTER, "for authorized operations only")], _describe_cluster),),

@@ -44,6 +44,8 @@ from semel_broker.cluster.store import (
 )
 from semel_broker.scheduling.waiters import OffsetWaiters
 
+STORE_FILE: Final = "semel.store"
+"""Its name in the data directory."""
 MAGIC: Final = b"smlJ"
 _HEAD: Final = struct.Struct(">4sII")
 COMPACT_BYTES_MIN: Final = 256 << 10

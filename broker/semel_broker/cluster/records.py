@@ -12,6 +12,8 @@
 | `reassignments/<topic id>/<index>` | `Reassignment` | any broker begins one, the controller ends it |
 | `deletions/<topic id>/<broker>` | `TopicRecord`; the broker deletes it with its replicas | any broker; this broker |
 | `acls/<id>` | an access control entry; the id is made of its content | any broker |
+| `users/<name>/<mechanism>` | `ScramCredential`; the name is percent-encoded | any broker |
+| `secrets/unknown-users` | 32 random bytes, of which the salts of unknown users are made | the first broker |
 | `configs/brokers/<id or default>` | settings altered while brokers run | any broker |
 | `barrier` | empty; a broker that writes it and then reads it has applied all earlier changes | any broker |
 
@@ -24,6 +26,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
+from urllib.parse import quote, unquote
 
 import msgspec
 from semel_protocol.acls import Acl, Operation, PatternType, Permission, ResourceType
@@ -41,6 +44,8 @@ REASSIGNMENTS: Final = "reassignments/"
 DELETIONS: Final = "deletions/"
 CONFIGS: Final = "configs/"
 ACLS: Final = "acls/"
+USERS: Final = "users/"
+UNKNOWN_USERS: Final = "secrets/unknown-users"
 BARRIER: Final = "barrier"
 
 NO_LEADER: Final = -1
@@ -166,6 +171,29 @@ def acl_key(acl: Acl) -> str:
     """The key of an entry: the same entry has the same key, so it exists once."""
     digest = blake2b(acl_record(acl), digest_size=15).digest()
     return ACLS + urlsafe_b64encode(digest).decode()
+
+
+class ScramCredential(msgspec.Struct, frozen=True):
+    """The proof that a user knows a password, for one mechanism (RFC 5802, KIP-554). The password is not in it."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def __repr__(self) -> str:
+        return f"<ScramCredential of {self.iterations} iterations>"  # the keys stay out of logs
+
+
+def user_key(name: str, mechanism: str) -> str:
+    """The key of a user's credential. `mechanism`: as in SaslHandshake."""
+    return f"{USERS}{quote(name, safe='')}/{mechanism}"
+
+
+def user_of(key: str) -> tuple[str, str]:
+    """(name, mechanism) of the key of a credential."""
+    _, name, mechanism = key.split("/")
+    return unquote(name), mechanism
 
 
 def initial_state(replicas: Sequence[int]) -> PartitionState:

@@ -57,9 +57,12 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         tuple[str, ...],
         Doc("Addresses advertised to the clients of each listener as NAME://HOST:PORT; empty: those of listeners."),
     ] = ()
-    listener_security_protocol_map: Annotated[
-        tuple[str, ...], Doc("Protocol of each listener as NAME:PROTOCOL, with PLAINTEXT or SSL; SASL comes later.")
-    ] = ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL")
+    listener_security_protocol_map: Annotated[tuple[str, ...], Doc("Protocol of each listener as NAME:PROTOCOL.")] = (
+        "PLAINTEXT:PLAINTEXT",
+        "SSL:SSL",
+        "SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "SASL_SSL:SASL_SSL",
+    )
     ssl_keystore_type: Annotated[Literal["PEM"], Doc("Format of certificate and key; Java's stores are not read.")] = (
         "PEM"
     )
@@ -95,6 +98,47 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         str,
         Doc("Rules that make a principal of the subject of a client's certificate, comma-separated (KIP-371)."),
     ] = "DEFAULT"
+    sasl_enabled_mechanisms: Annotated[
+        tuple[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], ...],
+        Doc("Mechanisms of listeners with SASL_PLAINTEXT or SASL_SSL; PLAIN checks the same users as SCRAM."),
+    ] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+    sasl_plain_without_tls_enable: Annotated[
+        bool,
+        Doc("Allow PLAIN and OAUTHBEARER on listeners without TLS, where everyone on the way can read the secrets."),
+    ] = False
+    sasl_oauthbearer_jwks_endpoint_url: Annotated[
+        str, Doc("The https URL of the keys (JWKS) of the issuer of tokens, for OAUTHBEARER; no other one is asked.")
+    ] = ""
+    sasl_oauthbearer_jwks_file: Annotated[
+        str, Doc("File with the keys (JWKS) of the issuer, in place of sasl.oauthbearer.jwks.endpoint.url.")
+    ] = ""
+    sasl_oauthbearer_jwks_ca_file: Annotated[
+        str, Doc("File in PEM with the CAs of sasl.oauthbearer.jwks.endpoint.url; empty: those of the system.")
+    ] = ""
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: Annotated[
+        Annotated[int, Meta(ge=1_000, le=INT64_MAX)], Doc("Time after which the keys of the issuer are read again.")
+    ] = 3_600_000
+    sasl_oauthbearer_expected_issuer: Annotated[
+        str, Doc("The issuer (iss) that a token must have. OAUTHBEARER needs it.")
+    ] = ""
+    sasl_oauthbearer_expected_audience: Annotated[
+        tuple[str, ...], Doc("Audiences (aud), of which a token must have one. OAUTHBEARER needs it.")
+    ] = ()
+    sasl_oauthbearer_sub_claim_name: Annotated[str, Doc("The claim of a token with the name of the principal.")] = "sub"
+    sasl_oauthbearer_scope_claim_name: Annotated[str, Doc("The claim of a token with its scopes.")] = "scope"
+    sasl_oauthbearer_clock_skew_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=600)], Doc("How far the clocks of issuer and broker may differ.")
+    ] = 30
+    sasl_server_max_receive_size: Annotated[
+        Annotated[int, Meta(ge=1_024, le=INT32_MAX)], Doc("Largest token of a client; Kafka's default is 524288 bytes.")
+    ] = 131_072
+    connections_max_reauth_ms: Annotated[
+        Millis,
+        Doc("Time after which a client with SASL must authenticate again, or its connection is closed; 0: never."),
+    ] = 0
+    connection_failed_authentication_delay_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=10_000)], Doc("Time before a failed authentication is answered.")
+    ] = 100
     broker_rack: Annotated[str, Doc("Rack of the broker; replicas are spread over racks.")] = ""
     max_connections: Annotated[Count, Doc("Open connections; further ones are closed.", dynamic=True)] = INT32_MAX
     connections_max_idle_ms: Annotated[Millis, Doc("Time after which an idle connection is closed.", dynamic=True)] = (

@@ -4,7 +4,9 @@ from typing import Final
 
 _PEERS: Final = "what other brokers connect to is peer.host.name and peer.port"
 _CLUSTER: Final = "brokers are held together by etcd.endpoints, and each of them can be the controller"
-_SECURITY: Final = "there is no SASL yet: leave it out, and use TLS with client certificates"
+_SECURITY: Final = (
+    "leave it out; SASL has the mechanisms SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN, with users in the store (semel user)"
+)
 _TLS: Final = "certificates and keys are PEM: set ssl.keystore.location and ssl.truststore.location"
 _THREADS: Final = "one event loop serves everything, there are no threads to count: leave it out"
 _GROUPS: Final = "groups have the classic protocol only: leave it out, and give clients group.protocol=classic"
@@ -65,7 +67,7 @@ NAMES: Final = {
 
 PREFIXES: Final = {
     "ssl.": _TLS,
-    "sasl.": _SECURITY,
+    "sasl.": _SECURITY,  # those that there are have been found before
     "security.": _SECURITY,
     "authorizer.": _SECURITY,
     "principal.builder.": _SECURITY,

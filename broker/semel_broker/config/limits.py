@@ -54,6 +54,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # Bytes encrypted at once for one connection; the rest follows when the kernel has taken them.
     tls_write_bytes: int = 256 * KIB
 
+    # Connections with SASL that are not authenticated yet: as for handshakes of TLS. They must be authenticated within
+    # this time. Until then a request has at most this size, and a token at most sasl.server.max.receive.size.
+    unauthenticated_connections_max: int = 1_024
+    unauthenticated_connections_per_address_max: int = 256
+    unauthenticated_stalled_ms: int = 1_000
+    authentication_timeout_ms: int = 30_000
+    unauthenticated_frame_bytes_max: int = 16 * KIB
+    # Time between the answer to a failed authentication and the end of the connection: some clients that find both at
+    # once do not read the answer.
+    last_answer_ms: int = 500
+
     topic_name_length_max: int = 249  # so that "<topic>-<partition>.<id>-delete" stays a legal file name
     partitions_per_topic_max: int = 10_000
     partitions_max: int = 100_000

@@ -17,6 +17,7 @@ from semel_broker.config.settings import ConfigError
 PLAINTEXT: Final = "PLAINTEXT"
 SSL: Final = "SSL"
 SASL_PROTOCOLS: Final = ("SASL_PLAINTEXT", "SASL_SSL")
+TLS_PROTOCOLS: Final = (SSL, "SASL_SSL")
 PROTOCOLS: Final = (PLAINTEXT, SSL, *SASL_PROTOCOLS)
 PORT_MAX: Final = 65_535
 
@@ -38,7 +39,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 class Listener(msgspec.Struct, frozen=True):
     """One listener. `advertised`: the address for clients, port 0: the bound one; None: clients do not get it.
 
-    `protocol`: PLAINTEXT or SSL.
+    `protocol`: one of PROTOCOLS.
     """
 
     name: str
@@ -48,7 +49,11 @@ class Listener(msgspec.Struct, frozen=True):
 
     @property
     def has_tls(self) -> bool:
-        return self.protocol == SSL
+        return self.protocol in TLS_PROTOCOLS
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.protocol in SASL_PROTOCOLS
 
 
 def listeners_of(config: BrokerSettings, given: Mapping[str, str]) -> tuple[Listener, ...]:
@@ -133,15 +138,11 @@ def _protocols(config: BrokerSettings) -> dict[str, str]:
 
 
 def _protocol(name: str, protocols: Mapping[str, str]) -> str:
-    """Raises ConfigError for a name without a protocol, and for SASL."""
+    """Raises ConfigError for a name without a protocol."""
     protocol = protocols.get(name)
     if protocol is None:
         raise ConfigError(
             f"listeners has {name}, and listener.security.protocol.map does not have it: add {name}:PLAINTEXT or "
             f"{name}:SSL there, and the other listeners too"
-        )
-    if protocol in SASL_PROTOCOLS:
-        raise ConfigError(
-            f"listeners has {name} with {protocol}, which comes later: SASL is not there yet; use PLAINTEXT or SSL"
         )
     return protocol

@@ -15,6 +15,7 @@ from msgspec import field
 from semel_broker.config.broker_settings import HOUR_MS, BrokerSettings
 from semel_broker.config.limits import Limits
 from semel_broker.config.listeners import Listener, listeners_of
+from semel_broker.config.sasl_settings import SaslSettings, sasl_settings_of
 from semel_broker.config.settings import INT64_MAX, ConfigError, Setting, parse_all, settings_of, unknown
 from semel_broker.config.tls_settings import PREFIX, TlsSettings, overridden, tls_settings_of
 
@@ -86,6 +87,14 @@ class BrokerConfig(BrokerSettings, kw_only=True):
     def tls_of(self, listener: str) -> TlsSettings:
         """The TLS of this listener. Raises ConfigError."""
         return tls_settings_of(listener, self, self.listener_settings.get(listener, {}))
+
+    def sasl_of(self, listener: Listener) -> SaslSettings:
+        """The SASL of this listener. Raises ConfigError."""
+        return sasl_settings_of(listener, self, self.listener_settings.get(listener.name, {}))
+
+    def is_authenticated(self, listener: Listener) -> bool:
+        """Whether every client of this listener has a principal."""
+        return listener.has_sasl or (listener.has_tls and self.tls_of(listener.name).client_auth == "required")
 
     @property
     def advertised_peer_host(self) -> str:
@@ -206,8 +215,8 @@ AUTHORIZERS: Final = (
     "kafka.security.authorizer.AclAuthorizer",
 )
 """The names of Kafka's authorizer; the second is that of Kafka with ZooKeeper."""
-OF_THE_COMMANDS: Final = ("bootstrap.server",)
-"""Names of variables that the commands read, and the broker does not."""
+OF_THE_COMMANDS: Final = ("bootstrap.server", "bootstrap.user", "bootstrap.password", "user.password")
+"""Names of variables that are no settings: those of the commands, and of the first user."""
 ALIASES: Final = {"broker.id": "node.id", "log.dirs": "log.dir"}
 
 
@@ -229,7 +238,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
 
 
 def _take_listener_settings(config: BrokerConfig, raw: Mapping[str, object]) -> None:
-    """Take the settings `listener.name.<name>.ssl.*`. Raises ConfigError."""
+    """Take the settings `listener.name.<name>.*`. Raises ConfigError."""
     names = [listener.name for listener in config.client_listeners]
     for name, value in raw.items():
         if (found := overridden(name, BROKER_SETTINGS, names)) is not None:
@@ -264,9 +273,7 @@ def _check_together(config: BrokerConfig) -> None:
         }
         for name in (name for name, value in given.items() if value):
             raise ConfigError(f"{name} is given without authorizer.class.name = {AUTHORIZERS[0]}; give both")
-    for listener in config.client_listeners:
-        if listener.has_tls:
-            config.tls_of(listener.name)
+    _check_listeners(config)
     for url in config.etcd_endpoints:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"etcd.endpoints = {url}: must be URLs, such as http://127.0.0.1:2379")
@@ -275,3 +282,12 @@ def _check_together(config: BrokerConfig) -> None:
         raise ConfigError(f"{given_tls[0]} is given, but etcd.endpoints has no URL with https://")
     if config.etcd_tls_key_file and not config.etcd_tls_certificate_file:
         raise ConfigError("etcd.tls.key.file is given without etcd.tls.certificate.file; give both")
+
+
+def _check_listeners(config: BrokerConfig) -> None:
+    """Raises ConfigError."""
+    for listener in config.client_listeners:
+        if listener.has_tls:
+            config.tls_of(listener.name)
+        if listener.has_sasl:
+            config.sasl_of(listener)

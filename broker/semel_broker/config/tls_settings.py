@@ -10,6 +10,8 @@ from semel_broker.config.principal_rules import PrincipalRules
 from semel_broker.config.settings import ConfigError, Setting
 
 PREFIX: Final = "listener.name."
+OF_LISTENERS: Final = ("ssl.", "sasl.", "connections.max.reauth.ms")
+"""Beginnings of the settings that a listener can have of its own."""
 
 
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +48,11 @@ def overridden(name: str, declared: Mapping[str, Setting], listeners: list[str])
         for written in (listener.lower(), listener.lower().replace("_", ".")):
             if rest.lower().startswith(written + "."):
                 setting = declared.get(rest[len(written) + 1 :])
-                if setting is None or not setting.name.startswith("ssl."):
-                    raise ConfigError(f"{name}: a listener can have settings ssl.* of its own, and no others")
+                if setting is None or not setting.name.startswith(OF_LISTENERS):
+                    raise ConfigError(
+                        f"{name}: a listener can have settings ssl.*, sasl.* and connections.max.reauth.ms of its own, "
+                        "and no others"
+                    )
                 return listener, setting
     raise ConfigError(f"{name}: listeners does not have this listener; it has {', '.join(listeners)}")
 
@@ -83,7 +88,7 @@ def _check(tls: TlsSettings) -> None:
         raise ConfigError(f"{where}: give ssl.keystore.certificate.chain and ssl.keystore.key together")
     if not tls.keystore_location and not tls.certificate_chain:
         raise ConfigError(
-            f"{where} has the protocol SSL and no certificate: give ssl.keystore.location, a file in PEM with the "
+            f"{where} has TLS and no certificate: give ssl.keystore.location, a file in PEM with the "
             "certificate chain and its private key"
         )
     if tls.key_location and not tls.keystore_location:

@@ -37,6 +37,7 @@ from semel_broker.handlers import (
     k14_sync_group,
     k15_describe_groups,
     k16_list_groups,
+    k17_sasl_handshake,
     k18_api_versions,
     k19_create_topics,
     k20_delete_topics,
@@ -53,6 +54,7 @@ from semel_broker.handlers import (
     k31_delete_acls,
     k32_describe_configs,
     k33_alter_configs,
+    k36_sasl_authenticate,
     k37_create_partitions,
     k42_delete_groups,
     k43_elect_leaders,
@@ -60,6 +62,8 @@ from semel_broker.handlers import (
     k45_alter_partition_reassignments,
     k46_list_partition_reassignments,
     k47_offset_delete,
+    k50_describe_user_scram_credentials,
+    k51_alter_user_scram_credentials,
     k60_describe_cluster,
     k61_describe_producers,
     k65_describe_transactions,
@@ -87,6 +91,7 @@ HANDLERS: dict[int, Handler] = {
     14: k14_sync_group.handle,
     15: k15_describe_groups.handle,
     16: k16_list_groups.handle,
+    17: k17_sasl_handshake.handle,
     18: k18_api_versions.handle,
     19: k19_create_topics.handle,
     20: k20_delete_topics.handle,
@@ -103,6 +108,7 @@ HANDLERS: dict[int, Handler] = {
     31: k31_delete_acls.handle,
     32: k32_describe_configs.handle,
     33: k33_alter_configs.handle,
+    36: k36_sasl_authenticate.handle,
     37: k37_create_partitions.handle,
     42: k42_delete_groups.handle,
     43: k43_elect_leaders.handle,
@@ -110,6 +116,8 @@ HANDLERS: dict[int, Handler] = {
     45: k45_alter_partition_reassignments.handle,
     46: k46_list_partition_reassignments.handle,
     47: k47_offset_delete.handle,
+    50: k50_describe_user_scram_credentials.handle,
+    51: k51_alter_user_scram_credentials.handle,
     60: k60_describe_cluster.handle,
     61: k61_describe_producers.handle,
     65: k65_describe_transactions.handle,
@@ -121,5 +129,5 @@ HANDLERS: dict[int, Handler] = {
 }
 """API key -> handler."""
 
-LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 46, 61, 65, 66, 20_003})
+LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 46, 50, 61, 65, 66, 20_003})
 """Keys of APIs whose response may be long although the request is short: the response is encoded in slices."""

@@ -26,12 +26,16 @@ from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Chunks, Peer
 from semel_broker.net.eager import begin
 from semel_broker.net.frame_buffer import FrameBuffer
+from semel_broker.net.login import REFUSALS, Login
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.frame_memory import Holding
 from semel_broker.security.authorizer import ANONYMOUS, Principal
+from semel_broker.security.sasl.session import FAILED, SaslSession
 
 PRODUCE = b"\x00\x00"
 FETCH = b"\x00\x01"
+QUIET = ("peer_closed", "stopping", "idle", "files_used_up", FAILED, *REFUSALS)
+"""Reasons to close a connection that are usual, or have a line of their own in the log."""
 READ_BYTES_EXHAUSTED = 16 << 10
 """The largest receive of a connection while the frame memory is exhausted."""
 
@@ -49,8 +53,8 @@ class Request:
 
     __slots__ = ("answer_bytes", "chunks", "frame_bytes", "is_fetch", "pipelined", "task")
 
-    def __init__(self, frame: bytearray) -> None:
-        api_key = frame[:2]
+    def __init__(self, frame: bytearray, *, is_token: bool = False) -> None:
+        api_key = b"" if is_token else frame[:2]
         self.frame_bytes = len(frame)
         self.pipelined = api_key == PRODUCE
         self.is_fetch = api_key == FETCH
@@ -69,6 +73,7 @@ class Connection(BufferedProtocol):
         lost: Callable[[Connection], None],
         listener: str = PLAINTEXT,
         principal: str = ANONYMOUS.name,
+        sasl: SaslSession | None = None,
     ) -> None:
         self._context = context
         self._opened, self._lost = opened, lost
@@ -78,7 +83,10 @@ class Connection(BufferedProtocol):
         self._transport: Transport | None = None
         context.connections_made += 1
         self._principal = principal  # its name
-        self.peer = Peer(host="?", port=0, listener=listener, number=context.connections_made)
+        self.peer = Peer(host="?", port=0, listener=listener, number=context.connections_made, sasl=sasl)
+        self._login: Login | None = None  # until it is complete
+        if sasl is not None:
+            self._login = Login(context, sasl, self.abort, lambda: bool(self._requests))
         self._queue: deque[bytearray] = deque()  # received, not started
         self._requests: deque[Request] = deque()  # started, not written; the oldest first
         self._blocked: Request | None = None  # started and unanswered, and not a Produce
@@ -90,7 +98,8 @@ class Connection(BufferedProtocol):
         self._read_pauses = ReadPause(0)
         self._write_paused = False
         self._closed = ""  # the reason
-        self._finishing = False
+        self._finishing: CloseConnectionError | None = None  # once all answers are written
+        self._lingers = False  # the last answer is written
         self._active_at = context.loop.time()
         self._partial_since: float | None = None
 
@@ -115,6 +124,8 @@ class Connection(BufferedProtocol):
         # Writing is paused while the kernel has not accepted all bytes; during that time the answers are counted.
         self._transport.set_write_buffer_limits(0, 0)
         self._opened(self)
+        if self._login is not None:
+            self._login.opened(self.peer.host, self.peer.port)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self._frames.buffer()
@@ -124,6 +135,9 @@ class Connection(BufferedProtocol):
         self._active_at = self._context.loop.time()
         if self._closed or self._holding is None:
             return
+        if self._login is not None:
+            self._login.received()
+            self._frames.bytes_max = self._login.frame_bytes_max
         held = self._frames.held_bytes
         try:
             frames = self._frames.received(nbytes)
@@ -160,6 +174,8 @@ class Connection(BufferedProtocol):
         if not self._closed:
             self._log_closed("peer_closed" if exc is None else "connection_lost", {"error": str(exc)} if exc else {})
         self._cancel_fetches()
+        if self._login is not None:
+            self._cancel_login(self._login)
         self._queue.clear()
         self._requests.clear()
         context = self._context
@@ -223,15 +239,16 @@ class Connection(BufferedProtocol):
         )
 
     def _start(self, frame: bytearray) -> None:
-        request = Request(frame)
+        sasl = self.peer.sasl
+        request = Request(frame, is_token=sasl is not None and sasl.expects_raw_token)
         self._requests.append(request)
         try:
             answer = self._context.dispatcher.start(frame, self.peer)
             if isinstance(answer, InOrder):
                 request.pipelined, answer = False, answer.answer
             begun = answer if isinstance(answer, list) else begin(answer, self._context.loop)
-        except CloseConnectionError as reason:
-            self.close(reason.reason, **reason.fields)
+        except CloseConnectionError as end:
+            self._end_with(request, end)
             return
         if isinstance(begun, list):
             self._answer(request, begun)
@@ -253,18 +270,33 @@ class Connection(BufferedProtocol):
                 self._answer(request, task.result())
             except CancelledError:
                 self._answer(request, [])
-                self._finishing = True
+                self._finishing = CloseConnectionError("stopping")
                 self.advance()
-            except CloseConnectionError as reason:
-                self.close(reason.reason, **reason.fields)
+            except CloseConnectionError as end:
+                self._end_with(request, end)
+                self.advance()
             else:
                 self.advance()
 
         task.add_done_callback(answered)
 
+    def _end_with(self, request: Request, end: CloseConnectionError) -> None:
+        """Start no more requests; write the last answer after those before it, then close."""
+        if not end.chunks:
+            self.close(end.reason, **end.fields)
+            return
+        self._pause_reading(ReadPause.STOPPING)
+        self._queue.clear()
+        self._answer(request, end.chunks)
+        self._finishing = end
+
     def _answer(self, request: Request, chunks: Chunks) -> None:
         """Keep the answer of `request`; it is written after those of all earlier requests."""
         request.chunks = chunks
+        if self._login is not None:
+            self._login.answered()
+            if not self._login.is_pending:
+                self._login, self._frames.bytes_max = None, None
         if (answers := self._answers) is None:
             return
         if request.is_fetch:
@@ -293,9 +325,18 @@ class Connection(BufferedProtocol):
         if ready:
             self._transport.writelines(ready)
             self._note_written(size, waited_bytes)
-        if self._finishing and not requests:
-            self.close("stopping")
+        if self._finishing is not None and not requests:
+            self._finish(self._finishing)
         return size
+
+    def _finish(self, end: CloseConnectionError) -> None:
+        """All answers are written: close the connection; if the last one says why, a moment later."""
+        if not end.chunks:
+            self.close(end.reason, **end.fields)
+        elif not self._lingers:
+            self._lingers = True
+            context = self._context
+            context.loop.call_later(context.limits.last_answer_ms / 1000, self.close, end.reason)
 
     def _note_written(self, size: int, waited_bytes: int) -> None:
         """Count answers of `size` bytes given to the transport; `waited_bytes` of them are counted already."""
@@ -384,6 +425,8 @@ class Connection(BufferedProtocol):
     def expired(self, now: float) -> str:
         """The reason to close this connection at loop time `now`; "" if there is none."""
         context = self._context
+        if self._login is not None:
+            self._login.check_time(now)
         if self._write_paused and self._transport is not None:
             left = self._transport.get_write_buffer_size()
             if left < self._left_bytes:
@@ -398,7 +441,7 @@ class Connection(BufferedProtocol):
     def finish(self) -> None:
         """Stop reading and starting; answer the requests in progress except waiting fetches, then close."""
         self._pause_reading(ReadPause.STOPPING)
-        self._finishing = True
+        self._finishing = CloseConnectionError("stopping")
         self._queue.clear()
         self._cancel_fetches()
         self._write()
@@ -407,6 +450,14 @@ class Connection(BufferedProtocol):
         """Cancel waiting fetches, which only read. Other requests continue: a persisted change must also be applied."""
         for request in self._requests:
             if request.is_fetch and request.task is not None:
+                request.task.cancel()
+
+    def _cancel_login(self, login: Login) -> None:
+        """The connection is gone: nothing of its authentication is worth the work."""
+        self._login = None
+        login.lost()
+        for request in self._requests:
+            if request.task is not None:
                 request.task.cancel()
 
     def close(self, reason: str, **fields: object) -> None:
@@ -426,11 +477,7 @@ class Connection(BufferedProtocol):
     def _log_closed(self, reason: str, fields: dict[str, object]) -> None:
         self._closed = reason
         peer = self.peer
-        log = (
-            self._context.log.debug
-            if reason in ("peer_closed", "stopping", "idle", "files_used_up")
-            else self._context.log.warning
-        )
+        log = self._context.log.debug if reason in QUIET else self._context.log.warning
         log(
             "connection_closed",
             reason=reason,
@@ -438,6 +485,6 @@ class Connection(BufferedProtocol):
             client_port=peer.port,
             client_id=peer.client_id,
             requests=peer.requests,
-            **({} if self._principal == ANONYMOUS.name else {"principal": self._principal}),
+            **({} if peer.authenticated.name == ANONYMOUS.name else {"principal": peer.authenticated.name}),
             **fields,
         )

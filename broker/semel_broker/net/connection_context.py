@@ -9,6 +9,7 @@ from typing import Any
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.frame_buffer import SCRATCH_BYTES
+from semel_broker.net.handshakes import Handshakes
 from semel_broker.scheduling.answer_memory import AnswerMemory
 from semel_broker.scheduling.frame_memory import FrameMemory
 from semel_broker.scheduling.turns import Turns
@@ -25,7 +26,7 @@ class ConnectionContext:
     """The shared state of all connections of a server.
 
     `tasks`: the tasks of unanswered requests. `memory` bounds the bytes of requests, `answers` those of answers.
-    `unacknowledged`: see `World`.
+    `logins`: the connections with SASL that are not authenticated yet. `unacknowledged`: see `World`.
     """
 
     def __init__(
@@ -53,6 +54,12 @@ class ConnectionContext:
             limits.answer_bytes_min,
             loop.time,
             self._watch_answers,
+        )
+        self.logins = Handshakes(
+            limits.unauthenticated_connections_max,
+            limits.unauthenticated_connections_per_address_max,
+            limits.unauthenticated_stalled_ms,
+            "authentication_stalled",
         )
         self.tasks: dict[Task[Any], None] = {}
         self.connections_made = 0

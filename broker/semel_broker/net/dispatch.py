@@ -22,6 +22,7 @@ from semel_broker.handlers.api_versions import Versions, offered
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.turns import Slices
 from semel_broker.security.authorizer import ANONYMOUS, Principal
+from semel_broker.security.sasl.session import FAILED, SaslRefusal, SaslSession
 
 PRODUCE = 0
 API_VERSIONS = 18
@@ -35,7 +36,7 @@ class Peer(msgspec.Struct, kw_only=True):
     """The peer of a connection. `listener`: the name of the listener to which it connected.
 
     `requests`: its started requests; `waiting`: its requests that are not started yet; `number`: the number of the
-    connection, from 1; `answers`, `principal`: see `RequestContext`.
+    connection, from 1; `answers`, `sasl`: see `RequestContext`; `principal`: the one of a connection without SASL.
     """
 
     host: str
@@ -47,6 +48,12 @@ class Peer(msgspec.Struct, kw_only=True):
     number: int = 0
     answers: AnswerHolding | None = None
     principal: Principal = ANONYMOUS
+    sasl: SaslSession | None = None
+
+    @property
+    def authenticated(self) -> Principal:
+        """The present principal."""
+        return self.principal if self.sasl is None else self.sasl.principal
 
 
 class Dispatcher:
@@ -68,6 +75,9 @@ class Dispatcher:
         `InOrder`: later requests of the connection must wait until it is answered. Raises CloseConnectionError (also
         the coroutine) if the connection must be closed without an answer.
         """
+        sasl = peer.sasl
+        if sasl is not None and sasl.expects_raw_token:
+            return _raw_token(frame, sasl)
         try:
             header = read_request_header(frame)
         except ProtocolError as error:
@@ -75,9 +85,13 @@ class Dispatcher:
         peer.client_id = header.client_id or ""
         peer.requests += 1
         key, version = header.api_key, header.api_version
+        if sasl is not None:
+            sasl.check(key, version, peer.client_id)
         handler = self._handlers.get(key)
         if handler is None:
-            raise CloseConnectionError("api_not_served", api_key=key, api_version=version, **not_served(key))
+            raise CloseConnectionError(
+                "api_not_served", api_key=key, api_version=version, **dict[str, Any](not_served(key))
+            )
         api = APIS[key]
         if not api.low <= version <= self._offered[key][1]:
             if key == API_VERSIONS and version > api.low:
@@ -95,7 +109,8 @@ class Dispatcher:
             peer.number,
             peer.waiting,
             peer.answers,
-            peer.principal,
+            peer.principal if sasl is None else sasl.principal,
+            sasl,
         )
         try:
             body_at = header.body_at(api, frame)
@@ -113,8 +128,8 @@ class Dispatcher:
             answer = handler(request, ctx)
         except KafkaError as error:
             return call.encode(call.refusal(error))
-        except CloseConnectionError:
-            raise
+        except CloseConnectionError as end:
+            raise call.last(end) from None
         except Exception as error:
             raise self._failed(call, error) from error
         if answer is None or isinstance(answer, Message):
@@ -132,8 +147,8 @@ class Dispatcher:
             response = await answer
         except KafkaError as error:
             response = call.refusal(error)
-        except CloseConnectionError:
-            raise
+        except CloseConnectionError as end:
+            raise call.last(end) from None
         except Exception as error:
             raise self._failed(call, error) from error
         if is_long or call.api.key in LONG_ANSWERS:
@@ -211,6 +226,15 @@ class Dispatcher:
         return CloseConnectionError("internal_error", api=call.api.name, api_version=call.version)
 
 
+async def _raw_token(frame: bytearray, sasl: SaslSession) -> Chunks:
+    """The answer to a token without a header, after SaslHandshake v0: a size and a challenge."""
+    try:
+        step = await sasl.authenticate(bytes(frame))
+    except SaslRefusal:
+        raise CloseConnectionError(FAILED) from None
+    return [len(step.challenge).to_bytes(4, "big"), step.challenge]
+
+
 class Call(msgspec.Struct, frozen=True, gc=False):
     """API, version and correlation id of a request: what its answer is encoded with."""
 
@@ -233,6 +257,11 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     def malformed(self, error: ProtocolError) -> CloseConnectionError:
         """The error that closes the connection of a request that cannot be decoded."""
         return CloseConnectionError("malformed_request", api=self.api.name, api_version=self.version, error=str(error))
+
+    def last(self, end: CloseConnectionError) -> CloseConnectionError:
+        """The same, with its answer encoded."""
+        end.chunks = self.encode(end.answer)
+        return end
 
     def refusal(self, error: KafkaError) -> Message:
         """The response that carries `error`. Raises CloseConnectionError if this version has no field for it."""

@@ -25,12 +25,15 @@ class FrameBuffer:
     The caller writes bytes into `buffer()` and then calls `received(count)`. While `growth` is not 0, it must call
     `grow` first. `scratch` may be shared, because it holds no data after `received` returns; an idle connection holds
     no memory. The memory of a large frame doubles when it is full. A size prefix alone takes no memory.
+
+    `bytes_max`: the bound of every frame, which need not be a request; None: requests, each bounded by its API.
     """
 
-    __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_head", "_other_bytes_max", "_scratch", "_size")
+    __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_head", "_other_bytes_max", "_scratch", "_size", "bytes_max")
 
     def __init__(self, scratch: memoryview, *, produce_bytes_max: int, other_bytes_max: int) -> None:
         self._scratch = scratch
+        self.bytes_max: int | None = None
         self._frame_bytes_max = produce_bytes_max
         self._other_bytes_max = other_bytes_max
         self._head = b""  # the first bytes of a frame, too few for its size and API key
@@ -94,9 +97,8 @@ class FrameBuffer:
     def _cut(self, end: int) -> list[bytearray]:
         scratch, at = self._scratch, 0
         frames: list[bytearray] = []
-        while end - at >= _HEAD.size:
-            size, api_key = _HEAD.unpack_from(scratch, at)
-            self._check(size, api_key)
+        while end - at >= (_HEAD.size if self.bytes_max is None else _PREFIX_BYTES):
+            size = self._size_at(at)
             at += _PREFIX_BYTES
             if end - at < size:
                 self._frame = bytearray(scratch[at:end])
@@ -107,7 +109,15 @@ class FrameBuffer:
         self._head = bytes(scratch[at:end])
         return frames
 
-    def _check(self, size: int, api_key: int) -> None:
+    def _size_at(self, at: int) -> int:
+        """The size of the frame that begins there. Raises ProtocolError."""
+        if (most := self.bytes_max) is not None:
+            size = int.from_bytes(self._scratch[at : at + _PREFIX_BYTES], "big", signed=True)
+            if not 0 <= size <= most:
+                raise ProtocolError(f"frame of {size} bytes; before authentication it has 0 to {most}")
+            return size
+        size, api_key = _HEAD.unpack_from(self._scratch, at)
         most = self._frame_bytes_max if api_key == _PRODUCE else self._other_bytes_max
         if not _FRAME_BYTES_MIN <= size <= most:
             raise ProtocolError(f"frame of {size} bytes; a request of API {api_key} has {_FRAME_BYTES_MIN} to {most}")
+        return int(size)

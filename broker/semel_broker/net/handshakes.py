@@ -1,4 +1,4 @@
-"""PURE: bounds the TLS handshakes in progress: in all, and by the address of the client.
+"""PURE: bounds the handshakes in progress, of TLS or SASL: in all, and by the address of the client.
 
 Clients that connect and stay silent must not use up the handshakes of the others. At a bound the oldest handshake that
 makes no progress is closed for the new one.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, ip_address
 from typing import Protocol
-
-from semel_broker.config.limits import Limits
 
 IPV6_NETWORK_BITS = 64
 """One host usually has a network of this size to itself, so addresses are counted by it."""
@@ -26,10 +24,17 @@ class Handshake(Protocol):
 
 
 class Handshakes:
-    """The handshakes in progress, the oldest first."""
+    """The handshakes in progress, the oldest first.
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    At most `count_max`, and `per_address_max` of one IPv4 address or IPv6 network (/64). One without progress for
+    `stalled_ms` is refused for another one, for the reason `stalled`.
+    """
+
+    def __init__(
+        self, count_max: int, per_address_max: int, stalled_ms: int, stalled: str = "handshake_stalled"
+    ) -> None:
+        self._count_max, self._per_address_max = count_max, per_address_max
+        self._stalled_s, self._stalled = stalled_ms / 1000, stalled
         self._by_network: dict[str, dict[Handshake, None]] = {}
         self._all: dict[Handshake, str] = {}
 
@@ -42,11 +47,11 @@ class Handshakes:
 
     def admit(self, handshake: Handshake, host: str, now: float) -> bool:
         """Add a handshake. At a bound a stalled one is refused for it; False: none is stalled, refuse the new one."""
-        limits, network = self._limits, network_of(host)
+        network = network_of(host)
         own = self._by_network.get(network, {})
-        if len(own) >= limits.tls_handshakes_per_address_max and not self._make_room(own, now):
+        if len(own) >= self._per_address_max and not self._make_room(own, now):
             return False
-        if len(self._all) >= limits.tls_handshakes_max and not self._make_room(self._all, now):
+        if len(self._all) >= self._count_max and not self._make_room(self._all, now):
             return False
         self._all[handshake] = network
         self._by_network.setdefault(network, {})[handshake] = None
@@ -63,12 +68,11 @@ class Handshakes:
             del self._by_network[network]
 
     def _make_room(self, among: dict[Handshake, None] | dict[Handshake, str], now: float) -> bool:
-        stalled_s = self._limits.tls_handshake_stalled_ms / 1000
-        stalled = next((each for each in among if now - each.active_at >= stalled_s), None)
+        stalled = next((each for each in among if now - each.active_at >= self._stalled_s), None)
         if stalled is None:
             return False
         self.ended(stalled)
-        stalled.refuse("handshake_stalled")
+        stalled.refuse(self._stalled)
         return True
 
 

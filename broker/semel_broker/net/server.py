@@ -16,6 +16,7 @@ from semel_broker.net.handshakes import Handshakes
 from semel_broker.net.tls_connection import TlsConnection, TlsContext
 from semel_broker.scheduling.turns import Turns
 from semel_broker.security.authorizer import ANONYMOUS
+from semel_broker.security.sasl.session import SaslListener, SaslSession
 from semel_broker.world import Logger, Tls, TlsFailure
 
 SWEEP_S_MIN, SWEEP_S_MAX = 0.02, 5.0
@@ -53,7 +54,10 @@ class Server:
         self._may_keep_descriptor = may_keep_descriptor
         self.context = ConnectionContext(dispatcher, config, log, loop, turns, unacknowledged)
         self._connections: dict[Connection, None] = {}
-        self._handshakes = Handshakes(config.limits)
+        limits = config.limits
+        self._handshakes = Handshakes(
+            limits.tls_handshakes_max, limits.tls_handshakes_per_address_max, limits.tls_handshake_stalled_ms
+        )
         self._tls: list[Tls] = []
         self._tls_context = TlsContext(config.limits, log, loop, self.context.tls_scratch, self._handshakes)
         self._reload: asyncio.TimerHandle | None = None
@@ -73,9 +77,10 @@ class Server:
         listener: str = PLAINTEXT,
         tls: Tls | None = None,
         principal_of: Callable[[bytes | None], str] = lambda certificate: ANONYMOUS.name,
+        sasl: SaslListener | None = None,
     ) -> int:
         """Bind the port of a listener and return it; no connection is accepted before `serve`. `tls` None: plaintext.
-        `principal_of`: the principal of a client's certificate.
+        `principal_of`: the principal of a client's certificate, without `sasl`.
 
         Raises ListenError (EADDRINUSE, ...).
         """
@@ -83,10 +88,11 @@ class Server:
 
         def connection(certificate: bytes | None = None) -> Connection:
             try:
-                principal = principal_of(certificate)
+                principal = principal_of(certificate) if sasl is None else ANONYMOUS.name
             except NoPrincipalError as error:
                 raise TlsFailure("no_principal", str(error), "add a rule, or DEFAULT as the last one") from None
-            return Connection(context, self._opened, self._lost, listener, principal)
+            session = None if sasl is None else SaslSession(sasl)
+            return Connection(context, self._opened, self._lost, listener, principal, session)
 
         def accept() -> BufferedProtocol:
             if tls is None:

@@ -30,6 +30,7 @@ from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load
 from semel_broker.net.tls_session import ServerTls
 from semel_broker.node import Node
+from semel_broker.security.sasl.jwks_source import read_jwks
 from semel_broker.testing.authority import Authority
 from semel_broker.world import World
 
@@ -123,6 +124,7 @@ class EphemeralBroker:
             disk=self._disk,
             log=self._log,
             load_tls=lambda settings: ServerTls(settings, self._log),
+            read_jwks=read_jwks,
         )
         self._run = _Run(lambda: Node.start(config, world))
         try:

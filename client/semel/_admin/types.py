@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 from semel_protocol.hashes import group_of
+from semel_protocol.scram import ITERATIONS_MIN, ScramMechanism
 
 from semel.structs import BrokerMetadata, TopicPartition
 
@@ -35,6 +36,39 @@ class RecordsToDelete(NamedTuple):
     """Delete every record below this offset; -1: all records below the high watermark."""
 
     before_offset: int
+
+
+class ScramCredentialInfo(NamedTuple):
+    """A mechanism of SCRAM, and the iterations of its hash: 4,096 to 16,384."""
+
+    mechanism: ScramMechanism
+    iterations: int = ITERATIONS_MIN
+
+
+class UserScramCredentialsDescription(NamedTuple):
+    """A user and its credentials, without their secrets."""
+
+    user: str
+    scram_credential_infos: tuple[ScramCredentialInfo, ...]
+
+
+class UserScramCredentialUpsertion(msgspec.Struct, frozen=True):
+    """Give a user this password, for one mechanism. salt: None takes a random one."""
+
+    user: str
+    scram_credential_info: ScramCredentialInfo
+    password: str | bytes
+    salt: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"<UserScramCredentialUpsertion of {self.user}>"  # the password stays out of logs
+
+
+class UserScramCredentialDeletion(NamedTuple):
+    """Take a user's credential for one mechanism. A user without credentials does not exist."""
+
+    user: str
+    mechanism: ScramMechanism
 
 
 class ConfigResourceType(IntEnum):

@@ -8,7 +8,7 @@ a setting is declared once, and editors and type checkers know it.
 import inspect
 import ssl
 from collections.abc import Callable, Iterable
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -31,7 +31,23 @@ CODEC_OF: dict[str | None, int] = {None: 0, "none": 0, "gzip": 1, "snappy": 2, "
 DEFAULT_PORT = 9092
 RAISES = "Raises KafkaConfigurationError for wrong or contradicting settings, TypeError for unknown ones."
 PORT_DIGITS_MAX = 5
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 TLS_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
+
+WITH_TLS: dict[str, str] = {"PLAINTEXT": "SSL", "SASL_PLAINTEXT": "SASL_SSL"}
+"""The protocol with TLS in place of one without."""
+SASL_NAMES = ("sasl_plain_username", "sasl_plain_password", "sasl_oauth_token_provider")
+
+
+class TokenProvider(Protocol):
+    """A source of OAuth tokens, as aiokafka's AbstractTokenProvider.
+
+    `extensions() -> dict[str, str]` is optional: pairs that are sent with the token (KIP-342).
+    """
+
+    async def token(self) -> str:
+        """A valid token. It is called for each connection, and again before its session ends."""
 
 
 class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +79,8 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How long a call may wait for metadata, for a coordinator or for memory."""
     receive_frame_bytes_max: int = 104_857_600
     """The largest response accepted from a broker, in bytes."""
-    security_protocol: Literal["PLAINTEXT", "SSL"] = "PLAINTEXT"
-    """'SSL' is TLS. SASL is not supported."""
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    """'SSL' and 'SASL_SSL' are TLS. 'SASL_PLAINTEXT' and 'SASL_SSL' authenticate the client by `sasl_mechanism`."""
     ssl_context: ssl.SSLContext | None = None
     """The certificates to trust, and the client's own, in place of the files below:
     `ssl.create_default_context(cafile=...)`. Needs security_protocol='SSL'.
@@ -83,6 +99,16 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the certificate must have the host name of the broker. Without this check, any certificate of the CA can
     pretend to be the broker.
     """
+    sasl_mechanism: SaslMechanism = "PLAIN"
+    """How the client authenticates, for 'SASL_PLAINTEXT' and 'SASL_SSL'. SCRAM does not send the password. PLAIN sends
+    it as it is: use it with TLS. OAUTHBEARER sends a token. GSSAPI (Kerberos) is not supported.
+    """
+    sasl_plain_username: str | None = None
+    """The user, for PLAIN and SCRAM."""
+    sasl_plain_password: str | None = None
+    """The password of the user, for PLAIN and SCRAM."""
+    sasl_oauth_token_provider: TokenProvider | None = None
+    """The source of tokens, for OAUTHBEARER: an object with `async def token(self) -> str`."""
     edge: Edge | None = None
     """Clocks, random numbers and TCP. None is the real ones; simulators pass their own."""
 
@@ -94,23 +120,50 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         not_below(self, "retry_backoff_max_ms", "retry_backoff_ms")
         not_below(self, "reconnect_backoff_max_ms", "reconnect_backoff_ms")
         self._check_tls()
+        self._check_sasl()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.client_id!r}>"  # the password of the key stays out of logs
+        return f"<{type(self).__name__} {self.client_id!r}>"  # passwords stay out of logs
 
     def _check_tls(self) -> None:
         """Raises KafkaConfigurationError for settings of TLS that contradict each other."""
         files = [name for name in TLS_FILES if getattr(self, name) is not None]
-        if self.security_protocol == "PLAINTEXT" and self.ssl_context is not None:
-            raise KafkaConfigurationError("ssl_context is given but security_protocol is 'PLAINTEXT': set it to 'SSL'")
+        protocol = self.security_protocol
+        if self.ssl_context is not None:
+            files.insert(0, "ssl_context")
         if not self.ssl_check_hostname:
             files.append("ssl_check_hostname")
-        if self.security_protocol == "PLAINTEXT" and files:
-            raise KafkaConfigurationError(f"{files[0]} is given but security_protocol is 'PLAINTEXT': set it to 'SSL'")
-        if self.ssl_context is not None and files:
-            raise KafkaConfigurationError(f"{files[0]} and ssl_context are both given: put {files[0]} into the context")
+        if protocol in WITH_TLS and files:
+            raise KafkaConfigurationError(
+                f"{files[0]} is given but security_protocol is {protocol!r}: set it to {WITH_TLS[protocol]!r}"
+            )
+        if self.ssl_context is not None and len(files) > 1:
+            raise KafkaConfigurationError(f"{files[1]} and ssl_context are both given: put {files[1]} into the context")
         if self.ssl_certfile is None and (self.ssl_keyfile is not None or self.ssl_password is not None):
             raise KafkaConfigurationError("ssl_keyfile or ssl_password is given without ssl_certfile: give it too")
+
+    def _check_sasl(self) -> None:
+        """Raises KafkaConfigurationError for settings of SASL that are missing or contradict each other."""
+        given = [name for name in SASL_NAMES if getattr(self, name) is not None]
+        if not self.security_protocol.startswith("SASL_"):
+            if given:
+                raise KafkaConfigurationError(
+                    f"{given[0]} is given but security_protocol is {self.security_protocol!r}: set it to 'SASL_SSL', "
+                    "or to 'SASL_PLAINTEXT' without TLS"
+                )
+            return
+        needed = SASL_NAMES[2:] if self.sasl_mechanism == "OAUTHBEARER" else SASL_NAMES[:2]
+        for name in SASL_NAMES:
+            if name in needed and not getattr(self, name):
+                raise KafkaConfigurationError(f"sasl_mechanism={self.sasl_mechanism!r} needs {name}: give it")
+            if name not in needed and name in given:
+                raise KafkaConfigurationError(
+                    f"{name} is given but sasl_mechanism={self.sasl_mechanism!r} does not use it: leave it out, or "
+                    "correct sasl_mechanism"
+                )
+        for name in SASL_NAMES[:2]:
+            if "\0" in (getattr(self, name) or ""):
+                raise KafkaConfigurationError(f"{name} has a zero byte in it, which PLAIN cannot carry: correct it")
 
     def servers(self) -> list[tuple[str, int]]:
         """The bootstrap addresses. Raises KafkaConfigurationError for an invalid one."""

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Iterable
 from typing import Literal, TypedDict
 
-from semel._config.client import CompressionType, Partitioner
+from semel._config.client import CompressionType, Partitioner, SaslMechanism, SecurityProtocol, TokenProvider
 from semel._config.consumer import Strategies
 from semel._edge import Edge
 from semel.structs import GroupStep
@@ -32,13 +32,17 @@ class ClientKeywords(TypedDict, total=False):
     connections_max_idle_ms: int | None
     max_block_ms: int
     receive_frame_bytes_max: int
-    security_protocol: Literal["PLAINTEXT", "SSL"]
+    security_protocol: SecurityProtocol
     ssl_context: ssl.SSLContext | None
     ssl_cafile: str | None
     ssl_certfile: str | None
     ssl_keyfile: str | None
     ssl_password: str | None
     ssl_check_hostname: bool
+    sasl_mechanism: SaslMechanism
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+    sasl_oauth_token_provider: TokenProvider | None
     edge: Edge | None
 
 

@@ -42,7 +42,8 @@ receive_frame_bytes_max (default: 104857600)
     The largest response accepted from a broker, in bytes. Must be a whole number from 1 to
     2147483647.
 security_protocol (default: 'PLAINTEXT')
-    'SSL' is TLS. SASL is not supported. Must be one of 'PLAINTEXT', 'SSL'.
+    'SSL' and 'SASL_SSL' are TLS. 'SASL_PLAINTEXT' and 'SASL_SSL' authenticate the client by
+    `sasl_mechanism`. Must be one of 'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT', 'SASL_SSL'.
 ssl_context (default: None)
     The certificates to trust, and the client's own, in place of the files below:
     `ssl.create_default_context(cafile=...)`. Needs security_protocol='SSL'. Must be an
@@ -61,6 +62,17 @@ ssl_password (default: None)
 ssl_check_hostname (default: True)
     Whether the certificate must have the host name of the broker. Without this check, any
     certificate of the CA can pretend to be the broker. Must be one of True, False.
+sasl_mechanism (default: 'PLAIN')
+    How the client authenticates, for 'SASL_PLAINTEXT' and 'SASL_SSL'. SCRAM does not send the
+    password. PLAIN sends it as it is: use it with TLS. OAUTHBEARER sends a token. GSSAPI (Kerberos)
+    is not supported. Must be one of 'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512', 'OAUTHBEARER'.
+sasl_plain_username (default: None)
+    The user, for PLAIN and SCRAM. Must be a str of at most 32767 bytes, or None.
+sasl_plain_password (default: None)
+    The password of the user, for PLAIN and SCRAM. Must be a str, or None.
+sasl_oauth_token_provider (default: None)
+    The source of tokens, for OAUTHBEARER: an object with `async def token(self) -> str`. Must be an
+    object with `async def token(self) -> str`, or None.
 edge (default: None)
     Clocks, random numbers and TCP. None is the real ones; simulators pass their own. Must be an
     Edge, or None.

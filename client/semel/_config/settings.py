@@ -32,9 +32,10 @@ TEXT_BYTES_MAX = 32_767
 """The largest string of the protocol, in bytes."""
 SHOWN_CHARS_MAX = 80
 
-PROTOCOLS = ("PLAINTEXT", "SSL")
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 CODECS = (None, "none", "gzip", "snappy", "lz4", "zstd")
-NO_SASL = "SASL is not supported: use a listener without it"
+NO_KERBEROS = f"GSSAPI (Kerberos) is not supported: use one of {', '.join(MECHANISMS)}"
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -102,6 +103,10 @@ def _is_assignor_class(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Assignor)
 
 
+def _is_provider(value: object) -> bool:
+    return value is None or (not isinstance(value, type) and callable(getattr(value, "token", None)))
+
+
 def _a(kind: str, expected: type) -> Rule:
     return Rule(f"{kind}, or None", lambda value: value is None or isinstance(value, expected))
 
@@ -136,6 +141,12 @@ RULES: dict[str, Rule] = {
     "ssl_keyfile": _TEXT_OR_NONE,
     "ssl_password": _SECRET_OR_NONE,
     "ssl_check_hostname": _FLAG,
+    "sasl_mechanism": _one_of(*MECHANISMS),
+    "sasl_plain_username": _TEXT_OR_NONE,
+    "sasl_plain_password": _SECRET_OR_NONE,
+    "sasl_oauth_token_provider": Rule(
+        "an object with `async def token(self) -> str`, or None", _is_provider, is_secret=True
+    ),
     "edge": _a("an Edge", Edge),
     # Producer
     "acks": _one_of(0, 1, -1, "all"),
@@ -191,10 +202,8 @@ def check_settings(config: msgspec.Struct) -> None:
     """Checks each setting by itself. Raises KafkaConfigurationError for the first invalid one."""
     for name in config.__struct_fields__:
         value = getattr(config, name)
-        if name == "security_protocol" and isinstance(value, str) and value.startswith("SASL_"):
-            raise KafkaConfigurationError(
-                f"{name}={shown(value)}: {NO_SASL} (one of {', '.join(map(repr, PROTOCOLS))})"
-            )
+        if name == "sasl_mechanism" and value == "GSSAPI":
+            raise KafkaConfigurationError(f"{name}={shown(value)}: {NO_KERBEROS}")
         RULES[name].check(name, value)
         if name == "partition_assignment_strategy":
             try:
@@ -222,16 +231,12 @@ class Foreign(msgspec.Struct, frozen=True):
 FOREIGN: dict[str, Foreign] = {
     "loop": Foreign("the client uses the event loop that runs when it starts: leave it out"),
     "api_version": Foreign("versions are negotiated with each broker: leave it out", (None, "auto")),
-    "sasl_mechanism": Foreign(NO_SASL, (None, "PLAIN")),
-    "sasl_plain_username": Foreign(NO_SASL),
-    "sasl_plain_password": Foreign(NO_SASL, is_secret=True),
-    "sasl_kerberos_service_name": Foreign(NO_SASL, (None, "kafka")),
-    "sasl_kerberos_domain_name": Foreign(NO_SASL),
-    "sasl_oauth_token_provider": Foreign(NO_SASL, is_secret=True),
+    "sasl_kerberos_service_name": Foreign(NO_KERBEROS, (None, "kafka")),
+    "sasl_kerberos_domain_name": Foreign(NO_KERBEROS),
 }
 """By name; they are aiokafka's."""
 
-DEFAULT_AT_NONE = ("client_id", "client_rack")
+DEFAULT_AT_NONE = ("client_id", "client_rack", "sasl_mechanism")
 """Settings where aiokafka's None stands for the default."""
 
 

@@ -28,7 +28,7 @@ from semel._net.connection import Connection
 from semel._net.leader_watch import LeaderWatch
 from semel._net.outage import Outage
 from semel._net.pool import Role
-from semel._net.retry import Action, Backoff, action_for
+from semel._net.retry import LOGIN_REFUSED, Action, Backoff, action_for
 from semel._net.signal import Signal
 from semel._subscription.fetch_buffer import ByteCount
 from semel._subscription.subscription import PartitionState, Reset, Subscription
@@ -207,6 +207,10 @@ class Fetcher:
             except KafkaError as error:
                 if outage.is_due():
                     log.info("fetch from broker %d failed, trying again: %s", node_id, error)
+                if isinstance(error, LOGIN_REFUSED):
+                    for state, _ in asked.values():
+                        self.fail(state, error)
+                    continue
                 self._cluster.request_refresh()
                 self._unreachable[node_id] = None
                 self._leader_watch.leader_missing()

@@ -23,7 +23,7 @@ from semel._net.connection import Connection
 from semel._net.metadata import merged, with_leader
 from semel._net.outage import Outage
 from semel._net.pool import Pool, Role
-from semel._net.retry import Backoff, Deadline, retrying
+from semel._net.retry import LOGIN_REFUSED, Backoff, Deadline, retrying
 from semel.errors import (
     IllegalStateError,
     KafkaConnectionError,
@@ -76,7 +76,7 @@ class Cluster:
             raise IllegalStateError("the client is already started")
         backoff = Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
         deadline = Deadline(self.edge, self.config.bootstrap_timeout_ms)
-        reason = "no answer"
+        reason, cause = "no answer", None
         while True:
             try:
                 async with asyncio.timeout(max(deadline.remaining_ms, 1) / 1000):
@@ -88,7 +88,7 @@ class Cluster:
                 if not error.retriable:
                     await self.pool.close()
                     raise
-                reason = error.message
+                reason, cause = error.message, error
             except BaseException:
                 await self.pool.close()
                 raise
@@ -97,7 +97,7 @@ class Cluster:
                 await self.pool.close()
                 raise KafkaConnectionError(
                     f"none of bootstrap_servers answered within {self.config.bootstrap_timeout_ms} ms: {reason}"
-                )
+                ) from cause
             await asyncio.sleep(pause_ms / 1000)
         self._task = asyncio.create_task(self._keep_fresh(), name=f"metadata of {self.config.client_id}")
         self._task.add_done_callback(self._ended)
@@ -311,6 +311,9 @@ class Cluster:
                     break
         if not any(error.retriable for error in failures):
             raise failures[0]
+        for error in failures:
+            if isinstance(error, LOGIN_REFUSED):
+                raise error  # the other brokers have the same users
         raise KafkaConnectionError("; ".join(error.message for error in failures))
 
     async def _keep_fresh(self) -> None:
@@ -324,6 +327,8 @@ class Cluster:
             except KafkaError as error:
                 if outage.is_due():
                     log.warning("client %r: cannot refresh the metadata, trying again: %s", config.client_id, error)
+                if isinstance(error, LOGIN_REFUSED):
+                    self._resolve(error)
                 self.request_refresh()
                 await asyncio.sleep(backoff.next_ms() / 1000)
             else:

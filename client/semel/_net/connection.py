@@ -1,4 +1,4 @@
-"""One connection to one broker: negotiates versions, pipelines requests, matches the answers in order.
+"""One connection to one broker: negotiates versions, authenticates, pipelines requests, matches answers in order.
 
 Kafka answers the requests of a connection in the order in which they were sent. An answer out of order, or a request
 without an answer in time, closes the connection.
@@ -6,6 +6,7 @@ without an answer in time, closes the connection.
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -13,11 +14,14 @@ from semel_protocol import __version__
 from semel_protocol.api import API_OF, Api
 from semel_protocol.errors import ErrorCode, ProtocolError
 from semel_protocol.framing import FrameBuffer
+from semel_protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from semel_protocol.pipelining import PendingRequest, RequestPipeline, UnexpectedAnswerError
 from semel_protocol.schema import Message
 
 from semel._edge import Edge
+from semel._net.sasl import SASL_THERE, Credentials
+from semel._net.session import Session, State
 from semel._net.tls import TLS_THERE, hint
 from semel.errors import (
     CorrelationIdError,
@@ -83,6 +87,12 @@ class Connection(asyncio.BufferedProtocol):
         self._lost: KafkaError | None = None
         self._writable = True
         self._drain_waiters: list[asyncio.Future[None]] = []
+        self._session: Session | None = None
+        self._renewal: asyncio.Task[None] | None = None
+        self._held: deque[tuple[_Pending | None, Message]] = deque()
+        self._idle: asyncio.Future[None] | None = None
+        self._login_timeout_ms = 0.0
+        self._has_served = False
 
     # Calls of the client
 
@@ -93,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def in_flight(self) -> int:
         """The number of requests without an answer."""
-        return len(self._requests.pending)
+        return len(self._requests.pending) + len(self._held)
 
     @property
     def writable(self) -> bool:
@@ -143,6 +153,12 @@ class Connection(asyncio.BufferedProtocol):
     def send_unanswered(self, message: Message) -> None:
         """Writes a request that gets no response: Produce with acks=0."""
         self._check_open()
+        if self._must_hold():
+            self._held.append((None, message))
+            return
+        self._write_unanswered(message)
+
+    def _write_unanswered(self, message: Message) -> None:
         assert self._transport is not None
         api, version = API_OF[type(message)], self.version(type(message))
         try:
@@ -179,6 +195,8 @@ class Connection(asyncio.BufferedProtocol):
             why = f"{type(exc).__name__}: {exc}" if exc else CLOSED_BY_BROKER
             if isinstance(exc, ssl.SSLError):
                 why = f"{why}; {hint(exc, self.name)}"
+            elif exc is None and self._session is None and not self._has_served:
+                why = f"{why} before its first answer; {SASL_THERE}"
             self._fail(KafkaConnectionError(f"lost the connection to {self.name} ({why})"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -188,9 +206,12 @@ class Connection(asyncio.BufferedProtocol):
         try:
             for frame in self._frames.received(nbytes):
                 pending, response = self._requests.answered(frame)
+                self._has_served = self._has_served or pending.api.key != API_OF[ApiVersionsRequest].key
                 self.last_used = self._edge.monotonic()
                 if not pending.future.done():
                     pending.future.set_result(response)
+            if self._idle is not None and not self._requests.pending and not self._idle.done():
+                self._idle.set_result(None)
         except UnexpectedAnswerError as error:
             expected = " while no request is pending" if error.expected is None else f", expected {error.expected}"
             self.close(CorrelationIdError(f"{self.name} answered {error.correlation_id}{expected}"))
@@ -223,14 +244,21 @@ class Connection(asyncio.BufferedProtocol):
         now = self._edge.monotonic()
         self.last_used = now
         pending = _Pending(api, version, now + timeout_ms / 1000, timeout_ms, self._loop.create_future())
+        if self._timer is None or pending.deadline < self._timer_at:
+            self._watch(pending.deadline, now)
+        if self._must_hold():
+            self._held.append((pending, message))
+        else:
+            self._begin(pending, message)
+        return pending.future
+
+    def _begin(self, pending: _Pending, message: Message) -> None:
+        assert self._transport is not None
         try:
             frame = self._requests.begin(pending, message)
         except ProtocolError as error:
-            raise self._does_not_fit(api, version, error) from error
-        if self._timer is None or pending.deadline < self._timer_at:
-            self._watch(pending.deadline, now)
+            raise self._does_not_fit(pending.api, pending.version, error) from error
         self._transport.writelines(frame)
-        return pending.future
 
     def _does_not_fit(self, api: Api, version: int, error: ProtocolError) -> UnsupportedVersionError:
         return UnsupportedVersionError(
@@ -245,10 +273,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _check_deadlines(self) -> None:
         self._timer = None
-        if not self._requests.pending:
+        waiting = [*self._requests.pending, *(pending for pending, _ in self._held if pending is not None)]
+        if not waiting:
             return
         now = self._edge.monotonic()
-        first = min(self._requests.pending, key=lambda pending: pending.deadline)
+        first = min(waiting, key=lambda pending: pending.deadline)
         if first.deadline > now:
             self._watch(first.deadline, now)
             return
@@ -262,10 +291,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._requests.pending:
-            future = self._requests.pending.popleft().future
-            if not future.done():
-                future.set_exception(type(error)(error.message))
+        if self._renewal is not None:
+            self._renewal.cancel()
+        ended = [*self._requests.pending, *(pending for pending, _ in self._held if pending is not None)]
+        self._requests.pending.clear()
+        self._held.clear()
+        for pending in ended:
+            if not pending.future.done():
+                pending.future.set_exception(type(error)(error.message))
         self._wake_writers()
         if self.on_lost is not None:
             self.on_lost()
@@ -275,6 +308,63 @@ class Connection(asyncio.BufferedProtocol):
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    # The session (SASL)
+
+    async def log_in(self, credentials: Credentials, timeout_ms: float) -> None:
+        """Authenticates the client. Raises as `Session.authenticate`, UnsupportedVersionError."""
+        if not self.serves(SaslHandshakeRequest, 1):
+            raise UnsupportedVersionError(
+                f"{self.name} has no SASL on this listener: use a listener that has, or another security_protocol"
+            )
+        session = Session(credentials, self._edge, self.name)
+        await session.authenticate(lambda message: self._ask(message, timeout_ms))
+        self._session, self._login_timeout_ms = session, timeout_ms
+
+    def _ask(self, message: Message, timeout_ms: float) -> asyncio.Future[Any]:
+        """Sends a request of SASL, which is never held, and does not count as traffic."""
+        self._check_open()
+        api, now = API_OF[type(message)], self._edge.monotonic()
+        deadline = now + timeout_ms / 1000
+        pending = _Pending(api, self.version(type(message)), deadline, timeout_ms, self._loop.create_future())
+        self._begin(pending, message)
+        if self._timer is None or deadline < self._timer_at:
+            self._watch(deadline, now)
+        return pending.future
+
+    def _must_hold(self) -> bool:
+        """Whether a request has to wait for the renewal of the session. Begins the renewal when it is due."""
+        session = self._session
+        if session is None:
+            return False
+        if session.is_due:
+            session.move(State.DRAINING)
+            self._renewal = self._loop.create_task(self._renew(session), name=f"renew the session with {self.name}")
+        return session.holds
+
+    async def _renew(self, session: Session) -> None:
+        try:
+            if self._requests.pending:
+                self._idle = self._loop.create_future()
+                await self._idle
+            session.move(State.RENEWING)
+            async with asyncio.timeout(self._login_timeout_ms / 1000):
+                await session.authenticate(lambda message: self._ask(message, self._login_timeout_ms))
+        except (KafkaError, TimeoutError) as error:
+            why = error.message if isinstance(error, KafkaError) else "it took too long"
+            self._renewal = None
+            self.close(KafkaConnectionError(f"cannot renew the session with {self.name}: {why}"))
+            return
+        self._renewal = self._idle = None
+        while self._held:
+            pending, message = self._held.popleft()
+            if pending is None:
+                self._write_unanswered(message)
+            elif not pending.future.done():
+                try:
+                    self._begin(pending, message)
+                except UnsupportedVersionError as error:
+                    pending.future.set_exception(error)
 
     async def agree_on_versions(self, timeout_ms: float) -> None:
         """Requests the broker's versions; after UNSUPPORTED_VERSION repeats the request in a lower version
@@ -314,14 +404,20 @@ async def connect(
     timeout_ms: float,
     frame_bytes_max: int = 104_857_600,
     tls: ssl.SSLContext | None = None,
+    credentials: Credentials | None = None,
 ) -> Connection:
-    """Connects and negotiates versions within `timeout_ms`. Raises KafkaConnectionError, UnsupportedVersionError."""
+    """Connects, negotiates versions and authenticates within `timeout_ms`.
+
+    Raises KafkaConnectionError, UnsupportedVersionError, and with credentials as `Session.authenticate`.
+    """
     name = f"{host}:{port}"
     connection = Connection(edge, name, client_id, frame_bytes_max)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             await edge.create_connection(lambda: connection, host, port, tls)
             await connection.agree_on_versions(timeout_ms)
+            if credentials is not None:
+                await connection.log_in(credentials, timeout_ms)
     except TimeoutError:
         connection.close()
         raise KafkaConnectionError(f"cannot connect to {name} within {timeout_ms:.0f} ms") from None

@@ -5,14 +5,18 @@ or a JoinGroup would delay everything after it.
 """
 
 import asyncio
+import logging
 from enum import Enum
 
 from semel._config.client import ClientConfig
 from semel._edge import Edge
 from semel._net.connection import Connection, connect
 from semel._net.retry import Backoff
+from semel._net.sasl import credentials_of
 from semel._net.tls import context_of
 from semel.errors import IllegalStateError, KafkaConnectionError, KafkaError
+
+log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_MS_MAX = 10_000
 
@@ -50,6 +54,13 @@ class Pool:
     def __init__(self, config: ClientConfig, edge: Edge) -> None:
         self._config, self._edge = config, edge
         self._tls = context_of(config)
+        self._credentials = credentials_of(config, edge)
+        if config.security_protocol == "SASL_PLAINTEXT" and config.sasl_mechanism in ("PLAIN", "OAUTHBEARER"):
+            log.warning(
+                "client %r sends its %s over a connection without TLS: use security_protocol='SASL_SSL', or SCRAM",
+                config.client_id,
+                "password" if config.sasl_mechanism == "PLAIN" else "token",
+            )
         self._addresses: dict[int, tuple[str, int]] = {}
         self._links: dict[tuple[int, Role], _Link] = {}
         self._closed = False
@@ -151,6 +162,7 @@ class Pool:
                 timeout_ms=min(config.request_timeout_ms, CONNECT_TIMEOUT_MS_MAX),
                 frame_bytes_max=config.receive_frame_bytes_max,
                 tls=self._tls,
+                credentials=self._credentials,
             )
         except KafkaError:
             self._back_off(link)

@@ -12,9 +12,18 @@ from typing import TypeVar
 from semel_protocol.errors import ErrorCode, error_code
 
 from semel._edge import Edge
-from semel.errors import BrokerResponseError, KafkaError, KafkaTimeoutError
+from semel.errors import (
+    BrokerResponseError,
+    IllegalSaslStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
 
 T = TypeVar("T")
+LOGIN_REFUSED = (SaslAuthenticationFailed, UnsupportedSaslMechanismError, IllegalSaslStateError)
+"""A broker does not accept the client's credentials. The application gets the error instead of waiting."""
 FOREVER_MS = float("inf")
 """A timeout that never ends."""
 

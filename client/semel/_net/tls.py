@@ -12,13 +12,15 @@ _NOT_VALID_NOW: Final = (9, 10)
 """OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 _NO_CERTIFICATE: Final = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE")
 _UNKNOWN_CLIENT: Final = ("TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_UNKNOWN")
-PLAINTEXT_THERE: Final = "does this listener speak TLS? a listener in plaintext needs security_protocol='PLAINTEXT'"
-TLS_THERE: Final = "if this listener speaks TLS, set security_protocol='SSL'"
+PLAINTEXT_THERE: Final = (
+    "does this listener speak TLS? a listener in plaintext needs security_protocol='PLAINTEXT' or 'SASL_PLAINTEXT'"
+)
+TLS_THERE: Final = "if this listener speaks TLS, set security_protocol='SSL' or 'SASL_SSL'"
 
 
 def context_of(config: ClientConfig) -> ssl.SSLContext | None:
     """The context for new connections; None: plaintext. Raises KafkaConfigurationError for files that do not fit."""
-    if config.security_protocol != "SSL":
+    if config.security_protocol not in ("SSL", "SASL_SSL"):
         return None
     if config.ssl_context is not None:
         return config.ssl_context

@@ -25,7 +25,7 @@ from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.leader_watch import LeaderWatch
 from semel._net.pool import Role
-from semel._net.retry import Backoff
+from semel._net.retry import LOGIN_REFUSED, Backoff
 from semel._net.signal import Signal
 from semel._produce.accumulator import Batch, BatchState, BufferMemory, Countdown, PartitionQueue
 from semel._produce.linger import Linger
@@ -154,9 +154,11 @@ class Sender:
         if self._identity is not None:
             await self._identity.stop()
 
-    def drop_waiting(self, error: KafkaError) -> None:
-        """Fails every record that is not in flight."""
+    def drop_waiting(self, error: KafkaError, node_id: int | None = None) -> None:
+        """Fails every record that is not in flight; with `node_id`, those for this broker only."""
         for queue in self._open_queues():
+            if node_id not in (None, queue.node_id):
+                continue
             for batch in [batch for batch in (*queue.sent, *queue.waiting) if batch.state is not BatchState.IN_FLIGHT]:
                 self._outcomes.failed(batch, error)
 
@@ -352,7 +354,10 @@ class Sender:
     def _connected(self, node: Node, attempt: asyncio.Task[Connection]) -> None:
         node.connecting = None
         if not attempt.cancelled():
-            node.is_unreachable = attempt.exception() is not None
+            error = attempt.exception()
+            node.is_unreachable = error is not None
+            if isinstance(error, LOGIN_REFUSED):
+                self.drop_waiting(error, node.node_id)
             if node.is_unreachable:
                 self._cluster.request_refresh()
             else:

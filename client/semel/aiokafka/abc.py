@@ -8,11 +8,11 @@ __all__ = ["AbstractTokenProvider", "ConsumerRebalanceListener"]
 
 
 class AbstractTokenProvider(ABC):
-    """A source of OAuth tokens. Classes derived from it can be defined; the client refuses them until it has SASL."""
+    """A source of OAuth tokens, for `sasl_oauth_token_provider`."""
 
     @abstractmethod
     async def token(self) -> str:
-        """The token in its text form."""
+        """A valid token. It is called for each connection, and again before its session ends."""
 
     def extensions(self) -> dict[str, str]:
         """Key-value pairs that are sent with the token."""

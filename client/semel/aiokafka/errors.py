@@ -24,6 +24,8 @@ StaleLeaderEpochCodeError = answers.NetworkExceptionError
 KafkaUnavailableError = client.KafkaConnectionError
 NoBrokersAvailable = client.KafkaConnectionError
 NodeNotReadyError = client.KafkaConnectionError
+AuthenticationFailedError = answers.SaslAuthenticationFailed
+AuthenticationMethodNotSupported = answers.UnsupportedSaslMechanismError
 StaleMetadata = base.RefreshRetriableError
 IncompatibleBrokerVersion = client.UnsupportedVersionError
 UnrecognizedBrokerVersion = client.UnsupportedVersionError
@@ -35,14 +37,6 @@ class NoError(BrokerResponseError):
 
 class IllegalArgumentError(KafkaError):
     """Never raised: wrong arguments raise TypeError or ValueError."""
-
-
-class AuthenticationFailedError(KafkaError):
-    """Never raised: the client has no SASL yet."""
-
-
-class AuthenticationMethodNotSupported(KafkaError):
-    """Never raised: the client has no SASL yet."""
 
 
 class Cancelled(RetriableError):

@@ -21,6 +21,7 @@ OWN = {
     "completion": "semel.cli.completion:completion",
     "config": "semel.cli.config.commands:config",
     "consume": "semel.cli.consume.commands:consume",
+    "user": "semel.cli.user.commands:user",
     "txn": "semel.cli.txn.commands:txn",
 }
 """Commands that need no extra."""
@@ -44,6 +45,7 @@ HELP_OF = {
     "serve": "Run a broker.",
     "topic": "Create, list, describe, alter, truncate and delete topics; reassign partitions; show why one is stuck.",
     "txn": "Show transactions: open ones, hanging ones, fences; abort one.",
+    "user": "Show and change the users that log in with SCRAM or PLAIN.",
 }
 
 

@@ -158,7 +158,7 @@ class InvalidTimestampError(BrokerResponseError, code=ErrorCode.INVALID_TIMESTAM
 
 
 class UnsupportedSaslMechanismError(BrokerResponseError, MisconfiguredError, code=ErrorCode.UNSUPPORTED_SASL_MECHANISM):
-    advice = "Use a mechanism the listener has enabled"
+    advice = "Set sasl_mechanism to one that this listener has enabled"
 
 
 class BrokerUnsupportedVersionError(BrokerResponseError, UnsupportedVersionError, code=ErrorCode.UNSUPPORTED_VERSION):
@@ -242,7 +242,7 @@ class KafkaStorageError(BrokerResponseError, RefreshRetriableError, code=ErrorCo
 
 
 class SaslAuthenticationFailed(BrokerResponseError, MisconfiguredError, code=ErrorCode.SASL_AUTHENTICATION_FAILED):
-    advice = "Check user name and password"
+    advice = "Retrying cannot help until the credentials or the users of the broker have changed"
 
 
 class UnknownProducerId(BrokerResponseError, code=ErrorCode.UNKNOWN_PRODUCER_ID):
@@ -385,7 +385,7 @@ class StaleControllerEpochError(BrokerResponseError, code=ErrorCode.STALE_CONTRO
 
 
 class IllegalSaslStateError(BrokerResponseError, code=ErrorCode.ILLEGAL_SASL_STATE):
-    advice = "Use a listener without SASL"
+    advice = "Use security_protocol='PLAINTEXT' or 'SSL' here, or a listener with SASL"
 
 
 class UnsupportedForMessageFormatError(BrokerResponseError, code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT):
@@ -432,3 +432,15 @@ class DelegationTokenExpired(BrokerResponseError, code=ErrorCode.DELEGATION_TOKE
 
 class InvalidPrincipalType(BrokerResponseError, code=ErrorCode.INVALID_PRINCIPAL_TYPE):
     advice = "Use the principal type User"
+
+
+class ResourceNotFoundError(BrokerResponseError, MisconfiguredError, code=ErrorCode.RESOURCE_NOT_FOUND):
+    advice = "Correct the name, or create it first"
+
+
+class DuplicateResourceError(BrokerResponseError, MisconfiguredError, code=ErrorCode.DUPLICATE_RESOURCE):
+    advice = "Name each thing once in a request"
+
+
+class UnacceptableCredentialError(BrokerResponseError, MisconfiguredError, code=ErrorCode.UNACCEPTABLE_CREDENTIAL):
+    advice = "Give the user another name, or 4096 to 16384 iterations"

@@ -28,8 +28,8 @@ from semel_protocol.messages import k03_metadata, k10_find_coordinator, k19_crea
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ANONYMOUS = "User:ANONYMOUS"
 REFUSALS = set(REFUSAL_OF.values())
-UNREFUSED = {3, 16, 18, 60, 66}
-"""APIs that answer everybody: with what the client may see."""
+UNREFUSED = {3, 16, 17, 18, 36, 60, 66}
+"""APIs that answer everybody: with what the client may see, or to find out who it is."""
 TOPIC, GROUP, CLUSTER, TXN = (
     ResourceType.TOPIC,
     ResourceType.GROUP,
@@ -70,8 +70,8 @@ def test_the_table_has_every_api_that_is_served_and_no_other() -> None:
     assert set(RULES) == set(HANDLERS)
 
 
-def test_every_api_but_api_versions_requires_something() -> None:
-    assert {key for key, rules in RULES.items() if not rules} == {18}
+def test_every_api_but_those_before_authentication_requires_something() -> None:
+    assert {key for key, rules in RULES.items() if not rules} == {17, 18, 36}
 
 
 @pytest.mark.parametrize("key", sorted(set(HANDLERS) - UNREFUSED))
@@ -149,6 +149,8 @@ ENOUGH: Sequence[tuple[int, Sequence[tuple[Operation, ResourceType, str]]]] = [
     (45, [(Operation.ALTER, CLUSTER, CLUSTER_NAME)]),
     (46, [(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)]),
     (47, [(Operation.DELETE, GROUP, "g"), (Operation.READ, TOPIC, "t")]),
+    (50, [(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)]),
+    (51, [(Operation.ALTER, CLUSTER, CLUSTER_NAME)]),
     (61, [(Operation.READ, TOPIC, "t")]),
     (65, [(Operation.DESCRIBE, TXN, "x")]),
     (20_001, [(Operation.WRITE, TXN, "s/")]),

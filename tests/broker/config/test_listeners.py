@@ -52,8 +52,10 @@ def test_a_listener_may_be_left_out_of_the_advertised_ones() -> None:
         (["listeners=PLAINTEXT://h:1,SSL://h:1"], "the same address h:1"),
         (["listeners=CLIENT://h:1"], "listener.security.protocol.map does not have it"),
         (["listeners=PLAINTEXT://h:1", "advertised.listeners=SSL://h:1"], "SSL, which listeners does not have"),
-        (["listeners=SASL_SSL://h:1"], "comes later: SASL is not there yet"),
-        (["listeners=A://h:1", "listener.security.protocol.map=A:SASL_PLAINTEXT"], "SASL is not there yet"),
+        (["listeners=SASL_SSL://h:1"], "TLS and no certificate"),
+        (["listeners=SASL_PLAINTEXT://h:1", "sasl.enabled.mechanisms=PLAIN"], "passwords cross the network readable"),
+        (["listeners=SASL_PLAINTEXT://h:1", "sasl.enabled.mechanisms="], "sasl.enabled.mechanisms is empty"),
+        (["listeners=SASL_PLAINTEXT://h:1", "sasl.enabled.mechanisms=GSSAPI"], "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
         (["listeners=A://h:1", "listener.security.protocol.map=A:TLS"], "a protocol of PLAINTEXT, SSL"),
     ],
 )

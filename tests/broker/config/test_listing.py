@@ -65,6 +65,7 @@ def test_few_settings_have_the_prefix_of_refused_ones() -> None:
     """They are looked up first."""
     assert [name for name in {**BROKER_SETTINGS, **TOPIC_SETTINGS} if instead(name)] == [
         *[name for name in BROKER_SETTINGS if name.startswith("ssl.")],
+        *[name for name in BROKER_SETTINGS if name.startswith("sasl.")],
         "socket.request.max.bytes",
         "authorizer.class.name",
         "remote.log.copy.disable",

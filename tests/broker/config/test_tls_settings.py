@@ -39,7 +39,7 @@ def test_files_and_variables_name_listeners_too(toml: str, environment: dict[str
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ([], "SSL and no certificate: give ssl.keystore.location"),
+        ([], "TLS and no certificate: give ssl.keystore.location"),
         (["ssl.keystore.type=JKS"], "must be one of PEM"),
         (["ssl.key.location=k"], "no certificate"),
         (["ssl.keystore.key=k"], "ssl.keystore.certificate.chain and ssl.keystore.key together"),
@@ -49,7 +49,7 @@ def test_files_and_variables_name_listeners_too(toml: str, environment: dict[str
         (["ssl.keystore.location=f", "ssl.enabled.protocols=TLSv1.1"], "TLSv1.2, TLSv1.3"),
         (["ssl.keystore.location=f", "ssl.enabled.protocols="], "ssl.enabled.protocols is empty"),
         (["listener.name.other.ssl.client.auth=none"], "listeners does not have this listener; it has SSL"),
-        (["listener.name.ssl.port=1"], "settings ssl.* of its own"),
+        (["listener.name.ssl.port=1"], "settings ssl.*, sasl.* and connections.max.reauth.ms of its own"),
         (["listener.name.ssl.ssl.client.auth=maybe"], "must be one of none, requested, required"),
     ],
 )

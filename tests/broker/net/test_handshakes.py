@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from semel_broker.config.limits import Limits
 from semel_broker.net.handshakes import Handshakes, network_of
 
 
@@ -18,11 +17,8 @@ class One:
         self.refused = reason
 
 
-LIMITS = Limits(tls_handshakes_max=4, tls_handshakes_per_address_max=2, tls_handshake_stalled_ms=1_000)
-
-
 def test_the_oldest_stalled_handshake_of_the_address_makes_room() -> None:
-    handshakes, first, second, other = Handshakes(LIMITS), One(5), One(4), One(0)
+    handshakes, first, second, other = Handshakes(4, 2, 1_000), One(5), One(4), One(0)
     for one, host in ((other, "b"), (first, "a"), (second, "a")):
         assert handshakes.admit(one, host, 6.0)
     assert handshakes.admit(One(6), "a", 6.0)
@@ -31,7 +27,7 @@ def test_the_oldest_stalled_handshake_of_the_address_makes_room() -> None:
 
 
 def test_a_new_handshake_is_refused_while_all_make_progress() -> None:
-    handshakes = Handshakes(LIMITS)
+    handshakes = Handshakes(4, 2, 1_000)
     assert handshakes.admit(One(5.5), "a", 6.0)
     assert handshakes.admit(One(5.5), "a", 6.0)
     assert not handshakes.admit(One(6.0), "a", 6.0)
@@ -39,7 +35,7 @@ def test_a_new_handshake_is_refused_while_all_make_progress() -> None:
 
 
 def test_one_address_cannot_take_all() -> None:
-    handshakes = Handshakes(LIMITS)
+    handshakes = Handshakes(4, 2, 1_000)
     ones = [One(0) for _ in range(4)]
     for number, one in enumerate(ones):
         assert handshakes.admit(one, f"10.0.0.{number}", 0.0)
@@ -49,7 +45,7 @@ def test_one_address_cannot_take_all() -> None:
 
 
 def test_an_ended_handshake_makes_room_once() -> None:
-    handshakes, one = Handshakes(LIMITS), One()
+    handshakes, one = Handshakes(4, 2, 1_000), One()
     handshakes.admit(one, "a", 0.0)
     handshakes.ended(one)
     handshakes.ended(one)

@@ -64,6 +64,15 @@ from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from semel_protocol.messages.k50_describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequestUserName,
+)
+from semel_protocol.messages.k51_alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsRequestDeletion,
+    AlterUserScramCredentialsRequestUpsertion,
+)
 from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 from semel_protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
 from semel_storage.disk.memory_disk import MemoryDisk
@@ -81,6 +90,26 @@ TRANSACTIONAL = batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0, is
 NAMES = [f"topic-{n}" for n in range(MANY)]
 
 REQUESTS: dict[str, tuple[Any, int]] = {
+    "DescribeUserScramCredentials": (
+        DescribeUserScramCredentialsRequest(
+            users=[DescribeUserScramCredentialsRequestUserName(name=f"user {n}") for n in range(MANY)]
+        ),
+        0,
+    ),
+    "AlterUserScramCredentials": (
+        AlterUserScramCredentialsRequest(
+            deletions=[
+                AlterUserScramCredentialsRequestDeletion(name=f"user {n}", mechanism=1) for n in range(MANY // 2)
+            ],
+            upsertions=[
+                AlterUserScramCredentialsRequestUpsertion(
+                    name=f"user {n}", mechanism=2, iterations=4096, salt=b"s", salted_password=b"too short"
+                )
+                for n in range(MANY // 2, MANY)
+            ],
+        ),
+        0,
+    ),
     "Fetch": (
         FetchRequest(
             replica_id=-1,

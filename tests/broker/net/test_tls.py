@@ -338,7 +338,10 @@ def limit(broker: Harness, **limits: int) -> None:
     assert broker.node is not None
     server = broker.node.server
     server._tls_context.limits = replace(server._tls_context.limits, **limits)
-    server._handshakes._limits = server._tls_context.limits
+    now = server._tls_context.limits
+    server._handshakes._count_max = now.tls_handshakes_max
+    server._handshakes._per_address_max = now.tls_handshakes_per_address_max
+    server._handshakes._stalled_s = now.tls_handshake_stalled_ms / 1000
 
 
 async def test_silent_connections_are_closed(start_tls: Any) -> None:

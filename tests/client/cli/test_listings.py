@@ -15,7 +15,16 @@ from click.testing import CliRunner, Result
 from client.cli.test_tables import ID, OWNER, TOPIC, WIDTHS, assert_whole
 from client.consuming import until
 from semel import Admin, Consumer, NewTopic, Producer, TransactionGroup
-from semel.admin import Acl, Operation, PatternType, Permission, ResourceType
+from semel.admin import (
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from semel.cli.main import OWN, main
 from semel.cli.shared import common
 from semel.errors import NotSemelBrokerError
@@ -39,6 +48,7 @@ TABLES = (
     "txn groups",
     f"txn groups {SINK}",
     f"txn timeline {TOPIC} --list",
+    "user list",
 )
 TEXTS = (
     f"topic stuck {TOPIC}",
@@ -83,6 +93,8 @@ async def scene(address: str, commands: Callable[[Terminal], None]) -> None:
     async with Admin(bootstrap_servers=address) as admin:
         await admin.create_topics([NewTopic(TOPIC, 12, 1, topic_configs={"retention.ms": "3600000"})])
         await admin.create_acls([ACL])
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512)
+        await admin.alter_user_scram_credentials([UserScramCredentialUpsertion("u" * 60, info, "a password")])
 
         async def is_listed() -> bool:  # Kafka's broker follows its controller
             return await admin.describe_acls() == [ACL]

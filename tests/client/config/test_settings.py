@@ -52,7 +52,7 @@ def refusal(make: Callable[..., object], **settings: Any) -> str:
 
 
 @pytest.mark.parametrize("make", CLIENTS)
-@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT", "ssl", "nonsense", "", None, True, 1])
+@pytest.mark.parametrize("protocol", ["SASL", "sasl_ssl", "ssl", "nonsense", "", None, True, 1])
 def test_a_security_protocol_that_is_not_spoken_is_refused(make: Callable[..., object], protocol: Any) -> None:
     said = refusal(make, security_protocol=protocol)
     assert f"security_protocol={protocol!r}" in said
@@ -60,15 +60,65 @@ def test_a_security_protocol_that_is_not_spoken_is_refused(make: Callable[..., o
     assert "'SSL'" in said
 
 
-def test_sasl_settings_are_refused_by_name() -> None:
-    assert "SASL is not supported" in refusal(Producer, security_protocol="SASL_SSL")
+USER = {"sasl_plain_username": "me", "sasl_plain_password": "hush"}
+
+
+class Tokens:
+    async def token(self) -> str:
+        return "hush"
+
+
+@pytest.mark.parametrize("make", CLIENTS)
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_user_and_password_are_accepted_with_their_mechanisms(make: Callable[..., object], mechanism: str) -> None:
+    make(security_protocol="SASL_PLAINTEXT", sasl_mechanism=mechanism, **USER)
+    make(security_protocol="SASL_SSL", ssl_context=ssl.create_default_context(), sasl_mechanism=mechanism, **USER)
+
+
+@pytest.mark.parametrize("make", CLIENTS)
+def test_a_provider_of_tokens_is_accepted_with_oauthbearer(make: Callable[..., object]) -> None:
+    make(security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=Tokens())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "sasl_mechanism='PLAIN' needs sasl_plain_username"),
+        ({"sasl_plain_username": "me"}, "sasl_mechanism='PLAIN' needs sasl_plain_password"),
+        ({"sasl_plain_username": "", "sasl_plain_password": "hush"}, "needs sasl_plain_username"),
+        ({"sasl_plain_username": "me", "sasl_plain_password": ""}, "needs sasl_plain_password"),
+        ({"sasl_plain_username": "me", "sasl_plain_password": "hu\0sh"}, "sasl_plain_password has a zero byte"),
+        ({"sasl_plain_username": "me", "sasl_plain_password": b"hush"}, "sasl_plain_password: give a str, or None"),
+        ({"sasl_mechanism": "OAUTHBEARER"}, "sasl_mechanism='OAUTHBEARER' needs sasl_oauth_token_provider"),
+        ({"sasl_mechanism": "OAUTHBEARER", **USER}, "sasl_plain_username is given but sasl_mechanism='OAUTHBEARER'"),
+        ({"sasl_oauth_token_provider": Tokens(), **USER}, "sasl_oauth_token_provider is given but sasl_mechanism"),
+        ({"sasl_oauth_token_provider": Tokens}, "sasl_oauth_token_provider: give an object with `async def token"),
+        ({"sasl_mechanism": "GSSAPI"}, "GSSAPI (Kerberos) is not supported: use one of PLAIN, SCRAM-SHA-256"),
+        ({"sasl_mechanism": "scram", **USER}, "sasl_mechanism='scram': give one of"),
+        ({"ssl_cafile": "ca.pem", **USER}, "security_protocol is 'SASL_PLAINTEXT': set it to 'SASL_SSL'"),
+        (
+            {"security_protocol": "PLAINTEXT", **USER},
+            "sasl_plain_username is given but security_protocol is 'PLAINTEXT'",
+        ),
+    ],
+)
+def test_settings_of_sasl_that_do_not_fit_are_refused(settings: dict[str, Any], said: str) -> None:
+    words = refusal(Producer, **{"security_protocol": "SASL_PLAINTEXT", "ssl_context": None, **settings})
+    assert said in words
+    assert "hush" not in words.replace("\0", "")
+
+
+def test_secrets_are_neither_in_a_repr_nor_in_help() -> None:
+    config = ProducerConfig(security_protocol="SASL_PLAINTEXT", sasl_plain_username="me", sasl_plain_password="hush")
+    for text in (repr(config), str(config), f"{Producer.__init__.__doc__}", f"{inspect.signature(Producer.__init__)}"):
+        assert "hush" not in text
 
 
 @pytest.mark.parametrize("make", CLIENTS)
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("sasl_mechanism", "SCRAM-SHA-256"),
+        ("sasl_mechanism", "GSSAPI"),
         ("sasl_plain_username", "me"),
         ("sasl_plain_password", "secret"),
         ("sasl_kerberos_service_name", "broker"),

@@ -14,6 +14,7 @@ from pyspark_semel.source.offsets import Splitting
 from pyspark_semel.source.options import Where, batch_options, source_options, stream_options
 from semel.structs import TopicPartition
 
+JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="hush";'
 GIVEN = {"kafka.bootstrap.servers": "h:1,i:2", "subscribe": "a, b,a"}
 
 
@@ -84,11 +85,22 @@ def test_settings_without_effect_are_accepted(name: str) -> None:
         ({"kafka.auto.offset.reset": "latest"}, "set startingOffsets to choose the start"),
         ({"kafka.key.deserializer": "x"}, "keys are binary"),
         ({"kafka.ssl.context": "x"}, "no client setting kafka.ssl.context"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.security.protocol cannot be set: SASL is not supported"),
-        ({"kafka.security.protocol": "ssl"}, "write one of PLAINTEXT, SSL"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism cannot be set: SASL is not supported"),
-        ({"kafka.sasl.jaas.config": "x"}, "kafka.sasl.jaas.config cannot be set: SASL is not supported"),
-        ({"kafka.ssl.truststore.location": "/ca.pem"}, "is given but not kafka.security.protocol=SSL"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "sasl_mechanism='PLAIN' needs sasl_plain_username"),
+        ({"kafka.security.protocol": "ssl"}, "write one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"kafka.sasl.mechanism": "GSSAPI"}, "kafka.sasl.mechanism=GSSAPI cannot be set: use PLAIN, SCRAM-SHA-256"),
+        ({"kafka.sasl.mechanism": "OAUTHBEARER"}, "an option cannot be a source of tokens"),
+        ({"kafka.sasl.mechanism": "SCRAM"}, "write one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ({"kafka.sasl.oauth.token.provider": "x"}, "no client setting kafka.sasl.oauth.token.provider"),
+        ({"kafka.sasl.jaas.config": "hush"}, "kafka.*: sasl.jaas.config: write one login module"),
+        (
+            {"kafka.sasl.jaas.config": JAAS.replace("scram.Scram", "plain.Plain")},
+            "sasl_plain_username is given but security_protocol is 'PLAINTEXT'",
+        ),
+        (
+            {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.jaas.config": JAAS},
+            "its login module is for SCRAM-SHA-256 and SCRAM-SHA-512, and sasl.mechanism is 'PLAIN'",
+        ),
+        ({"kafka.ssl.truststore.location": "/ca.pem"}, "is given but not kafka.security.protocol=SSL or SASL"),
         ({"kafka.ssl.keystore.type": "JKS"}, "kafka.ssl.keystore.type='JKS' cannot be set: files are PEM"),
         ({"kafka.ssl.endpoint.identification.algorithm": ""}, "certificate is always checked"),
         ({"kafka.ssl.protocol": "SSLv3"}, "kafka.ssl.protocol='SSLv3' cannot be set"),
@@ -112,6 +124,22 @@ def test_an_invalid_option_is_an_error_with_the_value_to_write(wrong: dict[str, 
     with pytest.raises(OptionError) as caught:
         source_options(GIVEN | wrong)
     assert words in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_user_and_password_come_from_kafkas_option_and_are_not_shown() -> None:
+    sasl = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": JAAS,
+    }
+    options = source_options(GIVEN | sasl)
+    keywords = options.client.keywords()
+    assert (keywords["sasl_plain_username"], keywords["sasl_plain_password"]) == ("alice", "hush")
+    assert keywords["sasl_mechanism"] == "SCRAM-SHA-512"
+    for shown in (repr(options), str(options), repr(pickle.loads(pickle.dumps(options)))):
+        assert "hush" not in shown
+    assert pickle.loads(pickle.dumps(options)).client.keywords() == keywords
 
 
 def test_servers_and_topics_are_required() -> None:

@@ -1,13 +1,15 @@
 """EDGE: the options of every command that connects: the brokers, `-X name=value`, and a file of settings.
 
 A command gets one `ClientSettings`, which makes its clients. A setting comes from the first of these that has it: the
-command's own option, -X, the environment (SEMEL_BOOTSTRAP_SERVER), the file, the command's default, the client's
-default.
+command's own option, -X, the environment (SEMEL_BOOTSTRAP_SERVER and `VARIABLES`), the file, the command's default,
+the client's default.
 """
 
 from __future__ import annotations
 
 import functools
+import os
+import stat
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -20,13 +22,30 @@ from semel import Admin, Consumer, Producer
 from semel._config.client import AdminConfig, ClientConfig, ProducerConfig
 from semel._config.consumer import ConsumerConfig
 from semel.cli.shared.common import failure, key_values, say, similar
-from semel.cli.shared.setting_texts import KNOWN, NO_TEXT, own_name, properties, value_of
+from semel.cli.shared.setting_texts import (
+    JAAS,
+    KNOWN,
+    NO_TEXT,
+    SECRETS,
+    own_name,
+    properties,
+    value_of,
+    without_jaas,
+)
 from semel.cli.shared.starting import started
 from semel.errors import KafkaConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_SERVERS = "localhost:9092"
 SERVERS = "bootstrap_servers"
+VARIABLES = {
+    "SEMEL_SECURITY_PROTOCOL": "security_protocol",
+    "SEMEL_SASL_MECHANISM": "sasl_mechanism",
+    "SEMEL_SASL_USERNAME": "sasl_plain_username",
+    "SEMEL_SASL_PASSWORD": "sasl_plain_password",
+    "SEMEL_SSL_CAFILE": "ssl_cafile",
+}
+"""Environment variable -> setting of every command's clients."""
 
 
 class ClientSettings:
@@ -62,6 +81,8 @@ class ClientSettings:
         self, config: type[ClientConfig], options: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> dict[str, Any]:
         merged = {SERVERS: DEFAULT_SERVERS, **defaults, **self._ambient, **self._given, **options}
+        if merged.get("sasl_mechanism") == "OAUTHBEARER":
+            raise failure("the commands have no source of tokens for OAUTHBEARER: use PLAIN or SCRAM")
         return {name: value for name, value in merged.items() if name in config.__struct_fields__}
 
 
@@ -109,6 +130,7 @@ def client_options(
             **options: Any,
         ) -> Any:
             ambient = {} if config_file is None else _from_file(config_file, fixed)
+            ambient |= _from_environment(os.environ)
             given = _from_options(settings, config, fixed)
             source = click.get_current_context().get_parameter_source("bootstrap")
             if source is ParameterSource.COMMANDLINE:
@@ -131,7 +153,7 @@ def _from_options(settings: tuple[str, ...], config: type[ClientConfig], fixed: 
             raise click.BadParameter(f"{given}: {fixed[name]}", param_hint="-X")
         if name in NO_TEXT:
             raise click.BadParameter(f"{given}: its value is an object of Python, not a text", param_hint="-X")
-        own = set(config.__struct_fields__)
+        own = {*config.__struct_fields__, JAAS}
         if name not in own:
             what = "is a setting of another kind of client; this command has no use for it" if name in KNOWN else ""
             unknown = f"the client has no such setting.{similar(name, own & KNOWN)}"
@@ -140,6 +162,27 @@ def _from_options(settings: tuple[str, ...], config: type[ClientConfig], fixed: 
             found[name] = value_of(name, text)
         except KafkaConfigurationError as e:
             raise click.BadParameter(e.message, param_hint="-X") from None
+        if name in SECRETS:
+            say(
+                f"-X {given}: other users of this machine can see it in the list of processes. Put it into a file for "
+                "--config-file, or a password into SEMEL_SASL_PASSWORD",
+                err=True,
+            )
+    try:
+        return without_jaas(found)
+    except KafkaConfigurationError as e:
+        raise click.BadParameter(e.message, param_hint="-X") from None
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of the environment. Raises ClickException for a value that is not allowed."""
+    found: dict[str, Any] = {}
+    for variable, name in VARIABLES.items():
+        if text := environment.get(variable):
+            try:
+                found[name] = value_of(name, text)
+            except KafkaConfigurationError as e:
+                raise failure(f"{variable}: {e.message}") from None
     return found
 
 
@@ -163,4 +206,9 @@ def _from_file(path: Path, fixed: Mapping[str, str]) -> dict[str, Any]:
         raise failure(f"cannot read the settings of {path}: {e}") from None
     if unknown:
         say(f"{path}: the client has no such setting, ignored: {', '.join(dict.fromkeys(unknown))}", err=True)
-    return found
+    if not SECRETS.isdisjoint(found) and path.stat().st_mode & stat.S_IROTH:
+        say(f"{path}: every user of this machine can read the secrets in it. Try: chmod 600 {path}", err=True)
+    try:
+        return without_jaas(found)
+    except KafkaConfigurationError as e:
+        raise failure(f"{path}: {e.message}") from None

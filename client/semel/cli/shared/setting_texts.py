@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from semel._config.client import ProducerConfig
 from semel._config.consumer import ConsumerConfig
+from semel._config.jaas import credentials
 from semel._config.settings import RULES
 from semel.errors import KafkaConfigurationError
 
@@ -15,10 +17,15 @@ ALIASES = {
     "batch_size": "max_batch_size",
     "connections_max_idle": "connections_max_idle_ms",
     "metadata_broker_list": "bootstrap_servers",
+    "sasl_mechanisms": "sasl_mechanism",
+    "sasl_password": "sasl_plain_password",
+    "sasl_username": "sasl_plain_username",
     "ssl_ca_location": "ssl_cafile",
     "ssl_certificate_location": "ssl_certfile",
     "ssl_key_location": "ssl_keyfile",
     "ssl_key_password": "ssl_password",
+    "ssl_keystore_location": "ssl_certfile",
+    "ssl_truststore_location": "ssl_cafile",
 }
 """Names of Kafka's Java client and of librdkafka that differ from semel's by more than their dots."""
 NO_TEXT = (
@@ -26,13 +33,20 @@ NO_TEXT = (
     "key_deserializer",
     "key_serializer",
     "partitioner",
+    "sasl_oauth_token_provider",
     "ssl_context",
     "transaction_group_step",
     "value_deserializer",
     "value_serializer",
 )
 """Settings whose values are objects of Python."""
-KNOWN = frozenset({*ProducerConfig.__struct_fields__, *ConsumerConfig.__struct_fields__}) - {*NO_TEXT}
+JAAS = "sasl_jaas_config"
+"""Kafka's setting with user and password in one text. It becomes sasl_plain_username and sasl_plain_password."""
+DEFAULT_MECHANISM = "PLAIN"
+"""Without a mechanism beside it, credentials for SCRAM are refused: PLAIN would send the password."""
+SECRETS = frozenset({JAAS, *(name for name, rule in RULES.items() if rule.is_secret)})
+"""Settings whose values must not be seen by others."""
+KNOWN = frozenset({*ProducerConfig.__struct_fields__, *ConsumerConfig.__struct_fields__, JAAS}) - {*NO_TEXT}
 """The settings of producer, consumer and admin that can be given as text."""
 
 
@@ -52,11 +66,26 @@ def own_name(name: str) -> str:
 
 def value_of(name: str, text: str) -> object:
     """The value that `text` stands for. Raises KafkaConfigurationError with the allowed values."""
+    if name == JAAS:
+        return text
     rule = RULES[name]
     for value in _readings(text):
         if rule.accepts(value):
             return value
-    raise KafkaConfigurationError(f"{name}={text}: give {rule.kind}")
+    given = name if rule.is_secret else f"{name}={text}"
+    raise KafkaConfigurationError(f"{given}: give {rule.kind}")
+
+
+def without_jaas(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of one source, with user and password in place of `sasl.jaas.config`.
+
+    Raises KafkaConfigurationError if it cannot be used.
+    """
+    others = {name: value for name, value in found.items() if name != JAAS}
+    if JAAS in found:
+        username, password = credentials(found[JAAS], found.get("sasl_mechanism", DEFAULT_MECHANISM))
+        others |= {"sasl_plain_username": username, "sasl_plain_password": password}
+    return others
 
 
 def _readings(text: str) -> Iterator[object]:

@@ -1,0 +1,91 @@
+"""AlterUserScramCredentials (key 51): create, change and delete credentials of users. KIP-554.
+
+When answered, the changes are durable and in force on this broker. All changes of a user are made, or none.
+RESOURCE_NOT_FOUND: there is no such credential to delete. DUPLICATE_RESOURCE: the request names a credential twice.
+UNSUPPORTED_SASL_MECHANISM, UNACCEPTABLE_CREDENTIAL: a change that cannot be made.
+"""
+
+from __future__ import annotations
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k51_alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsRequestDeletion,
+    AlterUserScramCredentialsRequestUpsertion,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResponseResult,
+)
+from semel_protocol.scram import ScramMechanism
+
+from semel_broker.cluster.store import Change
+from semel_broker.context import RequestContext
+from semel_broker.security.user_store import UserStore, delete, put
+
+Row = AlterUserScramCredentialsRequestDeletion | AlterUserScramCredentialsRequestUpsertion
+
+
+async def handle(request: AlterUserScramCredentialsRequest, ctx: RequestContext) -> AlterUserScramCredentialsResponse:
+    """One row per user, in the order of the request."""
+    asked: dict[str, list[Row]] = {}
+    rows: list[Row] = [*request.deletions, *request.upsertions]
+    for row in rows:
+        asked.setdefault(row.name, []).append(row)
+    results: list[AlterUserScramCredentialsResponseResult] = []
+    changes: list[Change] = []
+    slices = ctx.slices()
+    for name, own in asked.items():
+        result = AlterUserScramCredentialsResponseResult(user=name)
+        try:
+            changes += _changes_of(name, own, ctx.broker.users)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+        if slices.is_over():
+            await slices.next()
+    if changes:
+        await _store(changes, results, ctx)
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+async def _store(
+    changes: list[Change], results: list[AlterUserScramCredentialsResponseResult], ctx: RequestContext
+) -> None:
+    accepted = [result for result in results if not result.error_code]
+    try:
+        await ctx.broker.users.alter(changes)
+    except KafkaError as error:
+        for result in accepted:
+            result.error_code, result.error_message = error.code, error.message
+        return
+    for result in accepted:
+        ctx.broker.log.info("user_altered", user=result.user, by=ctx.principal.name, host=ctx.principal.host)
+
+
+def _changes_of(name: str, rows: list[Row], users: UserStore) -> list[Change]:
+    """The changes of one user. Raises KafkaError if one of them cannot be made."""
+    if len({row.mechanism for row in rows}) < len(rows):
+        raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, f"the request names a credential of the user {name} twice")
+    changes: list[Change] = []
+    for row in rows:
+        mechanism = _mechanism(row.mechanism)
+        if isinstance(row, AlterUserScramCredentialsRequestUpsertion):
+            salt, salted = bytes(row.salt), bytes(row.salted_password)
+            users.check(name, mechanism, row.iterations, salt, salted)
+            changes.append(put(name, mechanism, row.iterations, salt, salted))
+        elif mechanism in users.credentials(name):
+            changes.append(delete(name, mechanism))
+        else:
+            raise KafkaError(
+                ErrorCode.RESOURCE_NOT_FOUND, f"the user {name} has no credential for {mechanism.sasl_name}"
+            )
+    return changes
+
+
+def _mechanism(code: int) -> ScramMechanism:
+    """Raises UNSUPPORTED_SASL_MECHANISM."""
+    try:
+        return ScramMechanism(code)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {code}: 1 is SHA-256, 2 is SHA-512"
+        ) from None

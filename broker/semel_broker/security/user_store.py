@@ -1,0 +1,173 @@
+"""The users of the cluster: kept in its store, followed by every broker (KIP-554).
+
+A user is a name with a credential for each mechanism of SCRAM; PLAIN is checked against the same ones. A change is
+answered when this broker has it. On the other brokers it is in force a moment later. Open connections stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.scram import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    SALT_BYTES,
+    ScramMechanism,
+    keys_of,
+    mac,
+    salted_password,
+)
+
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.image import ImageDelta
+from semel_broker.cluster.records import UNKNOWN_USERS, ScramCredential, user_key, user_of
+from semel_broker.cluster.store import CHANGES_MAX, Change, Delete, Expect, OutcomeUnknownError, Put, Store
+from semel_broker.cluster.writes import write
+from semel_broker.world import Logger, World
+
+TRIES = 3
+USERS_MAX = 100_000
+"""Credentials in a cluster."""
+NAME_BYTES_MAX = 1_000
+SALT_BYTES_MAX = 1_000
+SECRET_BYTES = 32
+
+Credentials = dict[ScramMechanism, ScramCredential]
+
+
+class UserStore:
+    """One per broker. `secret`: see `unknown_users_secret`."""
+
+    def __init__(self, store: Store, feed: Feed, secret: bytes, log: Logger) -> None:
+        self._store, self._feed, self._secret, self._log = store, feed, secret, log
+        self._users: dict[str, Credentials] = {}
+        feed.listeners.append(self._follow)
+        self._take(feed.image.users)
+
+    @property
+    def names(self) -> list[str]:
+        """All users, sorted."""
+        return sorted(self._users)
+
+    def credentials(self, name: str) -> Credentials:
+        """The credentials of a user; empty: there is no such user."""
+        return self._users.get(name, {})
+
+    # --- logins ---
+
+    def find(self, name: str, mechanism: ScramMechanism) -> tuple[ScramCredential, bool]:
+        """The credential of a user, and whether there is one. Without it: one that no password fits.
+
+        An unknown user always gets the same salt, on every broker, so that no answer tells that it is unknown.
+        """
+        found = self.credentials(name).get(mechanism)
+        return (self._unknown(name, mechanism), False) if found is None else (found, True)
+
+    def find_any(self, name: str) -> tuple[ScramMechanism, ScramCredential, bool]:
+        """As `find`, with the first mechanism for which the user has a credential."""
+        mechanism = min(self.credentials(name), default=ScramMechanism.SCRAM_SHA_256)
+        return mechanism, *self.find(name, mechanism)
+
+    def _unknown(self, name: str, mechanism: ScramMechanism) -> ScramCredential:
+        def made(what: str) -> bytes:
+            return mac(mechanism, self._secret, f"{what}\0{mechanism.sasl_name}\0{name}".encode())
+
+        return ScramCredential(made("salt")[:SALT_BYTES], ITERATIONS_MIN, made("stored key"), made("server key"))
+
+    # --- changes ---
+
+    def check(self, name: str, mechanism: ScramMechanism, iterations: int, salt: bytes, salted: bytes) -> None:
+        """Raises UNACCEPTABLE_CREDENTIAL, and POLICY_VIOLATION for a user too many."""
+        self.check_name(name)
+        if iterations < ITERATIONS_MIN:
+            raise _unacceptable(f"too few iterations: {ITERATIONS_MIN} to {ITERATIONS_MAX} are allowed")
+        if iterations > ITERATIONS_MAX:
+            raise _unacceptable(f"too many iterations: {ITERATIONS_MIN} to {ITERATIONS_MAX} are allowed")
+        if not 0 < len(salt) <= SALT_BYTES_MAX:
+            raise _unacceptable(f"a salt has 1 to {SALT_BYTES_MAX} bytes")
+        if len(salted) != mechanism.digest_bytes:
+            raise _unacceptable(f"the salted password of {mechanism.sasl_name} has {mechanism.digest_bytes} bytes")
+        if name not in self._users and len(self._users) >= USERS_MAX:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {USERS_MAX} users already")
+
+    def check_name(self, name: str) -> None:
+        """Raises UNACCEPTABLE_CREDENTIAL."""
+        if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+            raise _unacceptable(f"the name of a user has 1 to {NAME_BYTES_MAX} bytes")
+        if "\0" in name:
+            raise _unacceptable("the name of a user has no NUL")
+
+    async def alter(self, changes: Sequence[Change]) -> None:
+        """Write changes made by `put` and `delete`. Raises REQUEST_TIMED_OUT."""
+        for at in range(0, len(changes), CHANGES_MAX):
+            for _ in range(TRIES):  # nothing is expected: only an unknown outcome makes another try necessary
+                if await write(self._store, self._feed, [], changes[at : at + CHANGES_MAX]):
+                    break
+            else:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the store did not answer: try again")
+
+    async def make_first(self, name: str, password: str, world: World) -> None:
+        """Make a user if there are none, as at the first start of a cluster. Raises REQUEST_TIMED_OUT."""
+        if self._users:
+            self._log.info("bootstrap_user_not_made", user=name, reason="there are users already")
+            return
+        self.check_name(name)
+        await self.alter(puts_of_password(name, password, world))
+        self._log.info("bootstrap_user_made", user=name)
+
+    def _follow(self, delta: ImageDelta) -> None:
+        if delta.users:
+            self._take(delta.users)
+            self._log.info("users_changed", changed=len(delta.users), users=len(self._users))
+
+    def _take(self, keys: Iterable[str]) -> None:
+        """Make of the users what the image says of these keys."""
+        for key in keys:
+            name, mechanism = user_of(key)
+            credential = self._feed.image.users.get(key)
+            credentials = self._users.setdefault(name, {})
+            if credential is None:
+                credentials.pop(ScramMechanism.of(mechanism), None)
+            else:
+                credentials[ScramMechanism.of(mechanism)] = credential
+            if not credentials:
+                del self._users[name]
+
+
+def put(name: str, mechanism: ScramMechanism, iterations: int, salt: bytes, salted: bytes) -> Put:
+    """The change that gives a user a credential."""
+    stored_key, server_key = keys_of(mechanism, salted)
+    credential = ScramCredential(salt, iterations, stored_key, server_key)
+    return Put(user_key(name, mechanism.sasl_name), msgspec.json.encode(credential))
+
+
+def delete(name: str, mechanism: ScramMechanism) -> Delete:
+    """The change that takes a credential from a user."""
+    return Delete(user_key(name, mechanism.sasl_name))
+
+
+def puts_of_password(name: str, password: str, world: World) -> list[Change]:
+    """The changes that give a user this password for every mechanism. Blocks for some milliseconds."""
+    changes: list[Change] = []
+    for mechanism in ScramMechanism:
+        salt = world.rng.randbytes(SALT_BYTES)
+        salted = salted_password(mechanism, password.encode(), salt, ITERATIONS_MIN)
+        changes.append(put(name, mechanism, ITERATIONS_MIN, salt, salted))
+    return changes
+
+
+async def unknown_users_secret(store: Store, world: World) -> bytes:
+    """The secret of the cluster of which the salts of unknown users are made. The first broker writes it."""
+    while (entry := await store.get(UNKNOWN_USERS)) is None:
+        try:
+            secret = world.rng.randbytes(SECRET_BYTES)
+            await store.transact([Expect(UNKNOWN_USERS)], [Put(UNKNOWN_USERS, secret)])
+        except OutcomeUnknownError as error:
+            world.log.info("secret_unknown", error=str(error))
+    return entry.value
+
+
+def _unacceptable(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, what)

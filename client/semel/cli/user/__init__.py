@@ -1,0 +1,1 @@
+"""`semel user`: lists, creates and deletes users, and changes their passwords."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from typing import Any
 
 from broker.harness import Harness, Wire
@@ -11,6 +12,7 @@ from semel_protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
 from semel_protocol.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 from semel_protocol.scram import ITERATIONS_MIN, ScramMechanism, digest, mac, salted_password
 
+Stretch = Callable[[ScramMechanism, bytes, bytes, int], bytes]
 PASSWORD = "a kettle, and a teapot"
 
 
@@ -29,6 +31,8 @@ async def make_user(
 class ScramLogin:
     """The client's side of SCRAM. A test may change its fields between the steps."""
 
+    stretch: Stretch = staticmethod(salted_password)
+
     def __init__(self, name: str = "alice", password: str = PASSWORD, mechanism: str = "SCRAM-SHA-256") -> None:
         self.mechanism = ScramMechanism.of(mechanism)
         self.password = password
@@ -43,7 +47,7 @@ class ScramLogin:
     def final(self, server_first: bytes) -> bytes:
         self.server_first = server_first.decode()
         fields = dict(part.split("=", 1) for part in self.server_first.split(","))
-        salted = salted_password(self.mechanism, self.password.encode(), b64decode(fields["s"]), int(fields["i"]))
+        salted = self.stretch(self.mechanism, self.password.encode(), b64decode(fields["s"]), int(fields["i"]))
         return self.proved(salted, f"c={b64encode(self.header.encode()).decode()},r={fields['r']}")
 
     def proved(self, salted: bytes, without_proof: str) -> bytes:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from broker.conftest import StartBroker
 from broker.harness import Wire, batch, produce_request
+from broker.sasl_login import log_in
 from semel_protocol import __version__
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -367,3 +368,31 @@ async def test_under_nohup_a_hangup_changes_nothing(tmp_path: Path) -> None:
     process.send_signal(signal.SIGHUP)
     await (await broker.wire()).create_topic("t")
     assert await broker.end(signal.SIGTERM) == 0
+
+
+async def test_the_first_user_is_made_at_the_first_start_and_then_left_alone(spawn: Spawn, tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("a kettle\n")
+    flags = ("--set", "listeners=SASL_PLAINTEXT://127.0.0.1:0", "--bootstrap-user", "admin")
+    assert "SEMEL_BOOTSTRAP_PASSWORD" in await refused(await spawn(*flags))
+    for event in ("bootstrap_user_made", "bootstrap_user_not_made"):
+        process = await spawn(*flags, "--bootstrap-password-file", str(password))
+        assert (await process.line(event))["user"] == "admin"
+        assert (await process.line("no_authorizer"))["listeners"] == ["SASL_PLAINTEXT"]
+        await process.ready()
+        wire = await process.wire()
+        assert (await log_in(wire, "admin", "a kettle", "SCRAM-SHA-512")).error_code == 0
+        assert await process.end(signal.SIGTERM) == 0
+        assert "a kettle" not in str(process.lines)
+
+
+async def test_a_first_user_without_rights_is_warned_of(spawn: Spawn, tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("a kettle\n")
+    process = await spawn(
+        *("--set", "listeners=SASL_PLAINTEXT://127.0.0.1:0", "--bootstrap-user", "admin"),
+        *("--bootstrap-password-file", str(password)),
+        *("--set", "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+    )
+    assert "User:admin" in (await process.line("bootstrap_user_has_no_rights"))["do"]
+    await process.ready()

@@ -16,6 +16,7 @@ from fuzz.conversations import PIPELINING, SERVED, SWELLING, TWO_PHASE, Conversa
 from fuzz.damaged_directory import DamagedDirectory
 from fuzz.damaged_log import DamagedLog
 from fuzz.fuzzed_broker import FuzzedBroker
+from fuzz.logins import LoginFuzzer
 from fuzz.mutations import framed
 from fuzz.oracle import FETCH
 from fuzz.produced_batches import batches, produce_and_look
@@ -163,9 +164,16 @@ def directories(seed: int) -> Tried:
     return Tried(1)
 
 
+def logins(seed: int) -> Tried:
+    """Frames of logins and of other requests at a listener with SASL, from clients without a password."""
+    fuzzer = LoginFuzzer(Random(seed))
+    return Tried(fuzzer.run(), fuzzer.target.loop.longest_turn_s)
+
+
 CAMPAIGNS: dict[str, Callable[[int], Tried]] = {
     "requests": requests,
     "crowds": crowds,
+    "logins": logins,
     "record_batches": record_batches,
     "responses": responses,
     "log_files": log_files,

@@ -84,6 +84,8 @@ class FuzzedBroker:
         self.disk = MemoryDisk()
         self.log = ErrorLog()
         self.settings = {**SETTINGS, **{name.replace("_", "."): value for name, value in settings.items()}}
+        if "listeners" in self.settings:
+            del self.settings["port"]
         self.pools: dict[str, Sequence[Any]] = {}
         self.producers: list[Producer] = [Producer()]
         self.recorded: list[bytes] = []

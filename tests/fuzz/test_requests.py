@@ -10,7 +10,7 @@ import tracemalloc
 from random import Random
 
 import pytest
-from fuzz.campaigns import ARENA_SETTINGS, CAMPAIGNS, TURN_S_MAX, SlowTurn, Tried, crowds, judged, requests
+from fuzz.campaigns import ARENA_SETTINGS, CAMPAIGNS, TURN_S_MAX, SlowTurn, Tried, crowds, judged, logins, requests
 from fuzz.conversations import SERVED, ConversationMaker, corpus
 from fuzz.fuzzed_broker import FuzzedBroker
 from fuzz.grammar import Grammar
@@ -42,6 +42,11 @@ def test_any_request_is_answered_or_closes_its_own_connection(seed: int) -> None
 def test_a_crowd_that_asks_for_too_much_leaves_the_broker_well(seed: int) -> None:
     """Each takes one or two seconds: the requests are of the largest size."""
     crowds(seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_odd_logins_are_refused_and_nothing_is_served_before(seed: int) -> None:
+    logins(seed)
 
 
 def test_a_turn_that_is_long_each_time_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

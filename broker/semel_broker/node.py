@@ -33,6 +33,9 @@ from semel_broker.scheduling.turns import Turns
 from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.security.acl_store import AclStore
 from semel_broker.security.authorizer import Authorizer
+from semel_broker.security.quota_store import QuotaStore
+from semel_broker.security.quotas.client_quotas import ClientQuotas
+from semel_broker.security.quotas.rate import Window
 from semel_broker.topics.advertised_brokers import AdvertisedBrokers
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
@@ -82,13 +85,14 @@ class Node:
                 parts.push_async_callback(peers.close)
             broker = await _open(config, world, home, registration, peers, parts)
             server = Server(
-                Dispatcher(broker, _handlers(broker)),
+                Dispatcher(broker, _handlers(broker), quotas=broker.quotas.quotas),
                 config,
                 world.log,
                 get_running_loop(),
                 broker.turns,
                 may_keep_descriptor=world.may_keep_descriptor,
                 unacknowledged=world.unacknowledged,
+                quotas=broker.quotas.quotas,
             )
             parts.push_async_callback(server.abort)
             ports = await _bind(server, config, world)
@@ -194,6 +198,7 @@ async def _open(
         turns=Turns(get_running_loop(), world.monotonic),
         log=world.log,
         acls=_acls(config, world, home),
+        quotas=_quotas(config, world, home),
         registration=registration if home.is_shared else None,
         work_turns=WorkTurns(config.limits.record_work_per_turn),
         recompressor=Recompressor(config.limits.recompressed_at_once_bytes),
@@ -205,6 +210,12 @@ def _acls(config: BrokerConfig, world: World, home: DataHome) -> AclStore | None
         return None
     authorizer = Authorizer(config.super_user_names, allow_if_none=config.allow_everyone_if_no_acl_found)
     return AclStore(home.store, home.feed, authorizer, world.log)
+
+
+def _quotas(config: BrokerConfig, world: World, home: DataHome) -> QuotaStore:
+    window = Window(config.quota_window_num, config.quota_window_size_seconds)
+    mutations = Window(config.controller_quota_window_num, config.controller_quota_window_size_seconds)
+    return QuotaStore(home.store, home.feed, ClientQuotas(window, mutations, world.log), world.log)
 
 
 async def _listen_to_peers(

@@ -21,6 +21,7 @@ from semel_broker.cluster.records import (
     DELETIONS,
     LEAVING,
     PARTITIONS,
+    QUOTAS,
     REASSIGNMENTS,
     TOPICS,
     AclRecord,
@@ -29,6 +30,7 @@ from semel_broker.cluster.records import (
     ControllerRecord,
     Leaving,
     PartitionState,
+    QuotaRecord,
     Reassignment,
     TopicRecord,
 )
@@ -52,8 +54,8 @@ class ImageDelta(msgspec.Struct, frozen=True):
     """The topics, partitions, brokers and settings that some transactions have changed, each once, in order.
 
     `topics`: keys of topics. `gone`: topics that were deleted, or created again with another id. `partitions`: those
-    whose state, replicas or reassignment changed. `deletions`: (topic id, broker). `configs`, `acls`: keys below
-    `configs/` and `acls/`.
+    whose state, replicas or reassignment changed. `deletions`: (topic id, broker). `configs`, `acls`, `quotas`:
+    keys below `configs/`, `acls/` and `quotas/`.
     """
 
     topics: dict[str, None] = {}
@@ -64,6 +66,7 @@ class ImageDelta(msgspec.Struct, frozen=True):
     deletions: dict[Place, None] = {}
     configs: dict[str, None] = {}
     acls: dict[str, None] = {}
+    quotas: dict[str, None] = {}
 
 
 class PartitionView(msgspec.Struct, frozen=True):
@@ -98,6 +101,7 @@ _DECODERS: dict[type, Callable[[bytes], Any]] = {
         PartitionState,
         Reassignment,
         AclRecord,
+        QuotaRecord,
     )
 }
 
@@ -113,6 +117,7 @@ class Image:
         self.controller: StoredValue[ControllerRecord] | None = None
         self.configs: dict[str, bytes] = {}  # by key
         self.acls: dict[str, Acl] = {}  # by key
+        self.quotas: dict[str, StoredValue[QuotaRecord]] = {}  # by key
         self._brokers: dict[int, StoredValue[BrokerRecord]] = {}
         self._admissions: dict[int, Admission] = {}
         self._leaving: dict[int, Leaving] = {}
@@ -240,7 +245,7 @@ class Image:
         moving = [records.reassignment_key(*place) for place in self._reassignments]
         doomed = [records.deletion_key(*place) for place in self.deletions]
         controller = [CONTROLLER] if self.controller is not None else []
-        plain = [*controller, *self.topics, *self.configs, *self.acls]
+        plain = [*controller, *self.topics, *self.configs, *self.acls, *self.quotas]
         return sorted([*brokers, *admissions, *leaving, *states, *moving, *doomed, *plain])
 
     def _apply(self, change: Entry | Gone, delta: ImageDelta) -> None:
@@ -285,6 +290,9 @@ class Image:
             else:
                 self.acls[key] = stored.value.acl()
             delta.acls[key] = None
+        elif kind == QUOTAS[:-1]:
+            _set(self.quotas, key, change, QuotaRecord)
+            delta.quotas[key] = None
 
     def _apply_topic(self, change: Entry | Gone, delta: ImageDelta) -> None:
         key = change.key

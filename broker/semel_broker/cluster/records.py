@@ -12,6 +12,7 @@
 | `reassignments/<topic id>/<index>` | `Reassignment` | any broker begins one, the controller ends it |
 | `deletions/<topic id>/<broker>` | `TopicRecord`; the broker deletes it with its replicas | any broker; this broker |
 | `acls/<id>` | an access control entry; the id is made of its content | any broker |
+| `quotas/<id>` | `QuotaRecord`; the id is made of its entity | any broker |
 | `configs/brokers/<id or default>` | settings altered while brokers run | any broker |
 | `barrier` | empty; a broker that writes it and then reads it has applied all earlier changes | any broker |
 
@@ -27,6 +28,7 @@ from typing import Final
 
 import msgspec
 from semel_protocol.acls import Acl, Operation, PatternType, Permission, ResourceType
+from semel_protocol.quotas import QuotaEntity
 
 from semel_broker.config.listeners import PLAINTEXT, Endpoint
 
@@ -41,6 +43,7 @@ REASSIGNMENTS: Final = "reassignments/"
 DELETIONS: Final = "deletions/"
 CONFIGS: Final = "configs/"
 ACLS: Final = "acls/"
+QUOTAS: Final = "quotas/"
 BARRIER: Final = "barrier"
 
 NO_LEADER: Final = -1
@@ -166,6 +169,28 @@ def acl_key(acl: Acl) -> str:
     """The key of an entry: the same entry has the same key, so it exists once."""
     digest = blake2b(acl_record(acl), digest_size=15).digest()
     return ACLS + urlsafe_b64encode(digest).decode()
+
+
+class QuotaRecord(msgspec.Struct, frozen=True):
+    """The quotas of an entity. `parts`: type -> name, null for the default, as in the protocol."""
+
+    parts: dict[str, str | None]
+    values: dict[str, float]
+
+    @property
+    def entity(self) -> QuotaEntity:
+        return QuotaEntity.of_parts(self.parts)
+
+
+def quota_record(entity: QuotaEntity, values: dict[str, float]) -> bytes:
+    """The value of an entity with quotas."""
+    return msgspec.json.encode(QuotaRecord(entity.parts, values))
+
+
+def quota_key(entity: QuotaEntity) -> str:
+    """The key of an entity with quotas."""
+    digest = blake2b(msgspec.json.encode(entity.parts), digest_size=15).digest()
+    return QUOTAS + urlsafe_b64encode(digest).decode()
 
 
 def initial_state(replicas: Sequence[int]) -> PartitionState:

@@ -60,6 +60,8 @@ from semel_broker.handlers import (
     k45_alter_partition_reassignments,
     k46_list_partition_reassignments,
     k47_offset_delete,
+    k48_describe_client_quotas,
+    k49_alter_client_quotas,
     k60_describe_cluster,
     k61_describe_producers,
     k65_describe_transactions,
@@ -110,6 +112,8 @@ HANDLERS: dict[int, Handler] = {
     45: k45_alter_partition_reassignments.handle,
     46: k46_list_partition_reassignments.handle,
     47: k47_offset_delete.handle,
+    48: k48_describe_client_quotas.handle,
+    49: k49_alter_client_quotas.handle,
     60: k60_describe_cluster.handle,
     61: k61_describe_producers.handle,
     65: k65_describe_transactions.handle,
@@ -121,5 +125,5 @@ HANDLERS: dict[int, Handler] = {
 }
 """API key -> handler."""
 
-LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 46, 61, 65, 66, 20_003})
+LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 46, 48, 61, 65, 66, 20_003})
 """Keys of APIs whose response may be long although the request is short: the response is encoded in slices."""

@@ -125,7 +125,7 @@ def _condition(kind: str, match_type: int, name: str | None) -> str | Special:
     if match_type == EXACT:
         if name is None:
             raise _invalid(f"the filter has no name for {kind}; give one, or match the default")
-        return name
+        return (address_of(name) or name) if kind == IP else name
     if match_type not in (DEFAULT_MATCH, ANY_MATCH):
         raise _invalid(f"there is no match type {match_type}")
     if name is not None:

@@ -1,8 +1,9 @@
 """PURE: measures a rate over a sliding window of samples, and says how long a client must wait (KIP-13, KIP-124).
 
 The window consists of samples of one second. It is as long as the time since the start of its oldest sample, and at
-least all samples but one. A client that exceeds its quota must wait until the rate over the window, which grows
-meanwhile, is back at the quota.
+least all samples but one: a client that was silent may send the quota of ten seconds at once. A client that exceeds its quota
+must wait for as long as the excess takes at the quota. The excess stays in the window, so that each further request
+waits for longer, until the first samples leave the window.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Rate:
         return self.total(now) / self._length_s(now)
 
     def wait_s(self, bound: float, now: float) -> float:
-        """The time until the rate is back at `bound`, at most the length of the window; 0: it is not above it."""
+        """The time that the excess takes at the rate `bound`, at most the length of the window; 0: there is none."""
         over_s = self.total(now) / bound - self._length_s(now)
         return min(over_s, self._window.length_s) if over_s > 0 else 0.0
 

@@ -290,15 +290,30 @@ async def test_changes_of_topics_above_the_quota_are_made_and_throttled(broker: 
     await limit(broker, controller_mutation_rate=2)
     assert (await wire.call(topics_request("v", partitions=90, validate_only=True))).throttle_time_ms == 0
     assert (await wire.call(topics_request("a", partitions=22))).throttle_time_ms == 0
-    answer = await wire.call(topics_request("b", "c", partitions=4))
+    answer = await wire.call(topics_request("b", "c", partitions=4), 5)
     assert [row.error_code for row in answer.topics] == [0, 0]
     assert answer.throttle_time_ms == pytest.approx(4_000, abs=10)
     grow = CreatePartitionsRequestTopic(name="b", count=10, assignments=None)
-    answer = await wire.call(CreatePartitionsRequest(topics=[grow], timeout_ms=10_000, validate_only=False))
+    answer = await wire.call(CreatePartitionsRequest(topics=[grow], timeout_ms=10_000, validate_only=False), 2)
     assert answer.throttle_time_ms == pytest.approx(3_000, abs=10)
-    answer = await wire.call(DeleteTopicsRequest(topic_names=["a"], timeout_ms=10_000))
+    answer = await wire.call(DeleteTopicsRequest(topic_names=["a"], timeout_ms=10_000), 4)
     assert answer.throttle_time_ms == pytest.approx(11_000, abs=10)
     assert [row.error_code for row in answer.responses] == [0]
+
+
+async def test_new_versions_refuse_changes_of_topics_above_the_quota(broker: Harness) -> None:
+    wire = await broker.wire()
+    await limit(broker, controller_mutation_rate=2)
+    answer = await wire.call(topics_request("a", "b", "c", partitions=14), 6)
+    assert [row.error_code for row in answer.topics] == [0, 0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+    assert answer.throttle_time_ms == pytest.approx(3_000, abs=10)
+    grow = CreatePartitionsRequestTopic(name="a", count=17, assignments=None)
+    answer = await wire.call(CreatePartitionsRequest(topics=[grow], timeout_ms=10_000, validate_only=False), 3)
+    assert [row.error_code for row in answer.results] == [0]  # it began when the connection was no longer muted
+    answer = await wire.call(DeleteTopicsRequest(topic_names=["a", "b"], timeout_ms=10_000), 5)
+    codes = [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 2
+    assert [row.error_code for row in answer.responses] == codes
+    assert answer.throttle_time_ms == pytest.approx(1_500, abs=10)
 
 
 # --- connections ---------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
@@ -54,6 +54,8 @@ Part = str | Literal[Special.DEFAULT] | None
 class QuotaEntity(msgspec.Struct, frozen=True):
     """A user, a client id, both together, or an address. `user`: without `User:`."""
 
+    DEFAULT: ClassVar = Special.DEFAULT
+
     user: Part = None
     client_id: Part = None
     ip: Part = None
@@ -90,6 +92,9 @@ class QuotaFilter(msgspec.Struct, frozen=True):
 
     `strict`: only entities that have no other parts than those with a condition.
     """
+
+    DEFAULT: ClassVar = Special.DEFAULT
+    ANY: ClassVar = Special.ANY
 
     user: str | Special | None = None
     client_id: str | Special | None = None

@@ -20,6 +20,7 @@ OWN = {
     "produce": "semel.cli.produce.commands:produce",
     "completion": "semel.cli.completion:completion",
     "config": "semel.cli.config.commands:config",
+    "quota": "semel.cli.quota.commands:quota",
     "consume": "semel.cli.consume.commands:consume",
     "txn": "semel.cli.txn.commands:txn",
 }
@@ -41,6 +42,7 @@ HELP_OF = {
     "log": "Check and show the files of a data directory.",
     "pipeline": "Run streaming queries of Spark that a file defines; audit the files of a data directory with Spark.",
     "produce": "Write lines to a topic, idempotently.",
+    "quota": "Show and change how much clients may send, read and change.",
     "serve": "Run a broker.",
     "topic": "Create, list, describe, alter, truncate and delete topics; reassign partitions; show why one is stuck.",
     "txn": "Show transactions: open ones, hanging ones, fences; abort one.",

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from client.cli.test_tables import ID, OWNER, TOPIC, WIDTHS, assert_whole
 from client.consuming import until
 from semel import Admin, Consumer, NewTopic, Producer, TransactionGroup
-from semel.admin import Acl, Operation, PatternType, Permission, ResourceType
+from semel.admin import Acl, Operation, PatternType, Permission, QuotaEntity, ResourceType
 from semel.cli.main import OWN, main
 from semel.cli.shared import common
 from semel.errors import NotSemelBrokerError
@@ -30,6 +30,7 @@ TABLES = (
     "acl list",
     "cluster",
     "config describe --all",
+    "quota list",
     "topic list",
     f"topic describe {TOPIC} --all-configs",
     "group list",
@@ -83,6 +84,7 @@ async def scene(address: str, commands: Callable[[Terminal], None]) -> None:
     async with Admin(bootstrap_servers=address) as admin:
         await admin.create_topics([NewTopic(TOPIC, 12, 1, topic_configs={"retention.ms": "3600000"})])
         await admin.create_acls([ACL])
+        await admin.alter_client_quotas({QuotaEntity(user="a" * 60, client_id=ID): {"producer_byte_rate": 1e9}})
 
         async def is_listed() -> bool:  # Kafka's broker follows its controller
             return await admin.describe_acls() == [ACL]

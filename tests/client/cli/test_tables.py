@@ -25,6 +25,7 @@ from semel.admin import (
     PatternType,
     Permission,
     ProducerState,
+    QuotaEntity,
     ResourceType,
     TransactionDescription,
     TransactionGroupDescription,
@@ -39,6 +40,7 @@ from semel.cli.group.commands import described, group_table
 from semel.cli.group.commands import groups_table as consumer_groups_table
 from semel.cli.group.lag import PartitionLag
 from semel.cli.group.reset import Move, moves_table
+from semel.cli.quota.commands import quota_table
 from semel.cli.shared.open_transactions import classify
 from semel.cli.topic.commands import topic_tables, topics_table
 from semel.cli.topic.reassign import plan_table
@@ -222,6 +224,11 @@ def of_acls() -> list[Table]:
     return [acl_table([entry, entry])]
 
 
+def of_quotas() -> list[Table]:
+    both = QuotaEntity(user="a" * 60, client_id=ID)
+    return [quota_table({both: {"controller_mutation_rate": 0.125, "producer_byte_rate": 1e15}})]
+
+
 def of_a_plan() -> list[Table]:
     return [plan_table({AT: (1, 2, 3)}, {AT: (4, 5, 6)})]
 
@@ -240,6 +247,7 @@ MAKERS: Sequence[Callable[[], list[Table]]] = (
     of_a_reset,
     of_settings,
     of_acls,
+    of_quotas,
     of_a_plan,
 )
 

@@ -1,9 +1,9 @@
 """PURE: measures a rate over a sliding window of samples, and says how long a client must wait (KIP-13, KIP-124).
 
 The window consists of samples of one second. It is as long as the time since the start of its oldest sample, and at
-least all samples but one: a client that was silent may send the quota of ten seconds at once. A client that exceeds its quota
-must wait for as long as the excess takes at the quota. The excess stays in the window, so that each further request
-waits for longer, until the first samples leave the window.
+least all samples but one: a client that was silent may send the quota of ten seconds at once. A client that exceeds its
+quota must wait for as long as the excess takes at the quota. The excess stays in the window, so that each further
+request waits for longer, until the first samples leave the window.
 """
 
 from __future__ import annotations

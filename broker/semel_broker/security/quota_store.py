@@ -21,7 +21,7 @@ from semel_broker.security.quotas.validation import edited
 from semel_broker.world import Logger
 
 TRIES = 10
-ENTITIES_MAX = 100_000
+ENTITIES_MAX = 10_000
 """Entities with quotas in a cluster."""
 
 

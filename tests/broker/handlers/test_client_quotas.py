@@ -180,6 +180,37 @@ async def test_a_muted_connection_starts_no_request_and_others_are_served(broker
     assert now() - began == pytest.approx(answer.throttle_time_ms / 1_000, abs=0.01)
 
 
+async def test_requests_that_were_received_together_are_not_started_while_muted(broker: Harness) -> None:
+    wire = await broker.wire()
+    await wire.create_topic("t")
+    await limit(broker, producer_byte_rate=10)
+    frames: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire.writer, "writelines", frames.extend)
+        for _ in range(2):
+            wire.send(produce_request("t", ONE_KB))
+    began = now()
+    wire.send_bytes(b"".join(bytes(each) for each in frames))
+    assert (await wire.receive()).throttle_time_ms == WINDOW_MS
+    await wire.receive()
+    assert now() - began == pytest.approx(WINDOW_MS / 1_000, abs=0.01)
+
+
+async def test_a_muted_connection_is_not_read(broker: Harness) -> None:
+    wire = await broker.wire()
+    await wire.create_topic("t")
+    await limit(broker, producer_byte_rate=10)
+    await wire.call(produce_request("t", ONE_KB))
+    assert broker.node is not None
+    (muted,) = [each for each in broker.node.server._connections if each.peer.muted_until]
+    for _ in range(20):
+        wire.send(produce_request("t", ONE_KB))
+    await asyncio.sleep(WINDOW_MS / 2_000)
+    assert muted._in_flight_bytes == 0
+    await asyncio.sleep(WINDOW_MS / 1_000)
+    assert muted._in_flight_bytes > 0
+
+
 async def test_a_producer_without_answers_is_muted_too(broker: Harness) -> None:
     wire = await broker.wire()
     await wire.create_topic("t")

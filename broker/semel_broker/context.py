@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from semel_broker.scheduling.recompressor import Recompressor
 from semel_broker.scheduling.turns import Slices, Turns
 from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.security.authorizer import ANONYMOUS, Principal
+from semel_broker.security.quotas.client_quotas import Mutations
 from semel_broker.topics.advertised_brokers import AdvertisedBrokers
 from semel_broker.txn.model.identity import ClientName
 from semel_broker.world import Logger, World
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from semel_broker.coordination.producer_ids import ProducerIds
     from semel_broker.groups.coordinator import GroupCoordinator
     from semel_broker.security.acl_store import AclStore
+    from semel_broker.security.quota_store import QuotaStore
     from semel_broker.security.sasl.session import SaslSession
     from semel_broker.security.user_store import UserStore
     from semel_broker.topics.topics import Topics
@@ -58,6 +61,7 @@ class Broker(msgspec.Struct, kw_only=True):
     recompressor: Recompressor
     log: Logger
     users: UserStore
+    quotas: QuotaStore
     acls: AclStore | None = None
     """None: there is no authorizer, and every client may do everything."""
     registration: Registration | None = None
@@ -94,6 +98,13 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     def slices(self) -> Slices:
         """The slices of a request that may be long: other requests are answered between them."""
         return self.broker.turns.slices()
+
+    def mutations(self, *, is_strict: bool) -> Mutations | None:
+        """The quota of the client for changes of topics; None: it has none."""
+        quotas = self.broker.quotas.quotas
+        if not quotas.is_active:
+            return None
+        return quotas.mutations(self.principal.user, self.client_id, is_strict=is_strict, clock=get_running_loop().time)
 
     @property
     def client(self) -> ClientName:

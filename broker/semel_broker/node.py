@@ -34,6 +34,9 @@ from semel_broker.scheduling.turns import Turns
 from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.security.acl_store import AclStore
 from semel_broker.security.authorizer import Authorizer
+from semel_broker.security.quota_store import QuotaStore
+from semel_broker.security.quotas.client_quotas import ClientQuotas
+from semel_broker.security.quotas.rate import Window
 from semel_broker.security.sasl.mechanism import Mechanism
 from semel_broker.security.sasl.mechanisms import mechanisms_of
 from semel_broker.security.sasl.session import SaslListener
@@ -94,13 +97,14 @@ class Node:
                 parts.push_async_callback(peers.close)
             broker = await _open(config, world, home, registration, peers, parts)
             server = Server(
-                Dispatcher(broker, _handlers(broker)),
+                Dispatcher(broker, _handlers(broker), quotas=broker.quotas.quotas),
                 config,
                 world.log,
                 get_running_loop(),
                 broker.turns,
                 may_keep_descriptor=world.may_keep_descriptor,
                 unacknowledged=world.unacknowledged,
+                quotas=broker.quotas.quotas,
             )
             parts.push_async_callback(server.abort)
             ports = await _bind(server, broker, parts)
@@ -246,6 +250,7 @@ async def _open(
         log=world.log,
         users=UserStore(home.store, home.feed, await _secret(config, world, home), world.log),
         acls=_acls(config, world, home),
+        quotas=_quotas(config, world, home),
         registration=registration if home.is_shared else None,
         work_turns=WorkTurns(config.limits.record_work_per_turn),
         recompressor=Recompressor(config.limits.recompressed_at_once_bytes),
@@ -264,6 +269,12 @@ async def _secret(config: BrokerConfig, world: World, home: DataHome) -> bytes:
     if not any(listener.has_sasl for listener in config.client_listeners):
         return b""
     return await unknown_users_secret(home.store, world)
+
+
+def _quotas(config: BrokerConfig, world: World, home: DataHome) -> QuotaStore:
+    window = Window(config.quota_window_num, config.quota_window_size_seconds)
+    mutations = Window(config.controller_quota_window_num, config.controller_quota_window_size_seconds)
+    return QuotaStore(home.store, home.feed, ClientQuotas(window, mutations, world.log), world.log)
 
 
 async def _listen_to_peers(

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
 from semel_protocol.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from semel_protocol.quotas import QuotaEntity, QuotaFilter
 from semel_protocol.scram import ScramMechanism
 
 from semel._admin import (
@@ -28,6 +29,9 @@ from semel._admin import (
 )
 from semel._admin import (
     partitions as _admin_partitions,
+)
+from semel._admin import (
+    quotas as _admin_quotas,
 )
 from semel._admin import (
     replicas as _admin_replicas,
@@ -103,6 +107,8 @@ __all__ = [
     "PatternType",
     "Permission",
     "ProducerState",
+    "QuotaEntity",
+    "QuotaFilter",
     "RecordsToDelete",
     "ResourceType",
     "ScramCredentialInfo",
@@ -411,6 +417,29 @@ class Admin:
         ClusterAuthorizationFailedError.
         """
         await _admin_users.alter(self._calls, alterations, timeout_ms)
+
+    # Quotas
+
+    async def describe_client_quotas(
+        self, quota_filter: QuotaFilter | None = None, timeout_ms: float | None = None
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """The entities that a filter selects and their quotas by name; None: all of them. Sorted.
+
+        Raises InvalidRequestError, ClusterAuthorizationFailedError.
+        """
+        return await _admin_quotas.describe_client_quotas(self._calls, quota_filter or QuotaFilter(), timeout_ms)
+
+    async def alter_client_quotas(
+        self,
+        alterations: Mapping[QuotaEntity, Mapping[str, float | None]],
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Sets quotas of entities by name (KIP-546); None as the value removes one. Others stay as they are.
+
+        Raises InvalidRequestError for an entity or a value that means nothing, ClusterAuthorizationFailedError.
+        """
+        await _admin_quotas.alter_client_quotas(self._calls, alterations, timeout_ms, validate_only=validate_only)
 
     # Transactions
 

@@ -24,6 +24,7 @@ class Kind(Enum):
     INT16 = "h"
     INT32 = "i"
     INT64 = "q"
+    FLOAT64 = "d"
     UUID = "16s"
     STRING = "S"
     BYTES = "B"

@@ -28,6 +28,7 @@ Int8 = Annotated[int, Kind.INT8]
 Int16 = Annotated[int, Kind.INT16]
 Int32 = Annotated[int, Kind.INT32]
 Int64 = Annotated[int, Kind.INT64]
+Float64 = Annotated[float, Kind.FLOAT64]
 Uuid = Annotated[bytes, Kind.UUID]
 """16 bytes; all zeros mean no id."""
 Records = Annotated[Buffer, Kind.RECORDS]

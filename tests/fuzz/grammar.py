@@ -182,6 +182,8 @@ class Grammar:
             self.out += (number & (1 << bits) - 1).to_bytes(bits // 8, "big")
         elif kind is Kind.BOOL:
             self.out.append(random.choice((0, 1, 1, 2, 255)))
+        elif kind is Kind.FLOAT64:
+            self.out += random.choice((bytes(8), random.randbytes(8), b"\x40\x8f\x40" + bytes(5)))
         elif kind is Kind.UUID:
             self.out += random.choice((bytes(16), random.randbytes(16))) if value is None else value
         elif kind is Kind.STRING:

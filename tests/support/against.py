@@ -106,7 +106,7 @@ class OutsideBroker:
         return in_thread(doing())
 
     def clean(self) -> None:
-        """Aborts open transactions, then deletes access control entries, groups and topics."""
+        """Aborts open transactions, then deletes access control entries, quotas, groups and topics."""
         self.do(_clean)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -118,6 +118,11 @@ async def _clean(admin: Admin) -> None:
     await admin.fence_producers(open_ones)
     with suppress(SecurityDisabled):  # a broker without an authorizer has no access control entries
         await admin.delete_acls([AclFilter()])
+    if quotas := await admin.describe_client_quotas():
+        await admin.alter_client_quotas({entity: dict.fromkeys(values) for entity, values in quotas.items()})
+        async with asyncio.timeout(SETTING_TIMEOUT_S):
+            while await admin.describe_client_quotas():  # Kafka's broker follows its controller
+                await asyncio.sleep(0.1)
     async with asyncio.timeout(CLEANING_TIMEOUT_S):
         while groups := [row.group_id for row in await admin.list_consumer_groups()]:
             with suppress(KafkaError):  # a member may be there until its session ends

@@ -46,6 +46,8 @@ from semel_protocol.messages import (
     k45_alter_partition_reassignments,
     k46_list_partition_reassignments,
     k47_offset_delete,
+    k48_describe_client_quotas,
+    k49_alter_client_quotas,
     k50_describe_user_scram_credentials,
     k51_alter_user_scram_credentials,
     k61_describe_producers,
@@ -718,6 +720,26 @@ RULES: dict[int, tuple[Requirement, ...]] = {
             _rows_of(k47_offset_delete.OffsetDeleteResponseTopic, k47_offset_delete.OffsetDeleteResponsePartition),
             k47_offset_delete.OffsetDeleteResponse,
             "topics",
+        ),
+    ),
+    48: (cluster(Operation.DESCRIBE_CONFIGS, _error(k48_describe_client_quotas.DescribeClientQuotasResponse)),),
+    49: (
+        cluster(
+            Operation.ALTER_CONFIGS,
+            lambda request, code: k49_alter_client_quotas.AlterClientQuotasResponse(
+                entries=[
+                    k49_alter_client_quotas.AlterClientQuotasResponseEntry(
+                        error_code=code,
+                        entity=[
+                            k49_alter_client_quotas.AlterClientQuotasResponseEntity(
+                                entity_type=part.entity_type, entity_name=part.entity_name
+                            )
+                            for part in entry.entity
+                        ],
+                    )
+                    for entry in request.entries
+                ]
+            ),
         ),
     ),
     50: (cluster(DESCRIBE, _error(k50_describe_user_scram_credentials.DescribeUserScramCredentialsResponse)),),

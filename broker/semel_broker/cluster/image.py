@@ -21,6 +21,7 @@ from semel_broker.cluster.records import (
     DELETIONS,
     LEAVING,
     PARTITIONS,
+    QUOTAS,
     REASSIGNMENTS,
     TOPICS,
     USERS,
@@ -30,6 +31,7 @@ from semel_broker.cluster.records import (
     ControllerRecord,
     Leaving,
     PartitionState,
+    QuotaRecord,
     Reassignment,
     ScramCredential,
     TopicRecord,
@@ -54,8 +56,8 @@ class ImageDelta(msgspec.Struct, frozen=True):
     """The topics, partitions, brokers and settings that some transactions have changed, each once, in order.
 
     `topics`: keys of topics. `gone`: topics that were deleted, or created again with another id. `partitions`: those
-    whose state, replicas or reassignment changed. `deletions`: (topic id, broker). `configs`, `acls`, `users`: keys
-    below `configs/`, `acls/` and `users/`.
+    whose state, replicas or reassignment changed. `deletions`: (topic id, broker). `configs`, `acls`, `users`,
+    `quotas`: keys below `configs/`, `acls/`, `users/` and `quotas/`.
     """
 
     topics: dict[str, None] = {}
@@ -67,6 +69,7 @@ class ImageDelta(msgspec.Struct, frozen=True):
     configs: dict[str, None] = {}
     acls: dict[str, None] = {}
     users: dict[str, None] = {}
+    quotas: dict[str, None] = {}
 
 
 class PartitionView(msgspec.Struct, frozen=True):
@@ -102,6 +105,7 @@ _DECODERS: dict[type, Callable[[bytes], Any]] = {
         Reassignment,
         AclRecord,
         ScramCredential,
+        QuotaRecord,
     )
 }
 
@@ -118,6 +122,7 @@ class Image:
         self.configs: dict[str, bytes] = {}  # by key
         self.acls: dict[str, Acl] = {}  # by key
         self.users: dict[str, ScramCredential] = {}  # by key
+        self.quotas: dict[str, StoredValue[QuotaRecord]] = {}  # by key
         self._brokers: dict[int, StoredValue[BrokerRecord]] = {}
         self._admissions: dict[int, Admission] = {}
         self._leaving: dict[int, Leaving] = {}
@@ -245,7 +250,7 @@ class Image:
         moving = [records.reassignment_key(*place) for place in self._reassignments]
         doomed = [records.deletion_key(*place) for place in self.deletions]
         controller = [CONTROLLER] if self.controller is not None else []
-        plain = [*controller, *self.topics, *self.configs, *self.acls, *self.users]
+        plain = [*controller, *self.topics, *self.configs, *self.acls, *self.users, *self.quotas]
         return sorted([*brokers, *admissions, *leaving, *states, *moving, *doomed, *plain])
 
     def _apply(self, change: Entry | Gone, delta: ImageDelta) -> None:
@@ -283,7 +288,13 @@ class Image:
             else:
                 self.configs[key] = change.value
             delta.configs[key] = None
-        elif kind == ACLS[:-1]:
+        else:
+            self._apply_access(kind, change, delta)
+
+    def _apply_access(self, kind: str, change: Entry | Gone, delta: ImageDelta) -> None:
+        """ACLs, users and quotas."""
+        key = change.key
+        if kind == ACLS[:-1]:
             stored = _read(change, AclRecord)
             if stored is None:
                 self.acls.pop(key, None)
@@ -293,6 +304,9 @@ class Image:
         elif kind == USERS[:-1]:
             _set_value(self.users, key, change, ScramCredential)
             delta.users[key] = None
+        elif kind == QUOTAS[:-1]:
+            _set(self.quotas, key, change, QuotaRecord)
+            delta.quotas[key] = None
 
     def _apply_topic(self, change: Entry | Gone, delta: ImageDelta) -> None:
         key = change.key

@@ -14,6 +14,7 @@
 | `acls/<id>` | an access control entry; the id is made of its content | any broker |
 | `users/<name>/<mechanism>` | `ScramCredential`; the name is percent-encoded | any broker |
 | `secrets/unknown-users` | 32 random bytes, of which the salts of unknown users are made | the first broker |
+| `quotas/<id>` | `QuotaRecord`; the id is made of its entity | any broker |
 | `configs/brokers/<id or default>` | settings altered while brokers run | any broker |
 | `barrier` | empty; a broker that writes it and then reads it has applied all earlier changes | any broker |
 
@@ -30,6 +31,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 from semel_protocol.acls import Acl, Operation, PatternType, Permission, ResourceType
+from semel_protocol.quotas import QuotaEntity
 
 from semel_broker.config.listeners import PLAINTEXT, Endpoint
 
@@ -46,6 +48,7 @@ CONFIGS: Final = "configs/"
 ACLS: Final = "acls/"
 USERS: Final = "users/"
 UNKNOWN_USERS: Final = "secrets/unknown-users"
+QUOTAS: Final = "quotas/"
 BARRIER: Final = "barrier"
 
 NO_LEADER: Final = -1
@@ -194,6 +197,28 @@ def user_of(key: str) -> tuple[str, str]:
     """(name, mechanism) of the key of a credential."""
     _, name, mechanism = key.split("/")
     return unquote(name), mechanism
+
+
+class QuotaRecord(msgspec.Struct, frozen=True):
+    """The quotas of an entity. `parts`: type -> name, null for the default, as in the protocol."""
+
+    parts: dict[str, str | None]
+    values: dict[str, float]
+
+    @property
+    def entity(self) -> QuotaEntity:
+        return QuotaEntity.of_parts(self.parts)
+
+
+def quota_record(entity: QuotaEntity, values: dict[str, float]) -> bytes:
+    """The value of an entity with quotas."""
+    return msgspec.json.encode(QuotaRecord(entity.parts, values))
+
+
+def quota_key(entity: QuotaEntity) -> str:
+    """The key of an entity with quotas."""
+    digest = blake2b(msgspec.json.encode(entity.parts), digest_size=15).digest()
+    return QUOTAS + urlsafe_b64encode(digest).decode()
 
 
 def initial_state(replicas: Sequence[int]) -> PartitionState:

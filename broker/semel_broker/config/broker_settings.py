@@ -25,6 +25,8 @@ from semel_broker.config.settings import (
 
 HOUR_MS: Final = 3_600_000
 MIB: Final = 1 << 20
+Samples = Annotated[int, Meta(ge=1, le=1_000)]
+SampleSeconds = Annotated[int, Meta(ge=1, le=3_600)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Factor = Annotated[int, Meta(ge=1, le=32_767)]
 SignedMillis = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
@@ -222,6 +224,16 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
             dynamic=True,
         ),
     ] = INT64_MAX
+
+    # Quotas of clients.
+    quota_window_num: Annotated[Samples, Doc("Samples of the window over which rates of clients are measured.")] = 11
+    quota_window_size_seconds: Annotated[SampleSeconds, Doc("Length of a sample of the rates of clients.")] = 1
+    controller_quota_window_num: Annotated[
+        Samples, Doc("Samples whose sum is the largest burst of changes of topics.")
+    ] = 11
+    controller_quota_window_size_seconds: Annotated[
+        SampleSeconds, Doc("Length of a sample of the changes of topics.")
+    ] = 1
 
     # Durability and topics.
     durability: Annotated[

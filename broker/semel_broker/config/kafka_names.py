@@ -10,7 +10,9 @@ _SECURITY: Final = (
 _TLS: Final = "certificates and keys are PEM: set ssl.keystore.location and ssl.truststore.location"
 _THREADS: Final = "one event loop serves everything, there are no threads to count: leave it out"
 _GROUPS: Final = "groups have the classic protocol only: leave it out, and give clients group.protocol=classic"
-_QUOTAS: Final = "there are no quotas for clients; replication.quota.bytes.per.second bounds replicas that catch up"
+_CALLBACK: Final = "there are no callback classes: leave it out, and use semel quota or kafka-configs"
+_DEFAULT: Final = "quotas are not settings: leave it out, and use semel quota set --default-user"
+_REPLICAS: Final = "replication.quota.bytes.per.second bounds replicas that catch up"
 _REMOTE: Final = "there is no tiered storage: leave it out"
 _WAITING: Final = "requests that wait are woken when they can be answered: leave it out"
 _METRICS: Final = "there are no metrics reporters: leave it out"
@@ -42,7 +44,7 @@ NAMES: Final = {
     "queued.max.request.bytes": "requests of all connections have a fixed bound together: leave it out",
     "max.connections.per.ip": "max.connections bounds connections, whatever their addresses",
     "max.connections.per.ip.overrides": "max.connections bounds connections, whatever their addresses",
-    "max.connection.creation.rate": "max.connections bounds connections, not how fast they come",
+    "max.connection.creation.rate": "max.connections bounds them; semel quota set --ip bounds how fast they come",
     "controlled.shutdown.enable": "a broker always hands over; controlled.shutdown.max.wait.ms bounds how long",
     "inter.broker.protocol.version": _FORMAT,
     "log.message.format.version": _FORMAT,
@@ -61,6 +63,8 @@ NAMES: Final = {
     "offsets.commit.required.acks": _INTERNAL,
     "offsets.topic.compression.codec": "internal topics are not compressed: leave it out",
     "transaction.partition.verification.enable": "transactions are always verified: leave it out",
+    "quota.producer.default": _DEFAULT,
+    "quota.consumer.default": _DEFAULT,
     "create.topic.policy.class.name": _POLICY,
     "alter.config.policy.class.name": _POLICY,
 }
@@ -82,11 +86,9 @@ PREFIXES: Final = {
     "group.share.": _GROUPS,
     "group.streams.": _GROUPS,
     "share.coordinator.": _GROUPS,
-    "quota.": _QUOTAS,
-    "client.quota.": _QUOTAS,
-    "replication.quota.window.": _QUOTAS,
-    "alter.log.dirs.replication.quota.": _QUOTAS,
-    "controller.quota.": _QUOTAS,
+    "client.quota.": _CALLBACK,
+    "replication.quota.window.": _REPLICAS,
+    "alter.log.dirs.replication.quota.": _REPLICAS,
     "metric.": _METRICS,
     "metrics.": _METRICS,
     "kafka.metrics.": _METRICS,

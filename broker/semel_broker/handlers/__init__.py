@@ -62,6 +62,8 @@ from semel_broker.handlers import (
     k45_alter_partition_reassignments,
     k46_list_partition_reassignments,
     k47_offset_delete,
+    k48_describe_client_quotas,
+    k49_alter_client_quotas,
     k50_describe_user_scram_credentials,
     k51_alter_user_scram_credentials,
     k60_describe_cluster,
@@ -116,6 +118,8 @@ HANDLERS: dict[int, Handler] = {
     45: k45_alter_partition_reassignments.handle,
     46: k46_list_partition_reassignments.handle,
     47: k47_offset_delete.handle,
+    48: k48_describe_client_quotas.handle,
+    49: k49_alter_client_quotas.handle,
     50: k50_describe_user_scram_credentials.handle,
     51: k51_alter_user_scram_credentials.handle,
     60: k60_describe_cluster.handle,
@@ -129,5 +133,5 @@ HANDLERS: dict[int, Handler] = {
 }
 """API key -> handler."""
 
-LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 46, 50, 61, 65, 66, 20_003})
+LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 46, 48, 50, 61, 65, 66, 20_003})
 """Keys of APIs whose response may be long although the request is short: the response is encoded in slices."""

@@ -9,6 +9,9 @@ A topic is durable before it is answered. Errors:
 
 A count of -1 asks for the broker's default (from v4 on in Kafka, KIP-464; here in every version). v5 returns the
 settings (KIP-525), v7 the topic id.
+
+A client above its quota controller_mutation_rate gets THROTTLING_QUOTA_EXCEEDED for a topic from v6 on (KIP-599).
+Before, the topic is created, and the client is throttled.
 """
 
 from collections import Counter
@@ -26,7 +29,9 @@ from semel_broker.cluster.topic_plan import INTERNAL_TOPICS, NewTopic
 from semel_broker.config.edits import replaced
 from semel_broker.config.topic_configs import describe
 from semel_broker.context import RequestContext
+from semel_broker.security.quotas.client_quotas import Mutations, throttle_ms
 
+STRICT_SINCE = 6
 STEPS = 8
 """Steps of a slice that one topic counts as: all its settings are checked."""
 
@@ -36,6 +41,7 @@ async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTop
     times = Counter(topic.name for topic in request.topics)
     rows: dict[str, CreateTopicsResponseTopic] = {}
     slices = ctx.slices()
+    mutations = ctx.mutations(is_strict=ctx.api_version >= STRICT_SINCE)
     for topic in request.topics:
         if slices.is_over(STEPS):
             await slices.next()
@@ -44,16 +50,16 @@ async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTop
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is given twice; give it once")
-            rows[topic.name] = await _create(topic, request.validate_only, ctx)
+            rows[topic.name] = await _create(topic, request.validate_only, mutations, ctx)
         except KafkaError as error:
             rows[topic.name] = CreateTopicsResponseTopic(
                 name=topic.name, error_code=error.code, error_message=error.message
             )
-    return CreateTopicsResponse(topics=list(rows.values()))
+    return CreateTopicsResponse(topics=list(rows.values()), throttle_time_ms=throttle_ms(mutations))
 
 
 async def _create(
-    asked: CreateTopicsRequestTopic, validate_only: bool, ctx: RequestContext
+    asked: CreateTopicsRequestTopic, validate_only: bool, mutations: Mutations | None, ctx: RequestContext
 ) -> CreateTopicsResponseTopic:
     if asked.name in INTERNAL_TOPICS:
         raise KafkaError(
@@ -69,6 +75,9 @@ async def _create(
         configs=_configs(asked),
         assignments=assignments,
     )
+    if mutations is not None and not validate_only:
+        planned = await ctx.broker.topics.create(new, validate_only=True)
+        mutations.take(planned.partition_count)
     topic = await ctx.broker.topics.create(new, validate_only=validate_only)
     return CreateTopicsResponseTopic(
         name=topic.name,

@@ -3,6 +3,7 @@
 v1 to v5 take names, v6 names or ids (KIP-516). A name given twice is answered once. UNKNOWN_TOPIC_OR_PARTITION: no
 topic of this name. UNKNOWN_TOPIC_ID: no topic of this id. INVALID_REQUEST: neither or both are given.
 INVALID_TOPIC_EXCEPTION: an internal topic. POLICY_VIOLATION: delete.topic.enable is false.
+THROTTLING_QUOTA_EXCEEDED (from v5 on): the client is above its quota controller_mutation_rate (KIP-599).
 """
 
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -16,6 +17,9 @@ from semel_protocol.schema import ZERO_UUID
 
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS, text_of_id
 from semel_broker.context import RequestContext
+from semel_broker.security.quotas.client_quotas import Mutations, throttle_ms
+
+STRICT_SINCE = 5
 
 
 async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTopicsResponse:
@@ -23,16 +27,19 @@ async def handle(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTop
     asked = [DeleteTopicsRequestTopic(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
     rows: dict[tuple[str | None, bytes], DeleteTopicsResponseTopic] = {}
     slices = ctx.slices()
+    mutations = ctx.mutations(is_strict=ctx.api_version >= STRICT_SINCE)
     for topic in (*asked, *request.topics):
         if slices.is_over():
             await slices.next()
         key = (topic.name, topic.topic_id)
         if key not in rows:
-            rows[key] = await _delete(topic, ctx)
-    return DeleteTopicsResponse(responses=list(rows.values()))
+            rows[key] = await _delete(topic, mutations, ctx)
+    return DeleteTopicsResponse(responses=list(rows.values()), throttle_time_ms=throttle_ms(mutations))
 
 
-async def _delete(asked: DeleteTopicsRequestTopic, ctx: RequestContext) -> DeleteTopicsResponseTopic:
+async def _delete(
+    asked: DeleteTopicsRequestTopic, mutations: Mutations | None, ctx: RequestContext
+) -> DeleteTopicsResponseTopic:
     row = DeleteTopicsResponseTopic(name=asked.name, topic_id=asked.topic_id)
     topics = ctx.broker.topics
     try:
@@ -41,7 +48,10 @@ async def _delete(asked: DeleteTopicsRequestTopic, ctx: RequestContext) -> Delet
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: it cannot be deleted")
         if not ctx.broker.config.delete_topic_enable:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "topics cannot be deleted: delete.topic.enable is false")
-        row.topic_id = topics.required(name).topic_id
+        topic = topics.required(name)
+        row.topic_id = topic.topic_id
+        if mutations is not None:
+            mutations.take(topic.partition_count)
         await topics.delete(name)
         row.name = name
     except KafkaError as error:

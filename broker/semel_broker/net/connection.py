@@ -11,7 +11,7 @@ A connection starts a few requests at a time. While other connections wait for t
 
 from __future__ import annotations
 
-from asyncio import BaseTransport, BufferedProtocol, CancelledError, Task, Transport
+from asyncio import BaseTransport, BufferedProtocol, CancelledError, Task, TimerHandle, Transport
 from collections import deque
 from collections.abc import Callable
 from enum import IntFlag
@@ -23,13 +23,15 @@ from semel_protocol.foreign import explained
 from semel_broker.answers import CloseConnectionError, InOrder
 from semel_broker.config.listeners import PLAINTEXT
 from semel_broker.net.connection_context import ConnectionContext
-from semel_broker.net.dispatch import Chunks, Peer
+from semel_broker.net.dispatch import Peer
 from semel_broker.net.eager import begin
 from semel_broker.net.frame_buffer import FrameBuffer
 from semel_broker.net.login import REFUSALS, Login
+from semel_broker.net.throttling import Chunks
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.frame_memory import Holding
 from semel_broker.security.authorizer import ANONYMOUS, Principal
+from semel_broker.security.quotas.client_quotas import Admission
 from semel_broker.security.sasl.session import FAILED, SaslSession
 
 PRODUCE = b"\x00\x00"
@@ -46,6 +48,7 @@ class ReadPause(IntFlag):
     IN_FLIGHT = 1  # too many of its bytes or requests are unanswered
     MEMORY = 2  # it waits for frame memory
     STOPPING = 4
+    MUTED = 8  # a quota of its client is exceeded
 
 
 class Request:
@@ -96,10 +99,12 @@ class Connection(BufferedProtocol):
         self._unsent_bytes = 0  # of whole answers, while the kernel has not taken all of them
         self._left_bytes = 0  # of these, in the transport at the last check
         self._read_pauses = ReadPause(0)
+        self._unmute_timer: TimerHandle | None = None
         self._write_paused = False
         self._closed = ""  # the reason
         self._finishing: CloseConnectionError | None = None  # once all answers are written
         self._lingers = False  # the last answer is written
+        self._is_refused = False  # it is closed once it is no longer muted
         self._active_at = context.loop.time()
         self._partial_since: float | None = None
 
@@ -180,6 +185,8 @@ class Connection(BufferedProtocol):
         self._requests.clear()
         context = self._context
         context.turns.leave(self.take_turn)
+        if self._unmute_timer is not None:
+            self._unmute_timer.cancel()
         if self._holding is not None:
             context.memory.close(self._holding)
             self._holding = None
@@ -232,6 +239,7 @@ class Connection(BufferedProtocol):
         return (
             bool(self._queue)
             and self._blocked is None
+            and not self.peer.muted_until
             and not self._write_paused
             and not self._closed
             and self._transport is not None
@@ -250,6 +258,8 @@ class Connection(BufferedProtocol):
         except CloseConnectionError as end:
             self._end_with(request, end)
             return
+        if self.peer.muted_until:
+            self.mute()
         if isinstance(begun, list):
             self._answer(request, begun)
             return
@@ -266,6 +276,8 @@ class Connection(BufferedProtocol):
             request.task = None
             if self._blocked is request:
                 self._blocked = None
+            if self.peer.muted_until:
+                self.mute()
             try:
                 self._answer(request, task.result())
             except CancelledError:
@@ -420,6 +432,33 @@ class Connection(BufferedProtocol):
             if self._partial_since is not None:  # the frame could not end while reading was paused
                 self._partial_since = self._context.loop.time()
 
+    def admit(self, admission: Admission) -> None:
+        """Do not read this new connection for a time; a refused one is then closed."""
+        if admission.wait_s <= 0 or self._closed:
+            return
+        self.peer.muted_until = self._context.loop.time() + admission.wait_s
+        self._is_refused = admission.is_refused
+        self.mute()
+
+    def mute(self) -> None:
+        """Do not read, and start no request, until `peer.muted_until`. Answers are still written."""
+        if self._unmute_timer is None and self._holding is not None:
+            self._unmute_timer = self._context.loop.call_at(self.peer.muted_until, self._unmute, self.peer.muted_until)
+            self._pause_reading(ReadPause.MUTED)
+
+    def _unmute(self, muted_until: float) -> None:
+        self._unmute_timer = None
+        if self.peer.muted_until > muted_until:
+            self.mute()
+            return
+        if self._is_refused:
+            self.close("connection_creation_rate")
+            return
+        self.peer.muted_until = 0.0
+        self._active_at = self._context.loop.time()
+        self._resume_reading(ReadPause.MUTED)
+        self.advance()
+
     # --- the end ---------------------------------------------------------------------------------------------
 
     def expired(self, now: float) -> str:
@@ -432,7 +471,7 @@ class Connection(BufferedProtocol):
             if left < self._left_bytes:
                 self._active_at = now
             self._left_bytes = left
-        elif self._requests:
+        elif self._requests or self.peer.muted_until:
             return ""  # the peer waits for the broker
         if self._partial_since is not None and not self._read_pauses and now - self._partial_since > context.partial_s:
             return "partial_frame_timeout"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Generator, Mapping
+from asyncio import get_running_loop
+from collections.abc import Awaitable, Generator, Mapping
 from functools import cache
 from typing import Any, cast
 
@@ -11,7 +12,6 @@ from semel_protocol.api import APIS, Api
 from semel_protocol.errors import ErrorCode, KafkaError, ProtocolError
 from semel_protocol.foreign import not_served
 from semel_protocol.headers import encode_response_frame, encode_response_frame_in_steps, read_request_header
-from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
 from semel_broker.answers import CloseConnectionError, InOrder
@@ -19,17 +19,17 @@ from semel_broker.config.listeners import PLAINTEXT
 from semel_broker.context import Broker, RequestContext
 from semel_broker.handlers import HANDLERS, LONG_ANSWERS, Handler, k18_api_versions
 from semel_broker.handlers.api_versions import Versions, offered
+from semel_broker.net.throttling import Begun, Chunks, Throttling
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.turns import Slices
 from semel_broker.security.authorizer import ANONYMOUS, Principal
+from semel_broker.security.quotas.client_quotas import ClientQuotas
 from semel_broker.security.sasl.session import FAILED, SaslRefusal, SaslSession
 
 PRODUCE = 0
 API_VERSIONS = 18
 LONG_FRAME_BYTES = 16 << 10
 """A request of at least this size is decoded, and its answer encoded, in slices."""
-Chunks = list[Buffer]
-"""A response frame in pieces, ready to be written; empty if the request gets no answer."""
 
 
 class Peer(msgspec.Struct, kw_only=True):
@@ -37,6 +37,8 @@ class Peer(msgspec.Struct, kw_only=True):
 
     `requests`: its started requests; `waiting`: its requests that are not started yet; `number`: the number of the
     connection, from 1; `answers`, `sasl`: see `RequestContext`; `principal`: the one of a connection without SASL.
+    `muted_until`: on the clock of the event loop, the time before which no later request is started; 0.0: the
+    connection is not muted.
     """
 
     host: str
@@ -49,6 +51,7 @@ class Peer(msgspec.Struct, kw_only=True):
     answers: AnswerHolding | None = None
     principal: Principal = ANONYMOUS
     sasl: SaslSession | None = None
+    muted_until: float = 0.0
 
     @property
     def authenticated(self) -> Principal:
@@ -57,19 +60,24 @@ class Peer(msgspec.Struct, kw_only=True):
 
 
 class Dispatcher:
-    """Starts requests, for all connections of a listener. `versions`: by API key; None: those offered to clients."""
+    """Starts requests, for all connections of a listener. `versions`: by API key; None: those offered to clients.
+
+    `quotas`: of the clients; None: there are none, as for other brokers.
+    """
 
     def __init__(
         self,
         broker: Broker,
         handlers: Mapping[int, Handler] = HANDLERS,
         versions: Mapping[int, Versions] | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> None:
+        self._quotas = quotas
         self._broker = broker
         self._handlers = handlers
         self._offered = offered(broker.config) if versions is None else versions
 
-    def start(self, frame: bytearray, peer: Peer) -> Chunks | Coroutine[Any, Any, Chunks] | InOrder[Chunks]:
+    def start(self, frame: bytearray, peer: Peer) -> Begun:
         """Start the request in `frame`; return its answer, or a coroutine that waits for it.
 
         `InOrder`: later requests of the connection must wait until it is answered. Raises CloseConnectionError (also
@@ -98,7 +106,10 @@ class Dispatcher:
                 answer = k18_api_versions.unsupported_version(self._broker.config)
                 return encode_response_frame(api, 0, header.correlation_id, answer)
             raise CloseConnectionError("version_not_served", api=api.name, api_version=version)
-        call = Call(api, version, header.correlation_id)
+        quotas, throttling = self._quotas, None
+        if quotas is not None and quotas.is_active:
+            throttling = Throttling(quotas, peer, len(frame), get_running_loop().time, self._broker.world.monotonic)
+        call = Call(api, version, header.correlation_id, throttling)
         ctx = RequestContext(
             self._broker,
             version,
@@ -115,15 +126,16 @@ class Dispatcher:
         try:
             body_at = header.body_at(api, frame)
             if len(frame) >= LONG_FRAME_BYTES:
-                return self._start_long(call, handler, frame, body_at, ctx)
-            request = api.decode_request(frame, version, body_at)
+                begun = self._start_long(call, handler, frame, body_at, ctx)
+            else:
+                begun = self._run(call, handler, api.decode_request(frame, version, body_at), ctx)
         except ProtocolError as error:
             raise call.malformed(error) from None
-        return self._run(call, handler, request, ctx)
+        return begun if throttling is None else throttling.rest(begun)
 
-    def _run(
-        self, call: Call, handler: Handler, request: Message, ctx: RequestContext
-    ) -> Chunks | Coroutine[Any, Any, Chunks] | InOrder[Chunks]:
+    def _run(self, call: Call, handler: Handler, request: Message, ctx: RequestContext) -> Begun:
+        if call.throttling is not None:
+            call.throttling.begin(request)
         try:
             answer = handler(request, ctx)
         except KafkaError as error:
@@ -157,9 +169,7 @@ class Dispatcher:
 
     # --- long requests ---------------------------------------------------------------------------------------
 
-    def _start_long(
-        self, call: Call, handler: Handler, frame: bytearray, body_at: int, ctx: RequestContext
-    ) -> Chunks | Coroutine[Any, Any, Chunks] | InOrder[Chunks]:
+    def _start_long(self, call: Call, handler: Handler, frame: bytearray, body_at: int, ctx: RequestContext) -> Begun:
         """Start a large request: decode it in slices.
 
         A large Produce nearly always has few elements; it is then appended before this returns, like a small one.
@@ -176,7 +186,7 @@ class Dispatcher:
             return InOrder(rest) if call.api.key == PRODUCE else rest
         if call.api.key == PRODUCE:
             return self._run(call, handler, request, ctx)
-        return self._wait(call, self._answer(handler, request, ctx), ctx, is_long=True)
+        return self._wait(call, self._answer(call, handler, request, ctx), ctx, is_long=True)
 
     async def _run_long(
         self,
@@ -191,12 +201,14 @@ class Dispatcher:
                 request = await slices.finish(steps)
             except ProtocolError as error:
                 raise call.malformed(error) from None
-            return await self._answer(handler, request, ctx)
+            return await self._answer(call, handler, request, ctx)
 
         return await self._wait(call, decoded_and_answered(), ctx, is_long=True)
 
     @staticmethod
-    async def _answer(handler: Handler, request: Message, ctx: RequestContext) -> Message | None:
+    async def _answer(call: Call, handler: Handler, request: Message, ctx: RequestContext) -> Message | None:
+        if call.throttling is not None:
+            call.throttling.begin(request)
         answer = handler(request, ctx)
         if answer is None or isinstance(answer, Message):
             return answer
@@ -236,21 +248,29 @@ async def _raw_token(frame: bytearray, sasl: SaslSession) -> Chunks:
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
-    """API, version and correlation id of a request: what its answer is encoded with."""
+    """API, version and correlation id of a request: what its answer is encoded with.
+
+    `throttling`: the quotas of its client; None: no client has any.
+    """
 
     api: Api
     version: int
     correlation_id: int
+    throttling: Throttling | None = None
 
     def encode(self, response: Message | None) -> Chunks:
         if response is None:
             return []
+        if self.throttling is not None:
+            response = self.throttling.answer(response)
         return encode_response_frame(self.api, self.version, self.correlation_id, response)
 
     async def encode_in_slices(self, response: Message | None, slices: Slices) -> Chunks:
         """`encode` for an answer that may be long."""
         if response is None:
             return []
+        if self.throttling is not None:
+            response = self.throttling.answer(response)
         steps = encode_response_frame_in_steps(self.api, self.version, self.correlation_id, response)
         return await slices.finish(steps)
 

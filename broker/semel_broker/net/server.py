@@ -16,6 +16,8 @@ from semel_broker.net.handshakes import Handshakes
 from semel_broker.net.tls_connection import TlsConnection, TlsContext
 from semel_broker.scheduling.turns import Turns
 from semel_broker.security.authorizer import ANONYMOUS
+from semel_broker.security.quotas.client_quotas import ADMITTED, Admission, ClientQuotas
+from semel_broker.security.quotas.validation import address_of
 from semel_broker.security.sasl.session import SaslListener, SaslSession
 from semel_broker.world import Logger, Tls, TlsFailure
 
@@ -37,7 +39,7 @@ class Server:
     """Accepts the connections of one or more listeners, and keeps them in the order of arrival. All of them share the
     bounds of memory.
 
-    `may_keep_descriptor`, `unacknowledged`: see `World`.
+    `may_keep_descriptor`, `unacknowledged`: see `World`. `quotas`: of the addresses that connect; None: there are none.
     """
 
     def __init__(
@@ -50,7 +52,9 @@ class Server:
         *,
         may_keep_descriptor: Callable[[int], bool] = lambda descriptor: True,
         unacknowledged: Callable[[int], int] = lambda descriptor: 0,
+        quotas: ClientQuotas | None = None,
     ) -> None:
+        self._quotas = quotas
         self._may_keep_descriptor = may_keep_descriptor
         self.context = ConnectionContext(dispatcher, config, log, loop, turns, unacknowledged)
         self._connections: dict[Connection, None] = {}
@@ -92,12 +96,15 @@ class Server:
             except NoPrincipalError as error:
                 raise TlsFailure("no_principal", str(error), "add a rule, or DEFAULT as the last one") from None
             session = None if sasl is None else SaslSession(sasl)
-            return Connection(context, self._opened, self._lost, listener, principal, session)
+            opened = self._accepted if tls is None else self._opened
+            return Connection(context, opened, self._lost, listener, principal, session)
 
         def accept() -> BufferedProtocol:
             if tls is None:
                 return connection()
-            return TlsConnection(self._tls_context, tls.session(), listener, connection, self._may_keep_descriptor)
+            return TlsConnection(
+                self._tls_context, tls.session(), listener, connection, self._may_keep_descriptor, self._admission
+            )
 
         if tls is not None:
             self._tls.append(tls)
@@ -136,6 +143,16 @@ class Server:
         most = self.context.config.max_connections
         if len(self._connections) > most:
             connection.close("too_many_connections", max_connections=most)
+
+    def _accepted(self, connection: Connection) -> None:
+        self._opened(connection)
+        connection.admit(self._admission(connection.peer.host))
+
+    def _admission(self, host: str) -> Admission:
+        """Count a new connection of an address against its quota."""
+        if self._quotas is None or not self._quotas.has_ip_rates:
+            return ADMITTED
+        return self._quotas.connected(address_of(host) or host, self.context.loop.time())
 
     def _lost(self, connection: Connection) -> None:
         self._connections.pop(connection, None)

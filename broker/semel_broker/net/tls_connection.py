@@ -18,6 +18,7 @@ from semel_protocol.primitives import Buffer
 
 from semel_broker.config.limits import Limits
 from semel_broker.net.handshakes import Handshakes
+from semel_broker.security.quotas.client_quotas import ADMITTED, Admission
 from semel_broker.world import Logger, TlsFailure, TlsSession
 
 
@@ -44,9 +45,11 @@ class TlsConnection(BufferedProtocol):
         listener: str,
         made: Callable[[bytes | None], BufferedProtocol],
         may_keep: Callable[[int], bool],
+        admission: Callable[[str], Admission] = lambda host: ADMITTED,
     ) -> None:
         self._context, self._session, self._listener = context, session, listener
-        self._made, self._may_keep = made, may_keep
+        self._made, self._may_keep, self._admission = made, may_keep, admission
+        self._admit_timer: TimerHandle | None = None
         self._inner: BufferedProtocol | None = None
         self._raw: Transport = cast("Transport", None)  # set by `connection_made`
         self._timer: TimerHandle | None = None
@@ -79,6 +82,19 @@ class TlsConnection(BufferedProtocol):
         else:
             seconds = context.limits.tls_handshake_timeout_ms / 1000
             self._timer = context.loop.call_later(seconds, self.refuse, "handshake_timeout")
+            self._admit(self._admission(self._host))
+
+    def _admit(self, admission: Admission) -> None:
+        """Do not read this new connection for a time; a refused one is then closed."""
+        if admission.wait_s > 0:
+            self._raw.pause_reading()
+            self._admit_timer = self._context.loop.call_later(admission.wait_s, self._admitted, admission.is_refused)
+
+    def _admitted(self, is_refused: bool) -> None:
+        if is_refused:
+            self.refuse("connection_creation_rate")
+        elif not self._has_failed and not self._raw.is_closing():
+            self._raw.resume_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._context.scratch
@@ -166,10 +182,15 @@ class TlsConnection(BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._admit_timer is not None:
+            self._admit_timer.cancel()
+            self._admit_timer = None
 
     def _log_failure(self, reason: str, error: str, do: str) -> None:
         # Load balancers connect to see whether the port is open: that is no failure.
-        is_probe = reason == "stopping" or (reason == "closed_in_handshake" and not self._received)
+        is_probe = reason in ("stopping", "connection_creation_rate") or (
+            reason == "closed_in_handshake" and not self._received
+        )
         log = self._context.log.debug if is_probe else self._context.log.warning
         words = {name: text for name, text in (("error", error), ("do", do)) if text}
         log(
@@ -289,5 +310,6 @@ REFUSALS = {
     "handshake_too_long": "let the client send a shorter certificate chain",
     "handshake_stalled": "other handshakes waited: close connections that stay silent",
     "too_many_handshakes": "let clients connect more slowly",
+    "connection_creation_rate": "let clients keep their connections, or raise the quota of their address",
 }
 """What to do about handshakes that are refused for a bound."""

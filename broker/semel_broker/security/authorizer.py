@@ -36,6 +36,11 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
     name: str
     host: str
 
+    @property
+    def user(self) -> str:
+        """The name without `User:`, for quotas."""
+        return self.name.partition(":")[2]
+
 
 ANONYMOUS = Principal(ANONYMOUS_NAME, "")
 """The principal of connections that are not authenticated; of a connection, with its host."""

@@ -1,10 +1,12 @@
 """One connection to one broker: negotiates versions, authenticates, pipelines requests, matches answers in order.
 
 Kafka answers the requests of a connection in the order in which they were sent. An answer out of order, or a request
-without an answer in time, closes the connection.
+without an answer in time, closes the connection. An answer with a throttle time ends the sending on this connection for
+that time (KIP-219): the broker would not read it.
 """
 
 import asyncio
+import logging
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -50,6 +52,8 @@ OWN_KEYS_MIN = 20_000
 """The first key of the APIs that only semel's brokers have. All of them are about OWN_FEATURE."""
 OWN_FEATURE = "transaction groups"
 
+log = logging.getLogger(__name__)
+
 WRITE_BUFFER_BYTES_MAX = 1 << 20
 CLOSED_BY_BROKER = "closed by the broker"
 
@@ -68,7 +72,8 @@ class Connection(asyncio.BufferedProtocol):
     """An open connection with negotiated versions. `connect` makes one.
 
     Every request raises KafkaTimeoutError when it is not answered in time, KafkaConnectionError when the connection
-    ends first, UnsupportedVersionError when broker and client have no version in common.
+    ends first, UnsupportedVersionError when broker and client have no version in common. `throttled_ms`: the sum of all
+    throttle times, `throttles` their number.
     """
 
     def __init__(self, edge: Edge, name: str, client_id: str, frame_bytes_max: int) -> None:
@@ -86,6 +91,9 @@ class Connection(asyncio.BufferedProtocol):
         self._timer_at = 0.0
         self._lost: KafkaError | None = None
         self._writable = True
+        self.throttles = self.throttled_ms = 0
+        self._throttled_until = 0.0
+        self._throttle_timer: asyncio.TimerHandle | None = None  # None: not throttled
         self._drain_waiters: list[asyncio.Future[None]] = []
         self._session: Session | None = None
         self._renewal: asyncio.Task[None] | None = None
@@ -107,8 +115,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def writable(self) -> bool:
-        """False while the peer reads too slowly: await `drained` before sending."""
-        return self._writable
+        """False while the peer reads too slowly or throttles this client: await `drained` before sending."""
+        return self._writable and self._throttle_timer is None
 
     def feature_level(self, name: str) -> int:
         """The finalized level of a cluster feature (KIP-584); 0 when it is not finalized."""
@@ -146,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def request(self, message: Message, *, timeout_ms: float, version_max: int | None = None) -> Any:
         """Sends a request as soon as the connection is writable, and returns its response."""
-        if not self._writable:
+        if not self.writable:
             await self.drained()
         return await self.send(message, timeout_ms=timeout_ms, version_max=version_max)
 
@@ -169,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def drained(self) -> None:
         """Waits until the connection is writable. Raises KafkaConnectionError when it is closed."""
-        while not self._writable:
+        while not self.writable:
             self._check_open()
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._drain_waiters.append(waiter)
@@ -208,6 +216,8 @@ class Connection(asyncio.BufferedProtocol):
                 pending, response = self._requests.answered(frame)
                 self._has_served = self._has_served or pending.api.key != API_OF[ApiVersionsRequest].key
                 self.last_used = self._edge.monotonic()
+                if throttle_ms := getattr(response, "throttle_time_ms", 0):
+                    self._throttle(throttle_ms, pending.api)
                 if not pending.future.done():
                     pending.future.set_result(response)
             if self._idle is not None and not self._requests.pending and not self._idle.done():
@@ -226,6 +236,23 @@ class Connection(asyncio.BufferedProtocol):
         self._wake_writers()
 
     # Inside
+
+    def _throttle(self, throttle_ms: int, api: Api) -> None:
+        level = logging.DEBUG if self.throttles else logging.INFO
+        log.log(level, "%s throttles this client for %d ms (%s): a quota is exceeded", self.name, throttle_ms, api.name)
+        self.throttles += 1
+        self.throttled_ms += throttle_ms
+        until = self._loop.time() + throttle_ms / 1000
+        if until > self._throttled_until:
+            self._throttled_until = until
+            if self._throttle_timer is not None:
+                self._throttle_timer.cancel()
+            self._throttle_timer = self._loop.call_at(until, self._end_throttle)
+
+    def _end_throttle(self) -> None:
+        self._throttle_timer = None
+        if self._writable:
+            self._wake_writers()
 
     def _common(self, api: Api, version_max: int | None = None) -> tuple[int, int] | None:
         offered = self._versions.get(api.key)
@@ -291,6 +318,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
+            self._throttle_timer = None
         if self._renewal is not None:
             self._renewal.cancel()
         ended = [*self._requests.pending, *(pending for pending, _ in self._held if pending is not None)]

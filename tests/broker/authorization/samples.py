@@ -13,6 +13,11 @@ from typing import Any
 from broker.wire import batch
 from semel_protocol.api import APIS
 from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k49_alter_client_quotas import (
+    AlterClientQuotasRequestEntity,
+    AlterClientQuotasRequestEntry,
+    AlterClientQuotasRequestOp,
+)
 from semel_protocol.schema import Message
 
 NAMES = {
@@ -56,6 +61,15 @@ GIVEN: dict[int, dict[str, Any]] = {
     46: {"topics": None},
     66: {"state_filters": [], "producer_id_filters": []},
     16: {"states_filter": [], "types_filter": []},
+    48: {"components": []},
+    49: {
+        "entries": [
+            AlterClientQuotasRequestEntry(
+                entity=[AlterClientQuotasRequestEntity(entity_type="user", entity_name="x")],
+                ops=[AlterClientQuotasRequestOp(key="producer_byte_rate", value=1e6, remove=False)],
+            )
+        ]
+    },
     60: {"include_cluster_authorized_operations": True, "endpoint_type": 1},
     20_003: {"groups": ["s"]},
 }

@@ -149,6 +149,8 @@ ENOUGH: Sequence[tuple[int, Sequence[tuple[Operation, ResourceType, str]]]] = [
     (45, [(Operation.ALTER, CLUSTER, CLUSTER_NAME)]),
     (46, [(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)]),
     (47, [(Operation.DELETE, GROUP, "g"), (Operation.READ, TOPIC, "t")]),
+    (48, [(Operation.DESCRIBE_CONFIGS, CLUSTER, CLUSTER_NAME)]),
+    (49, [(Operation.ALTER_CONFIGS, CLUSTER, CLUSTER_NAME)]),
     (50, [(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)]),
     (51, [(Operation.ALTER, CLUSTER, CLUSTER_NAME)]),
     (61, [(Operation.READ, TOPIC, "t")]),

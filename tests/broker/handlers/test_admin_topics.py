@@ -70,7 +70,7 @@ async def grow(
 # --- CreateTopics ---
 
 
-@pytest.mark.parametrize("version", [2, 3, 4])
+@pytest.mark.parametrize("version", [2, 3, 4, 5, 6, 7])
 async def test_create_topics_in_every_served_version(broker: Harness, wire: Wire, version: int) -> None:
     (row,) = await create(wire, asked("t", partitions=3), version=version)
     assert (row.name, row.error_code, row.error_message) == ("t", 0, None)
@@ -152,7 +152,7 @@ async def test_created_topics_survive_a_restart(broker: Harness, wire: Wire) -> 
 # --- DeleteTopics ---
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 async def test_delete_topics_in_every_served_version(broker: Harness, wire: Wire, version: int) -> None:
     await wire.create_topic("t")
     await wire.produce("t", batch(b"old"))

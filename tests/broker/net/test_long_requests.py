@@ -64,6 +64,12 @@ from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from semel_protocol.messages.k49_alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntity,
+    AlterClientQuotasRequestEntry,
+    AlterClientQuotasRequestOp,
+)
 from semel_protocol.messages.k50_describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequestUserName,
@@ -126,6 +132,19 @@ REQUESTS: dict[str, tuple[Any, int]] = {
             ],
         ),
         11,
+    ),
+    "AlterClientQuotas": (
+        AlterClientQuotasRequest(
+            entries=[
+                AlterClientQuotasRequestEntry(
+                    entity=[AlterClientQuotasRequestEntity(entity_type="user", entity_name=name)],
+                    ops=[AlterClientQuotasRequestOp(key="producer_byte_rate", value=1e6, remove=False)],
+                )
+                for name in NAMES
+            ],
+            validate_only=True,
+        ),
+        1,
     ),
     "ListOffsets": (
         ListOffsetsRequest(
@@ -511,6 +530,7 @@ def test_every_api_that_can_be_long_is_tested() -> None:
         "TxnOffsetCommit": "as OffsetCommit",
         "CreateAcls": "each row gets the same error",
         "DeleteAcls": "each row gets the same error",
+        "DescribeClientQuotas": "three types of entity, each once",
         "WriteTxnMarkers": "each row is an operation of its own, and waits",
         "AlterPartitionReassignments": "each topic is an operation of its own, and waits",
         "ListPartitionReassignments": "only those under way are answered",

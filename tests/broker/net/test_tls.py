@@ -15,6 +15,7 @@ from broker.harness import Harness, Wire, batch, fetch_request
 from semel_broker.config.loading import ConfigError
 from semel_broker.testing.authority import Authority
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
+from semel_protocol.quotas import QuotaEntity
 
 pytestmark = pytest.mark.real_time
 WAIT_S = 10
@@ -429,3 +430,30 @@ async def test_certificates_may_be_given_as_text(start_tls: Any, authority: Auth
     wire = await connect(broker, context_of(authority.ca_file, authority.directory / "client.pem"))
     assert (await wire.call(ApiVersionsRequest(), 0)).error_code == 0
     await wire.close()
+
+
+async def test_connections_above_the_rate_of_their_address_wait_before_the_handshake(
+    start_tls: Any, authority: Authority
+) -> None:
+    broker = await start_tls(quota_window_num="1")
+    quotas = broker.node.broker.quotas
+    await quotas.alter(QuotaEntity(ip="127.0.0.1"), [("connection_creation_rate", 2, False)])
+    wires = await asyncio.gather(*(connect(broker, context_of(authority.ca_file)) for _ in range(4)))
+    for wire in wires:
+        assert (await wire.call(ApiVersionsRequest(), 0)).error_code == 0
+    assert quotas.quotas.throttled["connection_creation_rate"].count == 2
+    assert 0.5 < quotas.quotas.throttled["connection_creation_rate"].seconds <= 1.5
+    await asyncio.gather(*(wire.close() for wire in wires))
+
+
+async def test_connections_far_above_the_rate_of_their_address_are_closed(start_tls: Any, authority: Authority) -> None:
+    broker = await start_tls(quota_window_num="1")
+    quotas = broker.node.broker.quotas
+    await quotas.alter(QuotaEntity(ip="127.0.0.1"), [("connection_creation_rate", 1, False)])
+    outcomes = await asyncio.gather(
+        *(connect(broker, context_of(authority.ca_file)) for _ in range(4)), return_exceptions=True
+    )
+    assert sum(isinstance(each, ConnectionError) for each in outcomes) == 2
+    reasons = [line["reason"] for line in broker.log.of("tls_handshake_failed")]
+    assert reasons == ["connection_creation_rate"] * 2
+    await asyncio.gather(*(each.close() for each in outcomes if isinstance(each, Wire)))

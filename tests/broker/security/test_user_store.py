@@ -99,7 +99,7 @@ async def test_a_user_made_at_one_broker_logs_in_at_each(tmp_path: Path) -> None
             await admin.alter_user_scram_credentials(
                 [UserScramCredentialUpsertion("alice", ScramCredentialInfo(SHA512), "a kettle")]
             )
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # the promise: in force at every broker within a second
         for broker in three.brokers.values():
             wire = await Wire.connect(broker.ports["SASL_PLAINTEXT"])
             assert (await log_in(wire, "alice", "a kettle", "SCRAM-SHA-512")).error_code == ErrorCode.NONE

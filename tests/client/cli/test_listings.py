@@ -20,6 +20,7 @@ from semel.admin import (
     Operation,
     PatternType,
     Permission,
+    QuotaEntity,
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
@@ -39,6 +40,7 @@ TABLES = (
     "acl list",
     "cluster",
     "config describe --all",
+    "quota list",
     "topic list",
     f"topic describe {TOPIC} --all-configs",
     "group list",
@@ -95,6 +97,7 @@ async def scene(address: str, commands: Callable[[Terminal], None]) -> None:
         await admin.create_acls([ACL])
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512)
         await admin.alter_user_scram_credentials([UserScramCredentialUpsertion("u" * 60, info, "a password")])
+        await admin.alter_client_quotas({QuotaEntity(user="a" * 60, client_id=ID): {"producer_byte_rate": 1e9}})
 
         async def is_listed() -> bool:  # Kafka's broker follows its controller
             return await admin.describe_acls() == [ACL]

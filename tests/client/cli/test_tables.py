@@ -25,11 +25,15 @@ from semel.admin import (
     PatternType,
     Permission,
     ProducerState,
+    QuotaEntity,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
     TransactionDescription,
     TransactionGroupDescription,
     TransactionGroupMember,
     TransactionListing,
+    UserScramCredentialsDescription,
 )
 from semel.cli.acl.commands import acl_table
 from semel.cli.cluster.commands import health_tables
@@ -39,6 +43,7 @@ from semel.cli.group.commands import described, group_table
 from semel.cli.group.commands import groups_table as consumer_groups_table
 from semel.cli.group.lag import PartitionLag
 from semel.cli.group.reset import Move, moves_table
+from semel.cli.quota.commands import quota_table
 from semel.cli.shared.open_transactions import classify
 from semel.cli.topic.commands import topic_tables, topics_table
 from semel.cli.topic.reassign import plan_table
@@ -46,6 +51,7 @@ from semel.cli.txn.commands import _plain, fences_table, hanging_table, ids_tabl
 from semel.cli.txn.groups import groups_table, members_table
 from semel.cli.txn.timeline import spans_table
 from semel.cli.txn.timeline_spans import Outcome, PartitionTimeline, Span
+from semel.cli.user.commands import user_table
 from semel.structs import BrokerMetadata
 from semel_protocol.tables import Table, wrapped
 
@@ -222,6 +228,16 @@ def of_acls() -> list[Table]:
     return [acl_table([entry, entry])]
 
 
+def of_users() -> list[Table]:
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 16_384)
+    return [user_table([UserScramCredentialsDescription("u" * 60, (info, info))])]
+
+
+def of_quotas() -> list[Table]:
+    both = QuotaEntity(user="a" * 60, client_id=ID)
+    return [quota_table({both: {"controller_mutation_rate": 0.125, "producer_byte_rate": 1e15}})]
+
+
 def of_a_plan() -> list[Table]:
     return [plan_table({AT: (1, 2, 3)}, {AT: (4, 5, 6)})]
 
@@ -240,6 +256,8 @@ MAKERS: Sequence[Callable[[], list[Table]]] = (
     of_a_reset,
     of_settings,
     of_acls,
+    of_users,
+    of_quotas,
     of_a_plan,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from client.fake_broker import FakeBroker
@@ -18,7 +19,7 @@ from semel.errors import (
 )
 from semel_protocol.messages.k00_produce import ProduceRequest
 from semel_protocol.messages.k01_fetch import FetchRequest
-from semel_protocol.messages.k03_metadata import MetadataRequest
+from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 from semel_protocol.messages.k19_create_topics import CreateTopicsRequest
 from semel_protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from semel_protocol.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -167,3 +168,34 @@ async def test_drained_waits_for_a_peer_that_does_not_read() -> None:
     stop.set()
     server.close()
     await server.wait_closed()
+
+
+async def test_a_throttled_client_sends_nothing_until_the_time_is_over(fake_broker: FakeBroker) -> None:
+    loop = asyncio.get_running_loop()
+    connection = await open_to(fake_broker.port)
+    answer = MetadataResponse(brokers=[], topics=[], throttle_time_ms=3_000)
+    fake_broker.answers[3] = AsyncMock(return_value=answer)
+    await connection.request(MetadataRequest(topics=[]), timeout_ms=1000)
+    assert not connection.writable
+    began, seen = loop.time(), len(fake_broker.seen(3))
+    waiting = asyncio.ensure_future(connection.request(MetadataRequest(topics=[]), timeout_ms=1000))
+    await asyncio.sleep(2.9)
+    assert len(fake_broker.seen(3)) == seen
+    answer.throttle_time_ms = 0
+    await waiting
+    assert loop.time() - began == pytest.approx(3.0, abs=0.05)
+    assert connection.writable
+    assert (connection.throttles, connection.throttled_ms) == (1, 3_000)
+    connection.close()
+
+
+async def test_closing_ends_the_wait_of_a_throttled_request(fake_broker: FakeBroker) -> None:
+    connection = await open_to(fake_broker.port)
+    answer = MetadataResponse(brokers=[], topics=[], throttle_time_ms=60_000)
+    fake_broker.answers[3] = AsyncMock(return_value=answer)
+    await connection.request(MetadataRequest(topics=[]), timeout_ms=1000)
+    waiting = asyncio.ensure_future(connection.request(MetadataRequest(topics=[]), timeout_ms=1000))
+    await asyncio.sleep(1)
+    connection.close()
+    with pytest.raises(KafkaConnectionError):
+        await waiting

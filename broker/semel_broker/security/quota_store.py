@@ -1,0 +1,84 @@
+"""The quotas of the cluster: kept in its store, and followed by every broker.
+
+A change is answered when it is in force on this broker. The other brokers follow the store. There it is in force a
+moment later, on open connections too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.quotas import QuotaEntity, QuotaFilter
+
+from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.image import ImageDelta
+from semel_broker.cluster.records import quota_key, quota_record
+from semel_broker.cluster.store import ABSENT, Change, Delete, Expect, Put, Store
+from semel_broker.cluster.writes import write
+from semel_broker.security.quotas.client_quotas import ClientQuotas
+from semel_broker.security.quotas.validation import edited
+from semel_broker.world import Logger
+
+TRIES = 10
+ENTITIES_MAX = 10_000
+"""Entities with quotas in a cluster."""
+
+
+class QuotaStore:
+    """One per broker. `quotas`: those in force."""
+
+    def __init__(self, store: Store, feed: Feed, quotas: ClientQuotas, log: Logger) -> None:
+        self.quotas = quotas
+        self._store, self._feed, self._log = store, feed, log
+        self._followed: dict[str, QuotaEntity] = {}  # by key
+        feed.listeners.append(self._follow)
+        self._take(feed.image.quotas)
+
+    def find(self, wanted: QuotaFilter) -> list[tuple[QuotaEntity, Mapping[str, float]]]:
+        """The entities that the filter selects and their quotas, in order."""
+        found = [(entity, values) for entity, values in self.quotas.table.items() if wanted.matches(entity)]
+        return sorted(found, key=lambda each: each[0].order)
+
+    async def alter(
+        self, entity: QuotaEntity, ops: Sequence[tuple[str, float, bool]], *, validate_only: bool = False
+    ) -> None:
+        """Change quotas of an entity: key, value, whether to remove it.
+
+        Raises INVALID_REQUEST, POLICY_VIOLATION for one entity too many, REQUEST_TIMED_OUT.
+        """
+        key = quota_key(entity)
+        for _ in range(TRIES):
+            stored = self._feed.image.quotas.get(key)
+            before = {} if stored is None else stored.value.values
+            after = edited(entity, before, ops)
+            if stored is None and after and len(self.quotas.table) >= ENTITIES_MAX:
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION, f"there are {ENTITIES_MAX} entities with quotas already; use defaults"
+                )
+            if validate_only or after == before:
+                return
+            change: Change = Put(key, quota_record(entity, after)) if after else Delete(key)
+            expect = Expect(key, ABSENT if stored is None else stored.revision)
+            if await write(self._store, self._feed, [expect], [change]):
+                return
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the quotas change all the time: try again")
+
+    def _follow(self, delta: ImageDelta) -> None:
+        if delta.quotas:
+            self._take(delta.quotas)
+            self._log.info("quotas_changed", changed=len(delta.quotas), entities=len(self.quotas.table))
+
+    def _take(self, keys: Iterable[str]) -> None:
+        """Put in force what the image says of these keys."""
+        changes: dict[QuotaEntity, Mapping[str, float]] = {}
+        for key in keys:
+            stored = self._feed.image.quotas.get(key)
+            if (before := self._followed.pop(key, None)) is not None:
+                changes[before] = {}
+            if stored is not None:
+                entity = stored.value.entity
+                self._followed[key] = entity
+                changes[entity] = stored.value.values
+        self.quotas.table.change(changes)
+        self.quotas.changed()

@@ -1,0 +1,1 @@
+"""Quotas of clients: their lookup, the measured rates, and the times for which clients are throttled."""

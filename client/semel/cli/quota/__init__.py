@@ -1,0 +1,1 @@
+"""`semel quota`: lists, sets and removes quotas of clients."""

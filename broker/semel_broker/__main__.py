@@ -123,6 +123,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
     from semel_broker.config.loading import ConfigError, load
     from semel_broker.logging import make_logger
     from semel_broker.net.open_files import OpenFiles
+    from semel_broker.net.peer_tls import ClientTls
     from semel_broker.net.socket_queue import unacknowledged
     from semel_broker.net.tls_session import ServerTls
     from semel_broker.world import World
@@ -148,6 +149,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
         may_keep_descriptor=files.may_keep,
         unacknowledged=unacknowledged,
         load_tls=lambda settings: ServerTls(settings, log),
+        load_peer_tls=lambda settings: ClientTls(settings, log),
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         sys.exit(runner.run(_serve(config, world, files)))
@@ -203,6 +205,13 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
                 protocol=listener.protocol,
                 authentication="none",
             )
+    peers = config.peer_listener
+    if config.is_clustered and not peers.has_tls and peers.address.host not in LOOPBACK:
+        log.warning(
+            "peers_are_not_authenticated",
+            host=peers.address.host,
+            do="set security.inter.broker.protocol=SSL with broker.principals, or keep other programs off this network",
+        )
     gc.collect()
     gc.freeze()  # objects that live as long as the broker need no further collection
     log.info(

@@ -16,6 +16,7 @@ from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import Store
 from semel_broker.config.listeners import advertised_endpoints
 from semel_broker.config.loading import BrokerConfig, ConfigError
+from semel_broker.config.peer_listener import BrokerPrincipals
 from semel_broker.config.principal_rules import PrincipalRules
 from semel_broker.context import Broker
 from semel_broker.coordination.producer_ids import ProducerIds
@@ -26,9 +27,11 @@ from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
 from semel_broker.partitions.cleaner import Cleaner
 from semel_broker.peer_handlers import PEER_VERSIONS, peer_handlers
+from semel_broker.replication.peer_security import PeerSecurity
 from semel_broker.replication.peers import Peers
 from semel_broker.replication.replicator import Replicator
 from semel_broker.scheduling.recompressor import Recompressor
+from semel_broker.scheduling.repeated_lines import RepeatedLines
 from semel_broker.scheduling.turns import Turns
 from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.security.acl_store import AclStore
@@ -72,14 +75,15 @@ class Node:
             if listener.advertised is not None:
                 _check_reachable("clients", listener.advertised.host, setting)
         if config.is_clustered:
-            peer_setting = "--advertised-peer-host (advertised.peer.host.name)"
-            _check_reachable("brokers", config.advertised_peer_host, peer_setting)
+            _check_reachable("brokers", config.peer_listener.advertised.host, config.peer_listener.setting)
         async with AsyncExitStack() as parts:
             home = await DataHome.open(config, world, store, parts)
             registration = Registration(world, config, home.store, home.feed)
-            peers = Peers(world, home.feed, config) if home.is_shared else None
+            security = _peer_security(config, world) if home.is_shared else None
+            peers = Peers(world, home.feed, config, security) if home.is_shared else None
             if peers is not None:
                 parts.push_async_callback(peers.close)
+                await peers.check_admitted()
             broker = await _open(config, world, home, registration, peers, parts)
             server = Server(
                 Dispatcher(broker, _handlers(broker)),
@@ -226,9 +230,39 @@ async def _listen_to_peers(
     dispatcher = Dispatcher(broker, peer_handlers(replicator.sessions), PEER_VERSIONS)
     # Turns of their own: other brokers do not wait behind clients.
     turns = Turns(get_running_loop(), world.monotonic)
-    server = Server(dispatcher, config, world.log, get_running_loop(), turns, unacknowledged=world.unacknowledged)
+    server = Server(
+        dispatcher,
+        config,
+        world.log,
+        get_running_loop(),
+        turns,
+        unacknowledged=world.unacknowledged,
+        handshake_lines=RepeatedLines(world.monotonic),  # a broker that is refused tries again and again
+    )
     parts.push_async_callback(server.abort)
-    return await server.listen(config.listening_peer_host, config.peer_port)
+    listener, security = config.peer_listener, peers.security
+    address = listener.address
+    if security is None:
+        port = await server.bind(address.host, address.port, listener.name)
+    else:
+        assert world.load_tls is not None, "checked by _peer_security"
+        tls = world.load_tls(config.tls_of(listener.name))
+        port = await server.bind(address.host, address.port, listener.name, tls, security.principals.principal)
+        server.reload_too(security.tls)
+    await server.serve()
+    return port
+
+
+def _peer_security(config: BrokerConfig, world: World) -> PeerSecurity | None:
+    """The TLS between brokers; None: plaintext. Raises ConfigError."""
+    listener = config.peer_listener
+    if not listener.has_tls:
+        return None
+    if world.load_peer_tls is None or world.load_tls is None:
+        raise ConfigError(f"listener {listener.name}: there is no TLS here; use the protocol PLAINTEXT")
+    settings = config.tls_of(listener.name)
+    principals = BrokerPrincipals(PrincipalRules(settings.principal_mapping_rules), config.broker_principal_names)
+    return PeerSecurity(world, world.load_peer_tls(settings), principals)
 
 
 async def _join(
@@ -251,8 +285,8 @@ async def _join(
             host=first.host,
             port=first.port,
             endpoints=broker.endpoints if config.listeners else msgspec.UNSET,
-            peer_host=config.advertised_peer_host if home.is_shared else "",
-            peer_port=(config.advertised_peer_port or peer_port) if home.is_shared else 0,
+            peer_host=config.peer_listener.advertised.host if home.is_shared else "",
+            peer_port=(config.peer_listener.advertised.port or peer_port) if home.is_shared else 0,
             rack=config.broker_rack,
             is_synced=config.durability == "fsync",
         )

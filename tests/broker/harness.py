@@ -7,6 +7,7 @@ from random import Random
 
 from broker.wire import EventLog, Wire, batch, fetch_request, headers_of, produce_request, records_of
 from semel_broker.config.loading import load
+from semel_broker.net.peer_tls import ClientTls
 from semel_broker.net.tls_session import ServerTls
 from semel_broker.node import Node
 from semel_broker.world import World
@@ -39,6 +40,7 @@ class Harness:
             disk=disk_here(),
             log=self.log,
             load_tls=lambda settings: ServerTls(settings, self.log),
+            load_peer_tls=lambda settings: ClientTls(settings, self.log),
         )
         port = {} if self.settings.get("listeners") else {"port": "0"}
         settings = {"log.dir": str(self.directory), **port, **self.settings}

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-_PEERS: Final = "what other brokers connect to is peer.host.name and peer.port"
+_PEERS: Final = "other brokers connect to inter.broker.listener.name, or to peer.host.name and peer.port"
 _CLUSTER: Final = "brokers are held together by etcd.endpoints, and each of them can be the controller"
 _SECURITY: Final = "there is no SASL yet: leave it out, and use TLS with client certificates"
 _TLS: Final = "certificates and keys are PEM: set ssl.keystore.location and ssl.truststore.location"
@@ -19,7 +19,6 @@ _POLICY: Final = "there are no policy classes: leave it out"
 _INTERNAL: Final = "with three replicas an internal topic wants two in sync, on its own: leave it out"
 
 NAMES: Final = {
-    "inter.broker.listener.name": _PEERS,
     "early.start.listeners": "all listeners start together: leave it out, and set listeners",
     "controller.listener.names": _PEERS,
     "process.roles": _CLUSTER,

@@ -15,8 +15,9 @@ from msgspec import field
 from semel_broker.config.broker_settings import HOUR_MS, BrokerSettings
 from semel_broker.config.limits import Limits
 from semel_broker.config.listeners import Listener, listeners_of
+from semel_broker.config.peer_listener import PEERS, PeerListener, split
 from semel_broker.config.settings import INT64_MAX, ConfigError, Setting, parse_all, settings_of, unknown
-from semel_broker.config.tls_settings import PREFIX, TlsSettings, overridden, tls_settings_of
+from semel_broker.config.tls_settings import PREFIX, TlsSettings, mutual, overridden, tls_settings_of
 
 __all__ = ["BROKER_SETTINGS", "BrokerConfig", "BrokerSettings", "ConfigError", "ConfigSource", "Limits", "load"]
 
@@ -76,26 +77,27 @@ class BrokerConfig(BrokerSettings, kw_only=True):
     @property
     def super_user_names(self) -> list[str]:
         """The principals of `super.users`."""
-        return [name for each in self.super_users.split(";") if (name := each.strip())]
+        return _principals(self.super_users)
+
+    @property
+    def broker_principal_names(self) -> list[str]:
+        """The principals of `broker.principals`."""
+        return _principals(self.broker_principals)
 
     @property
     def client_listeners(self) -> tuple[Listener, ...]:
         """The listeners for clients. Raises ConfigError."""
-        return listeners_of(self, self.given)
+        return split(self, self.given, listeners_of(self, self.given))[0]
+
+    @property
+    def peer_listener(self) -> PeerListener:
+        """The listener for other brokers. Raises ConfigError."""
+        return split(self, self.given, listeners_of(self, self.given))[1]
 
     def tls_of(self, listener: str) -> TlsSettings:
         """The TLS of this listener. Raises ConfigError."""
-        return tls_settings_of(listener, self, self.listener_settings.get(listener, {}))
-
-    @property
-    def advertised_peer_host(self) -> str:
-        """The host that other brokers connect to."""
-        return self.advertised_peer_host_name or self.listening_peer_host
-
-    @property
-    def listening_peer_host(self) -> str:
-        """The host on which this broker listens for other brokers."""
-        return self.peer_host_name or self.client_listeners[0].address.host
+        tls = tls_settings_of(listener, self, self.listener_settings.get(listener, {}))
+        return mutual(tls) if listener == self.peer_listener.name else tls
 
     @property
     def internal_topics_factor(self) -> tuple[int, int]:
@@ -211,6 +213,10 @@ OF_THE_COMMANDS: Final = ("bootstrap.server",)
 ALIASES: Final = {"broker.id": "node.id", "log.dirs": "log.dir"}
 
 
+def _principals(text: str) -> list[str]:
+    return [name for each in text.split(";") if (name := each.strip())]
+
+
 def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     flat: dict[str, object] = {}
     for key, value in table.items():
@@ -231,6 +237,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
 def _take_listener_settings(config: BrokerConfig, raw: Mapping[str, object]) -> None:
     """Take the settings `listener.name.<name>.ssl.*`. Raises ConfigError."""
     names = [listener.name for listener in config.client_listeners]
+    if config.peer_listener.has_tls or config.peer_listener.name != PEERS:
+        names.append(config.peer_listener.name)
     for name, value in raw.items():
         if (found := overridden(name, BROKER_SETTINGS, names)) is not None:
             listener, setting = found
@@ -267,6 +275,7 @@ def _check_together(config: BrokerConfig) -> None:
     for listener in config.client_listeners:
         if listener.has_tls:
             config.tls_of(listener.name)
+    _check_peers(config)
     for url in config.etcd_endpoints:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"etcd.endpoints = {url}: must be URLs, such as http://127.0.0.1:2379")
@@ -275,3 +284,28 @@ def _check_together(config: BrokerConfig) -> None:
         raise ConfigError(f"{given_tls[0]} is given, but etcd.endpoints has no URL with https://")
     if config.etcd_tls_key_file and not config.etcd_tls_certificate_file:
         raise ConfigError("etcd.tls.key.file is given without etcd.tls.certificate.file; give both")
+
+
+def _check_peers(config: BrokerConfig) -> None:
+    """Check the listener for other brokers. Raises ConfigError."""
+    listener = config.peer_listener
+    for name in config.broker_principal_names:
+        if not all(name.partition(":")):
+            raise ConfigError(
+                f"broker.principals = {config.broker_principals}: must be principals, such as User:CN=broker-1,O=semel"
+            )
+    if not listener.has_tls:
+        if config.broker_principals:
+            raise ConfigError(
+                "broker.principals is given, and the listener for brokers has no TLS: set "
+                "security.inter.broker.protocol=SSL, or the protocol SSL for inter.broker.listener.name"
+            )
+        return
+    config.tls_of(listener.name)
+    if not config.broker_principals:
+        raise ConfigError(
+            f"listener {listener.name} is for brokers, and broker.principals is empty: give the principals of the "
+            "brokers' certificates, such as User:CN=broker-1,O=semel;User:CN=broker-2,O=semel"
+        )
+    if not config.is_clustered:
+        config.warnings.append(f"listener {listener.name} is for other brokers, and there is no etcd.endpoints")

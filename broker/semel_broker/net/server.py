@@ -14,9 +14,10 @@ from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.handshakes import Handshakes
 from semel_broker.net.tls_connection import TlsConnection, TlsContext
+from semel_broker.scheduling.repeated_lines import RepeatedLines
 from semel_broker.scheduling.turns import Turns
 from semel_broker.security.authorizer import ANONYMOUS
-from semel_broker.world import Logger, Tls, TlsFailure
+from semel_broker.world import Logger, Reloadable, Tls, TlsFailure
 
 SWEEP_S_MIN, SWEEP_S_MAX = 0.02, 5.0
 BACKLOG = 1024
@@ -36,7 +37,7 @@ class Server:
     """Accepts the connections of one or more listeners, and keeps them in the order of arrival. All of them share the
     bounds of memory.
 
-    `may_keep_descriptor`, `unacknowledged`: see `World`.
+    `may_keep_descriptor`, `unacknowledged`: see `World`. `handshake_lines`: bounds the log lines of failed handshakes.
     """
 
     def __init__(
@@ -49,13 +50,16 @@ class Server:
         *,
         may_keep_descriptor: Callable[[int], bool] = lambda descriptor: True,
         unacknowledged: Callable[[int], int] = lambda descriptor: 0,
+        handshake_lines: RepeatedLines | None = None,
     ) -> None:
         self._may_keep_descriptor = may_keep_descriptor
         self.context = ConnectionContext(dispatcher, config, log, loop, turns, unacknowledged)
         self._connections: dict[Connection, None] = {}
         self._handshakes = Handshakes(config.limits)
-        self._tls: list[Tls] = []
-        self._tls_context = TlsContext(config.limits, log, loop, self.context.tls_scratch, self._handshakes)
+        self._tls: list[Reloadable] = []
+        self._tls_context = TlsContext(
+            config.limits, log, loop, self.context.tls_scratch, self._handshakes, handshake_lines
+        )
         self._reload: asyncio.TimerHandle | None = None
         self._listeners: dict[Endpoint, asyncio.Server] = {}
         self._sweep: asyncio.TimerHandle | None = None
@@ -85,7 +89,7 @@ class Server:
             try:
                 principal = principal_of(certificate)
             except NoPrincipalError as error:
-                raise TlsFailure("no_principal", str(error), "add a rule, or DEFAULT as the last one") from None
+                raise TlsFailure(error.reason, str(error), error.do) from None
             return Connection(context, self._opened, self._lost, listener, principal)
 
         def accept() -> BufferedProtocol:
@@ -120,6 +124,10 @@ class Server:
         bound = await self.bind(host, port)
         await self.serve()
         return bound
+
+    def reload_too(self, tls: Reloadable) -> None:
+        """Look at these files too, together with those of the listeners."""
+        self._tls.append(tls)
 
     def _opened(self, connection: Connection) -> None:
         self._connections[connection] = None

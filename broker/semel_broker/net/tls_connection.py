@@ -18,17 +18,28 @@ from semel_protocol.primitives import Buffer
 
 from semel_broker.config.limits import Limits
 from semel_broker.net.handshakes import Handshakes
+from semel_broker.scheduling.repeated_lines import RepeatedLines
 from semel_broker.world import Logger, TlsFailure, TlsSession
 
 
 class TlsContext:
-    """The shared state of the TLS connections of a server. `scratch` holds ciphertext while it is received."""
+    """The shared state of the TLS connections of a server. `scratch` holds ciphertext while it is received.
+
+    `lines`: bounds the log lines of failed handshakes; None: each has one.
+    """
 
     def __init__(
-        self, limits: Limits, log: Logger, loop: AbstractEventLoop, scratch: memoryview, handshakes: Handshakes
+        self,
+        limits: Limits,
+        log: Logger,
+        loop: AbstractEventLoop,
+        scratch: memoryview,
+        handshakes: Handshakes,
+        lines: RepeatedLines | None = None,
     ) -> None:
         self.limits, self.log, self.loop = limits, log, loop
         self.scratch, self.handshakes = scratch, handshakes
+        self.lines = lines
 
 
 class TlsConnection(BufferedProtocol):
@@ -170,8 +181,12 @@ class TlsConnection(BufferedProtocol):
     def _log_failure(self, reason: str, error: str, do: str) -> None:
         # Load balancers connect to see whether the port is open: that is no failure.
         is_probe = reason == "stopping" or (reason == "closed_in_handshake" and not self._received)
+        lines = self._context.lines
+        times = 1 if lines is None else lines.times((self._host, reason, error))
+        if not times:
+            return
         log = self._context.log.debug if is_probe else self._context.log.warning
-        words = {name: text for name, text in (("error", error), ("do", do)) if text}
+        words: dict[str, object] = {name: text for name, text in (("error", error), ("do", do)) if text}
         log(
             "tls_handshake_failed",
             reason=reason,
@@ -179,6 +194,7 @@ class TlsConnection(BufferedProtocol):
             client_port=self._port,
             listener=self._listener,
             **words,
+            **({"times": times} if times > 1 else {}),
         )
 
     # --- data ------------------------------------------------------------------------------------------------

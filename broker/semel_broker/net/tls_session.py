@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from ssl import (
@@ -63,19 +63,21 @@ _EXPIRED: Final = (9, 10)
 Signature = tuple[tuple[int, int, int] | None, ...]
 
 
-class ServerTls:
-    """The TLS of a listener, from files in PEM. `log` gets an error if changed files cannot be used."""
+class FileContext:
+    """A context that `make` builds from the files of `settings`, now and whenever they have changed.
 
-    def __init__(self, settings: TlsSettings, log: Logger) -> None:
+    `side`: of a connection, for the log, which gets an error if changed files cannot be used.
+    """
+
+    def __init__(
+        self, settings: TlsSettings, log: Logger, make: Callable[[TlsSettings], SSLContext], side: str
+    ) -> None:
         """Raises ConfigError, which names the setting and its file."""
-        self._settings, self._log = settings, log
+        self._settings, self._log, self._make, self._side = settings, log, make, side
         files = (settings.keystore_location, settings.key_location, settings.truststore_location)
         self._files = [Path(file) for file in files if file]
         self._loaded = self._seen = self._signature()
-        self._context = _context(settings)
-
-    def session(self) -> ServerSession:
-        return ServerSession(self._context)
+        self.context = make(settings)
 
     def reload_if_changed(self) -> None:
         """Read the files again once they have changed and stayed the same since the last call."""
@@ -85,7 +87,7 @@ class ServerTls:
             return
         self._loaded = signature
         try:
-            self._context = _context(self._settings)
+            self.context = self._make(self._settings)
         except ConfigError as error:
             self._log.error(
                 "certificates_not_reloaded",
@@ -93,10 +95,24 @@ class ServerTls:
                 do="correct the files; until then new connections get the earlier certificate",
             )
         else:
-            self._log.info("certificates_reloaded", listener=self._settings.listener)
+            self._log.info("certificates_reloaded", listener=self._settings.listener, side=self._side)
 
     def _signature(self) -> Signature:
         return tuple(map(_file_signature, self._files))
+
+
+class ServerTls:
+    """The TLS of a listener, from files in PEM. `log` gets an error if changed files cannot be used."""
+
+    def __init__(self, settings: TlsSettings, log: Logger) -> None:
+        """Raises ConfigError, which names the setting and its file."""
+        self._files = FileContext(settings, log, _context, "server")
+
+    def session(self) -> ServerSession:
+        return ServerSession(self._files.context)
+
+    def reload_if_changed(self) -> None:
+        self._files.reload_if_changed()
 
 
 def _file_signature(path: Path) -> tuple[int, int, int] | None:
@@ -173,17 +189,23 @@ def explained(error: SSLError) -> TlsFailure:
 def _context(settings: TlsSettings) -> SSLContext:
     """Raises ConfigError."""
     context = SSLContext(PROTOCOL_TLS_SERVER)
-    context.options |= OP_NO_RENEGOTIATION
-    enabled = [VERSIONS[version] for version in settings.enabled_protocols]
-    context.minimum_version, context.maximum_version = min(enabled), max(enabled)
-    _load_certificate(context, settings)
+    take_versions(context, settings)
+    load_certificate(context, settings)
     if settings.client_auth != "none":
-        _load_cas(context, settings)
+        load_cas(context, settings)
     context.verify_mode = CLIENT_AUTH[settings.client_auth]
     return context
 
 
-def _load_certificate(context: SSLContext, settings: TlsSettings) -> None:
+def take_versions(context: SSLContext, settings: TlsSettings) -> None:
+    """Only the versions of `ssl.enabled.protocols`, without renegotiation."""
+    context.options |= OP_NO_RENEGOTIATION
+    enabled = [VERSIONS[version] for version in settings.enabled_protocols]
+    context.minimum_version, context.maximum_version = min(enabled), max(enabled)
+
+
+def load_certificate(context: SSLContext, settings: TlsSettings) -> None:
+    """Load the certificate chain and its key. Raises ConfigError."""
     where = f"listener {settings.listener}: ssl.keystore.location = {settings.keystore_location}"
     if not settings.keystore_location:
         where = f"listener {settings.listener}: ssl.keystore.certificate.chain"
@@ -225,7 +247,8 @@ def _certificate_problem(error: SSLError) -> str:
     return f"the certificate or its key cannot be read: {error.reason or error}"
 
 
-def _load_cas(context: SSLContext, settings: TlsSettings) -> None:
+def load_cas(context: SSLContext, settings: TlsSettings) -> None:
+    """Load the CAs of the other side's certificates. Raises ConfigError."""
     where = f"listener {settings.listener}: ssl.truststore.location = {settings.truststore_location}"
     try:
         if settings.truststore_location:

@@ -120,6 +120,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
     _check_extra("`semel serve`", "broker", "structlog", *(() if sys.platform == "win32" else ("uvloop",)))
     from semel_storage.disk.os_disk import OsDisk
 
+    from semel_broker.audit_file import open_audit
     from semel_broker.config.loading import ConfigError, load
     from semel_broker.logging import make_logger
     from semel_broker.net.open_files import OpenFiles
@@ -138,6 +139,10 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
         _check_extra("A broker with etcd.endpoints", "cluster", "h11")
     log = make_logger(log_level, log_format)
     _allow_many_connections()
+    try:
+        audit = open_audit(config.audit_log_file, log)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
     files, disk = OpenFiles(log, monotonic), OsDisk()
     disk.on_used_up = files.log_used_up
     world = World(
@@ -148,6 +153,7 @@ def serve(config_file: Path | None, overrides: tuple[str, ...], log_level: str, 
         log=log,
         may_keep_descriptor=files.may_keep,
         unacknowledged=unacknowledged,
+        audit=None if audit is None else audit.write,
         load_tls=lambda settings: ServerTls(settings, log),
         load_peer_tls=lambda settings: ClientTls(settings, log),
     )

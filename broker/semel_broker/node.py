@@ -5,9 +5,13 @@ from __future__ import annotations
 from asyncio import get_running_loop
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from typing import Any
 
 import msgspec
 
+from semel_broker.authorization.administration import NOT_AUDITED
+from semel_broker.authorization.audit_log import AuditLog
+from semel_broker.authorization.audited import audited
 from semel_broker.authorization.guard import guarded
 from semel_broker.authorization.refusals import Refusals
 from semel_broker.cluster.controller import Controller
@@ -77,6 +81,7 @@ class Node:
         if config.is_clustered:
             _check_reachable("brokers", config.peer_listener.advertised.host, config.peer_listener.setting)
         async with AsyncExitStack() as parts:
+            audit = _audit(config, world, parts)
             home = await DataHome.open(config, world, store, parts)
             registration = Registration(world, config, home.store, home.feed)
             security = _peer_security(config, world) if home.is_shared else None
@@ -86,18 +91,19 @@ class Node:
                 await peers.check_admitted()
             broker = await _open(config, world, home, registration, peers, parts)
             server = Server(
-                Dispatcher(broker, _handlers(broker)),
+                Dispatcher(broker, _handlers(broker, audit)),
                 config,
                 world.log,
                 get_running_loop(),
                 broker.turns,
                 may_keep_descriptor=world.may_keep_descriptor,
                 unacknowledged=world.unacknowledged,
+                authentication_failed=None if audit is None else audit.authentication_failed,
             )
             parts.push_async_callback(server.abort)
             ports = await _bind(server, config, world)
             broker.endpoints = advertised_endpoints(listeners, ports)
-            peer_port = 0 if peers is None else await _listen_to_peers(broker, home, registration, peers, parts)
+            peer_port = 0 if peers is None else await _listen_to_peers(broker, home, registration, peers, audit, parts)
             await _join(broker, home, registration, peer_port, parts)
             await server.serve()
 
@@ -117,11 +123,29 @@ class Node:
         await self._parts.aclose()
 
 
-def _handlers(broker: Broker) -> Mapping[int, Handler]:
-    """The handlers of clients' requests: behind the authorizer if there is one."""
-    if broker.acls is None:
-        return HANDLERS
-    return guarded(HANDLERS, broker.acls.authorizer, Refusals(broker.log).note)
+def _handlers(broker: Broker, audit: AuditLog | None) -> Mapping[int, Handler]:
+    """The handlers of clients' requests: behind the authorizer and inside the audit, if there are any."""
+    authorizer = None if broker.acls is None else broker.acls.authorizer
+    handlers: Mapping[int, Handler] = HANDLERS
+    if authorizer is not None:
+        notes = [Refusals(broker.log).note, *([] if audit is None else [audit.refused])]
+
+        def note(*refusal: Any) -> None:
+            for each in notes:
+                each(*refusal)
+
+        of_all = audit is not None and audit.has_everything
+        permitted = dict.fromkeys(NOT_AUDITED, audit.permitted) if audit is not None and of_all else None
+        handlers = guarded(HANDLERS, authorizer, note, permitted)
+    return handlers if audit is None or not audit.has_administration else audited(handlers, audit, authorizer)
+
+
+def _audit(config: BrokerConfig, world: World, parts: AsyncExitStack) -> AuditLog | None:
+    if world.audit is None:
+        return None
+    audit = AuditLog(world.audit, world.now_ms, get_running_loop().call_later, config.audit_log_allowed)
+    parts.callback(audit.close)
+    return audit
 
 
 def _check_reachable(peers: str, host: str, option: str) -> None:
@@ -212,7 +236,12 @@ def _acls(config: BrokerConfig, world: World, home: DataHome) -> AclStore | None
 
 
 async def _listen_to_peers(
-    broker: Broker, home: DataHome, registration: Registration, peers: Peers, parts: AsyncExitStack
+    broker: Broker,
+    home: DataHome,
+    registration: Registration,
+    peers: Peers,
+    audit: AuditLog | None,
+    parts: AsyncExitStack,
 ) -> int:
     """Start replication and the listener for other brokers; return its port."""
     config, world = broker.config, broker.world
@@ -237,6 +266,7 @@ async def _listen_to_peers(
         get_running_loop(),
         turns,
         unacknowledged=world.unacknowledged,
+        authentication_failed=None if audit is None else audit.authentication_failed,
         handshake_lines=RepeatedLines(world.monotonic),  # a broker that is refused tries again and again
     )
     parts.push_async_callback(server.abort)

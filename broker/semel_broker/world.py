@@ -125,6 +125,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a connection may keep its descriptor; False if it is reserved for logs, which has then been logged."""
     unacknowledged: Callable[[int], int] = lambda descriptor: 0
     """Bytes in the kernel's send queue of a connection that its peer has not acknowledged yet."""
+    audit: Callable[[str], None] | None = None
+    """Writes a line of the audit log; never raises. None: there is no audit log."""
     load_tls: Callable[[Any], Tls] | None = None
     """Makes the TLS of a listener from its `TlsSettings`; raises ConfigError. None: this world has no TLS."""
     load_peer_tls: Callable[[Any], PeerTls] | None = None

@@ -23,6 +23,8 @@ class Harness:
         self.directory = directory
         self.settings = {key.replace("_", "."): value for key, value in settings.items()}
         self.log = EventLog()
+        self.audit: list[str] = []
+        """The lines of the audit log, if `audit_log_file` is given."""
         self.node: Node | None = None
         self._wires: list[Wire] = []
 
@@ -39,6 +41,7 @@ class Harness:
             rng=Random(),
             disk=disk_here(),
             log=self.log,
+            audit=self.audit.append if self.settings.get("audit.log.file") else None,
             load_tls=lambda settings: ServerTls(settings, self.log),
             load_peer_tls=lambda settings: ClientTls(settings, self.log),
         )

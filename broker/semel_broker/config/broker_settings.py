@@ -122,6 +122,17 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         bool, Doc("With an authorizer: whether everybody may use a resource that no ACL names.")
     ] = False
 
+    audit_log_file: Annotated[
+        str, Doc("File of the audit log, in JSON lines; -: standard output; empty: there is none.")
+    ] = ""
+    audit_log_allowed: Annotated[
+        Literal["admin", "all", "none"],
+        Doc(
+            "What the audit log has besides denied requests: administrative operations, all that the authorizer "
+            "allows, or nothing."
+        ),
+    ] = "admin"
+
     # The cluster.
     etcd_endpoints: Annotated[
         tuple[str, ...], Doc("URLs of the cluster's etcd, http:// or https://; empty: this broker is alone.")

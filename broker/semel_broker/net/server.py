@@ -38,6 +38,8 @@ class Server:
     bounds of memory.
 
     `may_keep_descriptor`, `unacknowledged`: see `World`. `handshake_lines`: bounds the log lines of failed handshakes.
+    `authentication_failed`: gets host, listener, mechanism, reason and error of each that fails for the client's
+    certificate.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Server:
         may_keep_descriptor: Callable[[int], bool] = lambda descriptor: True,
         unacknowledged: Callable[[int], int] = lambda descriptor: 0,
         handshake_lines: RepeatedLines | None = None,
+        authentication_failed: Callable[[str, str, str, str, str], None] | None = None,
     ) -> None:
         self._may_keep_descriptor = may_keep_descriptor
         self.context = ConnectionContext(dispatcher, config, log, loop, turns, unacknowledged)
@@ -58,7 +61,7 @@ class Server:
         self._handshakes = Handshakes(config.limits)
         self._tls: list[Reloadable] = []
         self._tls_context = TlsContext(
-            config.limits, log, loop, self.context.tls_scratch, self._handshakes, handshake_lines
+            config.limits, log, loop, self.context.tls_scratch, self._handshakes, handshake_lines, authentication_failed
         )
         self._reload: asyncio.TimerHandle | None = None
         self._listeners: dict[Endpoint, asyncio.Server] = {}

@@ -25,7 +25,7 @@ from semel_broker.world import Logger, TlsFailure, TlsSession
 class TlsContext:
     """The shared state of the TLS connections of a server. `scratch` holds ciphertext while it is received.
 
-    `lines`: bounds the log lines of failed handshakes; None: each has one.
+    `lines`: bounds the log lines of failed handshakes; None: each has one. `authentication_failed`: see `Server`.
     """
 
     def __init__(
@@ -36,10 +36,11 @@ class TlsContext:
         scratch: memoryview,
         handshakes: Handshakes,
         lines: RepeatedLines | None = None,
+        authentication_failed: Callable[[str, str, str, str, str], None] | None = None,
     ) -> None:
         self.limits, self.log, self.loop = limits, log, loop
         self.scratch, self.handshakes = scratch, handshakes
-        self.lines = lines
+        self.lines, self.authentication_failed = lines, authentication_failed
 
 
 class TlsConnection(BufferedProtocol):
@@ -181,6 +182,8 @@ class TlsConnection(BufferedProtocol):
     def _log_failure(self, reason: str, error: str, do: str) -> None:
         # Load balancers connect to see whether the port is open: that is no failure.
         is_probe = reason == "stopping" or (reason == "closed_in_handshake" and not self._received)
+        if reason in OF_AUTHENTICATION and self._context.authentication_failed is not None:
+            self._context.authentication_failed(self._host, self._listener, "SSL", reason, error)
         lines = self._context.lines
         times = 1 if lines is None else lines.times((self._host, reason, error))
         if not times:
@@ -296,6 +299,16 @@ class TlsConnection(BufferedProtocol):
         self._raw.close()
 
 
+OF_AUTHENTICATION = frozenset(
+    {
+        "no_client_certificate",
+        "client_certificate_expired",
+        "client_certificate_not_trusted",
+        "no_principal",
+        "not_a_broker",
+    }
+)
+"""The reasons for which a client could not prove a principal."""
 CLOSED_BY_CLIENT = (
     "see the client's log: some clients close without a reason if they do not trust the CA of ssl.keystore.location, "
     "or if they connect to a name that is not in the certificate"

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from semel_broker.config.loading import load
-from semel_broker.config.principal_rules import PrincipalRules
+from semel_broker.config.peer_listener import NotABrokerError
+from semel_broker.config.principal_rules import NoPrincipalError, PrincipalRules
 from semel_broker.net import tls_connection, tls_session
 from semel_broker.testing.cert_command import cert
 from support.processes import BrokerProcess
@@ -49,6 +50,16 @@ def test_the_configuration_is_accepted() -> None:
     assert "SEMEL_LISTENER_NAME_SECURE_SSL_CLIENT_AUTH" in PAGE
 
 
+def test_the_configuration_of_brokers_is_accepted() -> None:
+    config = load(CONFIGURATIONS[2] + 'etcd.endpoints = "https://etcd:2379"')
+    assert [each.name for each in config.client_listeners] == ["CLIENT"]
+    assert config.peer_listener.name == "INTERNAL"
+    assert config.tls_of("INTERNAL").keystore_location == "/etc/semel/broker-1.pem"
+    assert len(config.broker_principal_names) == 3
+    (rule,) = re.findall(r"ssl.principal.mapping.rules=(RULE\S+)`", PAGE)
+    assert PrincipalRules(rule)._rules[0].apply("CN=broker-12,O=example") == "broker"
+
+
 def test_the_rules_are_accepted() -> None:
     PrincipalRules(tomllib.loads(CONFIGURATIONS[1])["ssl"]["principal"]["mapping"]["rules"])
 
@@ -57,6 +68,7 @@ def test_the_table_has_every_reason() -> None:
     table = PAGE.partition("## Handshakes that fail")[2].partition("A connection that is closed")[0]
     listed = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", table.partition("|---|")[2]))
     known = {name for name, _ in tls_session.FAILURES.values()} | set(tls_connection.REFUSALS)
+    known |= {NoPrincipalError.reason, NotABrokerError.reason}
     for file in FILES:
         text = (ROOT / "broker" / "semel_broker" / file).read_text()
         known |= set(re.findall(r'(?:TlsFailure|_log_failure|refuse)\(\s*"([a-z_]+)"', text))

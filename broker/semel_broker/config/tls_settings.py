@@ -30,6 +30,7 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     enabled_protocols: tuple[str, ...]
     principal_mapping_rules: str
     endpoint_identification: str
+    is_between_brokers: bool = False
 
     def __repr__(self) -> str:
         return f"<TlsSettings of listener {self.listener}>"  # the key and its password stay out of logs
@@ -84,7 +85,7 @@ def mutual(tls: TlsSettings) -> TlsSettings:
             f"listener {tls.listener} is for brokers, and needs the CAs of their certificates; give "
             "ssl.truststore.location, a file in PEM"
         )
-    return msgspec.structs.replace(tls, client_auth="required")
+    return msgspec.structs.replace(tls, client_auth="required", is_between_brokers=True)
 
 
 def _check(tls: TlsSettings) -> None:

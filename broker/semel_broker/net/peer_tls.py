@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from ssl import (
-    CERT_REQUIRED,
-    PROTOCOL_TLS_CLIENT,
-    PEM_cert_to_DER_cert,
-    SSLCertVerificationError,
-    SSLContext,
-    SSLError,
-)
+from ssl import PEM_cert_to_DER_cert, SSLCertVerificationError, SSLError
 from typing import Any, Final
 
 from semel_broker.config.tls_settings import TlsSettings
-from semel_broker.net.tls_session import FileContext, load_cas, load_certificate, take_versions
+from semel_broker.net.tls_contexts import FileContext, peer_context
 from semel_broker.world import Logger, TlsFailure
 
 BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
@@ -52,7 +45,7 @@ class ClientTls:
     def __init__(self, settings: TlsSettings, log: Logger) -> None:
         """Raises ConfigError, which names the setting and its file."""
         self._settings = settings
-        self._files = FileContext(settings, log, _context, "client")
+        self._files = FileContext(settings, log, peer_context, "client")
 
     def own_certificate(self) -> bytes:
         settings = self._settings
@@ -102,14 +95,3 @@ def _not_verified(error: SSLCertVerificationError) -> TlsFailure:
     return TlsFailure(
         "peer_certificate_not_trusted", text, "add the CA of that broker's certificate to ssl.truststore.location"
     )
-
-
-def _context(settings: TlsSettings) -> SSLContext:
-    """Raises ConfigError."""
-    context = SSLContext(PROTOCOL_TLS_CLIENT)
-    context.check_hostname = bool(settings.endpoint_identification)
-    context.verify_mode = CERT_REQUIRED
-    take_versions(context, settings)
-    load_certificate(context, settings)
-    load_cas(context, settings)
-    return context

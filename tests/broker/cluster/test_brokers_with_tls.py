@@ -207,29 +207,53 @@ async def test_the_short_form_has_tls_at_peer_port(brokers: Brokers) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trusts", "shows", "reason", "words"),
+    ("trusts", "reason", "words"),
     [
-        ("other", "other", "closed_in_handshake", "peer_certificate_not_trusted"),
-        ("own", "other", "client_certificate_not_trusted", "that broker refuses this broker's certificate"),
+        ("other", "closed_in_handshake", "peer_certificate_not_trusted"),
+        ("both", "client_certificate_not_trusted", "that broker refuses this broker's certificate"),
     ],
 )
 async def test_a_broker_with_a_certificate_of_another_ca_stays_out(
-    brokers: Brokers, other_authority: Authority, trusts: str, shows: str, reason: str, words: str
+    brokers: Brokers, tmp_path: Path, other_authority: Authority, trusts: str, reason: str, words: str
 ) -> None:
     for number in (1, 2):
         await brokers.start(number, default_replication_factor="2")
-    authorities = {"own": brokers.authority, "other": other_authority}
+    both = tmp_path / "both.pem"
+    both.write_text(brokers.authority.ca_file.read_text() + other_authority.ca_file.read_text())
+    trusted = {"both": both, "other": other_authority.ca_file}
     with pytest.raises(ConfigError, match=r"this broker cannot join the cluster: broker . at .*") as refused:
         await brokers.start(
             3,
-            ssl_truststore_location=str(authorities[trusts].ca_file),
-            ssl_keystore_location=str(authorities[shows].directory / "broker-3.pem"),
+            ssl_truststore_location=str(trusted[trusts]),
+            ssl_keystore_location=str(other_authority.directory / "broker-3.pem"),
         )
     assert words in str(refused.value)
     await until(lambda: brokers.logs[1].of("tls_handshake_failed"))
     assert brokers.failure(1)["reason"] == reason
     assert brokers.nodes[1].broker.feed.image.registration(3) is None
     await brokers.replicated("t", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("days", "words"), [(365, "unable to get local issuer certificate"), (-1, "certificate has expired")]
+)
+async def test_a_certificate_that_the_own_settings_refuse_is_not_shown_to_others(
+    brokers: Brokers, tmp_path: Path, days: int, words: str
+) -> None:
+    """It is tried out at the start, and again when the file changes: the earlier one stays in use."""
+    wrong = (Authority(tmp_path / "wrong") if days > 0 else brokers.authority).issue("broker-9", "127.0.0.1", days=days)
+    with pytest.raises(
+        ConfigError, match=r"other brokers would refuse the certificate of ssl.keystore.location"
+    ) as one:
+        await brokers.start(1, ssl_keystore_location=str(wrong))
+    assert words in str(one.value)
+    file = tmp_path / "broker-1.pem"
+    file.write_bytes((brokers.authority.directory / "broker-1.pem").read_bytes())
+    await brokers.start(1, ssl_keystore_location=str(file))
+    wrong.replace(file)
+    await until(lambda: len(brokers.logs[1].of("certificates_not_reloaded")) == 2)  # both directions
+    await brokers.start(2)
+    assert not brokers.logs[2].of("peer_refused")
 
 
 async def test_a_refused_broker_that_tries_again_has_one_line(brokers: Brokers) -> None:

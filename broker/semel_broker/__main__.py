@@ -218,6 +218,10 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles) -> int:
             host=peers.address.host,
             do="set security.inter.broker.protocol=SSL with broker.principals, or keep other programs off this network",
         )
+    if config.etcd_user and any(url.startswith("http://") for url in config.etcd_endpoints):
+        log.warning(
+            "etcd_password_in_plaintext", user=config.etcd_user, do="use https:// in etcd.endpoints, and TLS in etcd"
+        )
     gc.collect()
     gc.freeze()  # objects that live as long as the broker need no further collection
     log.info(
@@ -248,7 +252,7 @@ def _start_failure(config: BrokerConfig, error: Exception) -> str | None:
     from semel_storage.segments.segment import CorruptLog
 
     from semel_broker.cluster.local_store import CorruptStoreError
-    from semel_broker.cluster.store import StoreUnavailableError
+    from semel_broker.cluster.store import StoreError, StoreUnavailableError
     from semel_broker.config.loading import ConfigError
     from semel_broker.net.server import ListenError
 
@@ -265,6 +269,8 @@ def _start_failure(config: BrokerConfig, error: Exception) -> str | None:
             return (
                 f"the cluster's store cannot be reached: {error}; check that etcd runs and that etcd.endpoints names it"
             )
+        case StoreError():
+            return f"the cluster's store cannot be used: {error}"
         case OSError(errno=errno) if errno == EADDRINUSE:
             return f"{where} is in use by another process; stop it, or choose another port {port}"
         case OSError(errno=errno) if errno == EADDRNOTAVAIL:

@@ -149,6 +149,8 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     etcd_tls_server_name: Annotated[
         str, Doc("Name that etcd's certificates must have; empty: the host of each URL.")
     ] = ""
+    etcd_user: Annotated[str, Doc("User of etcd that this broker is; empty: etcd has no users.")] = ""
+    etcd_password: Annotated[str, Doc("Password of etcd.user.", is_secret=True)] = ""
     cluster_name: Annotated[str, Doc("Name of the cluster; several clusters can share an etcd.")] = "semel"
     inter_broker_listener_name: Annotated[
         str,

@@ -276,6 +276,11 @@ def _check_together(config: BrokerConfig) -> None:
         if listener.has_tls:
             config.tls_of(listener.name)
     _check_peers(config)
+    _check_etcd(config)
+
+
+def _check_etcd(config: BrokerConfig) -> None:
+    """Check the settings of etcd. Raises ConfigError."""
     for url in config.etcd_endpoints:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"etcd.endpoints = {url}: must be URLs, such as http://127.0.0.1:2379")
@@ -284,6 +289,10 @@ def _check_together(config: BrokerConfig) -> None:
         raise ConfigError(f"{given_tls[0]} is given, but etcd.endpoints has no URL with https://")
     if config.etcd_tls_key_file and not config.etcd_tls_certificate_file:
         raise ConfigError("etcd.tls.key.file is given without etcd.tls.certificate.file; give both")
+    if bool(config.etcd_user) != bool(config.etcd_password):
+        raise ConfigError("give etcd.user and etcd.password together, or neither")
+    if config.etcd_user and not config.etcd_endpoints:
+        raise ConfigError("etcd.user is given, but etcd.endpoints is not")
 
 
 def _check_peers(config: BrokerConfig) -> None:

@@ -237,7 +237,7 @@ async def test_a_session_and_a_watch_outlive_tokens_that_expire(etcd_with_users:
     first = await store.transact([], [Put("held", b"1", session.lease)])
     watch = store.watch("held", first or 0)
     for number in range(3):
-        await asyncio.sleep(4 * TOKEN_TTL_S)
+        await asyncio.sleep(4 * TOKEN_TTL_S)  # until etcd has forgotten the tokens
         if number == 1:
             await asyncio.to_thread(etcd_with_users.kill)
             await asyncio.to_thread(etcd_with_users._start, SOON_S)

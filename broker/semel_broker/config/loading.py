@@ -272,6 +272,11 @@ def _check_together(config: BrokerConfig) -> None:
         }
         for name in (name for name, value in given.items() if value):
             raise ConfigError(f"{name} is given without authorizer.class.name = {AUTHORIZERS[0]}; give both")
+    if config.audit_log_file.startswith(f"{config.log_dir.rstrip('/')}/"):
+        raise ConfigError(
+            f"audit.log.file = {config.audit_log_file}: must not be in log.dir, which is {config.log_dir}; give "
+            "another directory"
+        )
     for listener in config.client_listeners:
         if listener.has_tls:
             config.tls_of(listener.name)

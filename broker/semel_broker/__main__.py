@@ -140,9 +140,11 @@ def serve(
     _check_extra("`semel serve`", "broker", "structlog", *(() if sys.platform == "win32" else ("uvloop",)))
     from semel_storage.disk.os_disk import OsDisk
 
+    from semel_broker.audit_file import open_audit
     from semel_broker.config.loading import ConfigError, load
     from semel_broker.logging import make_logger
     from semel_broker.net.open_files import OpenFiles
+    from semel_broker.net.peer_tls import ClientTls
     from semel_broker.net.socket_queue import unacknowledged
     from semel_broker.net.tls_session import ServerTls
     from semel_broker.security.sasl.jwks_source import read_jwks
@@ -160,6 +162,10 @@ def serve(
         _check_extra("A broker with etcd.endpoints", "cluster", "h11")
     log = make_logger(log_level, log_format)
     _allow_many_connections()
+    try:
+        audit = open_audit(config.audit_log_file, log)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
     files, disk = OpenFiles(log, monotonic), OsDisk()
     disk.on_used_up = files.log_used_up
     world = World(
@@ -170,9 +176,11 @@ def serve(
         log=log,
         may_keep_descriptor=files.may_keep,
         unacknowledged=unacknowledged,
+        audit=None if audit is None else audit.write,
         load_tls=lambda settings: ServerTls(settings, log),
         stretch=PasswordHashing().stretch,
         read_jwks=read_jwks,
+        load_peer_tls=lambda settings: ClientTls(settings, log),
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         sys.exit(runner.run(_serve(config, world, files, first_user)))
@@ -219,6 +227,17 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles, first_use
     for warning in config.warnings:
         log.warning("setting_ignored", reason=warning)
     _warn_of_open_listeners(config, log, first_user)
+    peers = config.peer_listener
+    if config.is_clustered and not peers.has_tls and peers.address.host not in LOOPBACK:
+        log.warning(
+            "peers_are_not_authenticated",
+            host=peers.address.host,
+            do="set security.inter.broker.protocol=SSL with broker.principals, or keep other programs off this network",
+        )
+    if config.etcd_user and any(url.startswith("http://") for url in config.etcd_endpoints):
+        log.warning(
+            "etcd_password_in_plaintext", user=config.etcd_user, do="use https:// in etcd.endpoints, and TLS in etcd"
+        )
     gc.collect()
     gc.freeze()  # objects that live as long as the broker need no further collection
     log.info(
@@ -290,7 +309,7 @@ def _start_failure(config: BrokerConfig, error: Exception) -> str | None:
     from semel_storage.segments.segment import CorruptLog
 
     from semel_broker.cluster.local_store import CorruptStoreError
-    from semel_broker.cluster.store import StoreUnavailableError
+    from semel_broker.cluster.store import StoreError, StoreUnavailableError
     from semel_broker.config.loading import ConfigError
     from semel_broker.net.server import ListenError
 
@@ -307,6 +326,8 @@ def _start_failure(config: BrokerConfig, error: Exception) -> str | None:
             return (
                 f"the cluster's store cannot be reached: {error}; check that etcd runs and that etcd.endpoints names it"
             )
+        case StoreError():
+            return f"the cluster's store cannot be used: {error}"
         case OSError(errno=errno) if errno == EADDRINUSE:
             return f"{where} is in use by another process; stop it, or choose another port {port}"
         case OSError(errno=errno) if errno == EADDRNOTAVAIL:

@@ -59,6 +59,7 @@ class DataHome:
 
 def _etcd_store(config: BrokerConfig, world: World) -> Store:
     """Raises ConfigError for a URL that is not an endpoint of etcd, and for files of TLS that cannot be used."""
+    from semel_broker.cluster.etcd.login import Login
     from semel_broker.cluster.etcd.store import EtcdStore  # needs h11, which a broker alone is installed without
     from semel_broker.cluster.etcd.tls import Tls
 
@@ -70,8 +71,9 @@ def _etcd_store(config: BrokerConfig, world: World) -> Store:
             key_file=config.etcd_tls_key_file,
             server_name=config.etcd_tls_server_name,
         )
+    login = Login(config.etcd_user, config.etcd_password) if config.etcd_user else None
     try:
-        return EtcdStore(config.etcd_endpoints, namespace=config.cluster_name, world=world, tls=tls)
+        return EtcdStore(config.etcd_endpoints, namespace=config.cluster_name, world=world, tls=tls, login=login)
     except ValueError as error:
         raise ConfigError(f"etcd.endpoints: {error}") from None
 

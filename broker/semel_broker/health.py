@@ -2,9 +2,13 @@
 
 Asks the broker for its API versions and waits for the answer. It imports the standard library alone, so it takes
 hundredths of a second where a command of `semel` takes tenths. Exit status 0: the broker answers requests.
+
+`--tls CA_FILE CERTIFICATE_FILE HOST:PORT` asks a listener with TLS, which must have a certificate of that CA for any
+host: the check runs beside the broker.
 """
 
 import socket
+import ssl
 import struct
 import sys
 
@@ -17,22 +21,35 @@ ANSWER_BYTES_MAX = 1 << 16
 
 
 def main(arguments: list[str]) -> int:
+    files: list[str] = []
+    if arguments[:1] == ["--tls"]:
+        files, arguments = arguments[1:3], arguments[3:]
     address = arguments[0] if arguments else "127.0.0.1:9092"
     host, colon, port = address.rpartition(":")
     if len(arguments) > 1 or not colon or not port.isdecimal():
-        sys.stderr.write("usage: python -m semel_broker.health [HOST:PORT]\n")
+        sys.stderr.write("usage: python -m semel_broker.health [--tls CA_FILE CERTIFICATE_FILE] [HOST:PORT]\n")
         return 2
     try:
-        ask(host.strip("[]"), int(port))
+        ask(host.strip("[]"), int(port), _context(*files) if files else None)
     except (OSError, ValueError) as error:
         sys.stderr.write(f"the broker at {address} is not healthy: {error}\n")
         return 1
     return 0
 
 
-def ask(host: str, port: int) -> None:
+def _context(ca_file: str, certificate_file: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file)
+    context.check_hostname = False
+    context.load_cert_chain(certificate_file)
+    return context
+
+
+def ask(host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
     """Returns when the broker has answered. Raises OSError without an answer, ValueError for another kind of answer."""
-    with socket.create_connection((host, port), TIMEOUT_SECONDS) as connection:
+    with (
+        socket.create_connection((host, port), TIMEOUT_SECONDS) as plain,
+        plain if tls is None else tls.wrap_socket(plain) as connection,
+    ):
         connection.sendall(struct.pack(">i", len(REQUEST)) + REQUEST)
         with connection.makefile("rb") as answer:
             (size,) = struct.unpack(">i", _read(answer.read(4), 4))

@@ -5,9 +5,13 @@ from __future__ import annotations
 from asyncio import get_running_loop
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from typing import Any
 
 import msgspec
 
+from semel_broker.authorization.administration import NOT_AUDITED
+from semel_broker.authorization.audit_log import AuditLog
+from semel_broker.authorization.audited import audited
 from semel_broker.authorization.guard import guarded
 from semel_broker.authorization.refusals import Refusals
 from semel_broker.cluster.controller import Controller
@@ -16,6 +20,7 @@ from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import Store
 from semel_broker.config.listeners import Listener, advertised_endpoints
 from semel_broker.config.loading import BrokerConfig, ConfigError
+from semel_broker.config.peer_listener import BrokerPrincipals
 from semel_broker.config.principal_rules import PrincipalRules
 from semel_broker.config.sasl_settings import OAuthSettings
 from semel_broker.context import Broker
@@ -27,9 +32,11 @@ from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
 from semel_broker.partitions.cleaner import Cleaner
 from semel_broker.peer_handlers import PEER_VERSIONS, peer_handlers
+from semel_broker.replication.peer_security import PeerSecurity
 from semel_broker.replication.peers import Peers
 from semel_broker.replication.replicator import Replicator
 from semel_broker.scheduling.recompressor import Recompressor
+from semel_broker.scheduling.repeated_lines import RepeatedLines
 from semel_broker.scheduling.turns import Turns
 from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.security.acl_store import AclStore
@@ -87,17 +94,19 @@ class Node:
             if listener.advertised is not None:
                 _check_reachable("clients", listener.advertised.host, setting)
         if config.is_clustered:
-            peer_setting = "--advertised-peer-host (advertised.peer.host.name)"
-            _check_reachable("brokers", config.advertised_peer_host, peer_setting)
+            _check_reachable("brokers", config.peer_listener.advertised.host, config.peer_listener.setting)
         async with AsyncExitStack() as parts:
+            audit = _audit(config, world, parts)
             home = await DataHome.open(config, world, store, parts)
             registration = Registration(world, config, home.store, home.feed)
-            peers = Peers(world, home.feed, config) if home.is_shared else None
+            security = _peer_security(config, world) if home.is_shared else None
+            peers = Peers(world, home.feed, config, security) if home.is_shared else None
             if peers is not None:
                 parts.push_async_callback(peers.close)
+                await peers.check_admitted()
             broker = await _open(config, world, home, registration, peers, parts)
             server = Server(
-                Dispatcher(broker, _handlers(broker), quotas=broker.quotas.quotas),
+                Dispatcher(broker, _handlers(broker, audit), quotas=broker.quotas.quotas),
                 config,
                 world.log,
                 get_running_loop(),
@@ -105,11 +114,12 @@ class Node:
                 may_keep_descriptor=world.may_keep_descriptor,
                 unacknowledged=world.unacknowledged,
                 quotas=broker.quotas.quotas,
+                authentication_failed=None if audit is None else audit.authentication_failed,
             )
             parts.push_async_callback(server.abort)
-            ports = await _bind(server, broker, parts)
+            ports = await _bind(server, broker, audit, parts)
             broker.endpoints = advertised_endpoints(listeners, ports)
-            peer_port = 0 if peers is None else await _listen_to_peers(broker, home, registration, peers, parts)
+            peer_port = 0 if peers is None else await _listen_to_peers(broker, home, registration, peers, audit, parts)
             if first_user is not None:
                 await broker.users.make_first(*first_user, world)
             await _join(broker, home, registration, peer_port, parts)
@@ -131,11 +141,29 @@ class Node:
         await self._parts.aclose()
 
 
-def _handlers(broker: Broker) -> Mapping[int, Handler]:
-    """The handlers of clients' requests: behind the authorizer if there is one."""
-    if broker.acls is None:
-        return HANDLERS
-    return guarded(HANDLERS, broker.acls.authorizer, Refusals(broker.log).note)
+def _handlers(broker: Broker, audit: AuditLog | None) -> Mapping[int, Handler]:
+    """The handlers of clients' requests: behind the authorizer and inside the audit, if there are any."""
+    authorizer = None if broker.acls is None else broker.acls.authorizer
+    handlers: Mapping[int, Handler] = HANDLERS
+    if authorizer is not None:
+        notes = [Refusals(broker.log).note, *([] if audit is None else [audit.refused])]
+
+        def note(*refusal: Any) -> None:
+            for each in notes:
+                each(*refusal)
+
+        of_all = audit is not None and audit.has_everything
+        permitted = dict.fromkeys(NOT_AUDITED, audit.permitted) if audit is not None and of_all else None
+        handlers = guarded(HANDLERS, authorizer, note, permitted)
+    return handlers if audit is None or not audit.has_administration else audited(handlers, audit, authorizer)
+
+
+def _audit(config: BrokerConfig, world: World, parts: AsyncExitStack) -> AuditLog | None:
+    if world.audit is None:
+        return None
+    audit = AuditLog(world.audit, world.now_ms, get_running_loop().call_later, config.audit_log_allowed)
+    parts.callback(audit.close)
+    return audit
 
 
 def _check_reachable(peers: str, host: str, option: str) -> None:
@@ -145,7 +173,7 @@ def _check_reachable(peers: str, host: str, option: str) -> None:
         )
 
 
-async def _bind(server: Server, broker: Broker, parts: AsyncExitStack) -> dict[str, int]:
+async def _bind(server: Server, broker: Broker, audit: AuditLog | None, parts: AsyncExitStack) -> dict[str, int]:
     """The bound port of each listener, by its name. Raises ConfigError, ListenError."""
     ports, config, world = {}, broker.config, broker.world
     for listener in config.client_listeners:
@@ -156,13 +184,13 @@ async def _bind(server: Server, broker: Broker, parts: AsyncExitStack) -> dict[s
             settings = config.tls_of(listener.name)
             tls, rules = world.load_tls(settings), PrincipalRules(settings.principal_mapping_rules)
         if listener.has_sasl:
-            sasl = await _sasl(listener, broker, parts)
+            sasl = await _sasl(listener, broker, audit, parts)
         address = listener.address
         ports[listener.name] = await server.bind(address.host, address.port, listener.name, tls, rules.principal, sasl)
     return ports
 
 
-async def _sasl(listener: Listener, broker: Broker, parts: AsyncExitStack) -> SaslListener:
+async def _sasl(listener: Listener, broker: Broker, audit: AuditLog | None, parts: AsyncExitStack) -> SaslListener:
     """Raises ConfigError."""
     settings, world = broker.config.sasl_of(listener), broker.world
     oauth = None if settings.oauth is None else await _oauth(listener.name, settings.oauth, world, parts)
@@ -177,6 +205,7 @@ async def _sasl(listener: Listener, broker: Broker, parts: AsyncExitStack) -> Sa
         log=world.log,
         now_s=world.monotonic,
         now_ms=world.now_ms,
+        authentication_failed=None if audit is None else audit.authentication_failed,
     )
 
 
@@ -278,7 +307,12 @@ def _quotas(config: BrokerConfig, world: World, home: DataHome) -> QuotaStore:
 
 
 async def _listen_to_peers(
-    broker: Broker, home: DataHome, registration: Registration, peers: Peers, parts: AsyncExitStack
+    broker: Broker,
+    home: DataHome,
+    registration: Registration,
+    peers: Peers,
+    audit: AuditLog | None,
+    parts: AsyncExitStack,
 ) -> int:
     """Start replication and the listener for other brokers; return its port."""
     config, world = broker.config, broker.world
@@ -296,9 +330,40 @@ async def _listen_to_peers(
     dispatcher = Dispatcher(broker, peer_handlers(replicator.sessions), PEER_VERSIONS)
     # Turns of their own: other brokers do not wait behind clients.
     turns = Turns(get_running_loop(), world.monotonic)
-    server = Server(dispatcher, config, world.log, get_running_loop(), turns, unacknowledged=world.unacknowledged)
+    server = Server(
+        dispatcher,
+        config,
+        world.log,
+        get_running_loop(),
+        turns,
+        unacknowledged=world.unacknowledged,
+        authentication_failed=None if audit is None else audit.authentication_failed,
+        handshake_lines=RepeatedLines(world.monotonic),  # a broker that is refused tries again and again
+    )
     parts.push_async_callback(server.abort)
-    return await server.listen(config.listening_peer_host, config.peer_port)
+    listener, security = config.peer_listener, peers.security
+    address = listener.address
+    if security is None:
+        port = await server.bind(address.host, address.port, listener.name)
+    else:
+        assert world.load_tls is not None, "checked by _peer_security"
+        tls = world.load_tls(config.tls_of(listener.name))
+        port = await server.bind(address.host, address.port, listener.name, tls, security.principals.principal)
+        server.reload_too(security.tls)
+    await server.serve()
+    return port
+
+
+def _peer_security(config: BrokerConfig, world: World) -> PeerSecurity | None:
+    """The TLS between brokers; None: plaintext. Raises ConfigError."""
+    listener = config.peer_listener
+    if not listener.has_tls:
+        return None
+    if world.load_peer_tls is None or world.load_tls is None:
+        raise ConfigError(f"listener {listener.name}: there is no TLS here; use the protocol PLAINTEXT")
+    settings = config.tls_of(listener.name)
+    principals = BrokerPrincipals(PrincipalRules(settings.principal_mapping_rules), config.broker_principal_names)
+    return PeerSecurity(world, world.load_peer_tls(settings), principals)
 
 
 async def _join(
@@ -321,8 +386,8 @@ async def _join(
             host=first.host,
             port=first.port,
             endpoints=broker.endpoints if config.listeners else msgspec.UNSET,
-            peer_host=config.advertised_peer_host if home.is_shared else "",
-            peer_port=(config.advertised_peer_port or peer_port) if home.is_shared else 0,
+            peer_host=config.peer_listener.advertised.host if home.is_shared else "",
+            peer_port=(config.peer_listener.advertised.port or peer_port) if home.is_shared else 0,
             rack=config.broker_rack,
             is_synced=config.durability == "fsync",
         )

@@ -83,15 +83,39 @@ class TlsSession(Protocol):
         ...
 
 
-class Tls(Protocol):
+class Reloadable(Protocol):
+    """Certificates in files."""
+
+    def reload_if_changed(self) -> None:
+        """Read the files again if they have changed. Files that cannot be used are logged, and change nothing."""
+
+
+class Tls(Reloadable, Protocol):
     """The TLS of a listener."""
 
     def session(self) -> TlsSession:
         """A session with the present certificate."""
         ...
 
-    def reload_if_changed(self) -> None:
-        """Read the files again if they have changed. Files that cannot be used are logged, and change nothing."""
+
+class PeerTls(Reloadable, Protocol):
+    """The TLS of the connections that a broker opens to other brokers."""
+
+    def own_certificate(self) -> bytes:
+        """The certificate that is shown, in DER."""
+        ...
+
+    def arguments(self, host: str) -> dict[str, Any]:
+        """The arguments of `create_connection` for a verified connection to this host."""
+        ...
+
+    def certificate(self, transport: Any) -> bytes | None:
+        """The verified certificate of the other broker, in DER."""
+        ...
+
+    def explain(self, error: Exception | None) -> TlsFailure | None:
+        """The failure that an error of a connection means; None: it has nothing to do with TLS."""
+        ...
 
 
 async def stretch_here(mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
@@ -115,8 +139,12 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a connection may keep its descriptor; False if it is reserved for logs, which has then been logged."""
     unacknowledged: Callable[[int], int] = lambda descriptor: 0
     """Bytes in the kernel's send queue of a connection that its peer has not acknowledged yet."""
+    audit: Callable[[str], None] | None = None
+    """Writes a line of the audit log; never raises. None: there is no audit log."""
     load_tls: Callable[[Any], Tls] | None = None
     """Makes the TLS of a listener from its `TlsSettings`; raises ConfigError. None: this world has no TLS."""
+    load_peer_tls: Callable[[Any], PeerTls] | None = None
+    """The same for the connections to other brokers."""
     read_jwks: Callable[[str, str], Awaitable[bytes]] | None = None
     """Reads the JWKS of an issuer of tokens: (file or https URL, file of CAs) -> its text; raises JwksError. None: this
     world has no OAuth.

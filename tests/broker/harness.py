@@ -7,6 +7,7 @@ from random import Random
 
 from broker.wire import EventLog, Wire, batch, fetch_request, headers_of, produce_request, records_of
 from semel_broker.config.loading import load
+from semel_broker.net.peer_tls import ClientTls
 from semel_broker.net.tls_session import ServerTls
 from semel_broker.node import Node
 from semel_broker.world import World
@@ -22,6 +23,8 @@ class Harness:
         self.directory = directory
         self.settings = {key.replace("_", "."): value for key, value in settings.items()}
         self.log = EventLog()
+        self.audit: list[str] = []
+        """The lines of the audit log, if `audit_log_file` is given."""
         self.node: Node | None = None
         self._wires: list[Wire] = []
 
@@ -38,8 +41,10 @@ class Harness:
             rng=Random(),
             disk=disk_here(),
             log=self.log,
+            audit=self.audit.append if self.settings.get("audit.log.file") else None,
             load_tls=lambda settings: ServerTls(settings, self.log),
             read_jwks=self.read_jwks,
+            load_peer_tls=lambda settings: ClientTls(settings, self.log),
         )
         port = {} if self.settings.get("listeners") else {"port": "0"}
         settings = {"log.dir": str(self.directory), **port, **self.settings}

@@ -17,7 +17,8 @@ from semel._config.client import ProducerConfig
 from semel.cli.main import main
 from semel.cli.shared.setting_texts import KNOWN, own_name, properties, without_jaas
 from semel_broker.config.loading import load
-from semel_broker.config.principal_rules import PrincipalRules
+from semel_broker.config.peer_listener import NotABrokerError
+from semel_broker.config.principal_rules import NoPrincipalError, PrincipalRules
 from semel_broker.net import login, tls_connection, tls_session
 from semel_broker.testing.cert_command import cert
 from support.processes import BrokerProcess
@@ -117,6 +118,17 @@ def test_the_settings_of_the_client_with_sasl_are_accepted(monkeypatch: pytest.M
     assert set(without_jaas(found)) <= KNOWN
 
 
+def test_the_configuration_of_brokers_is_accepted() -> None:
+    (text,) = (each for each in CONFIGURATIONS if "inter.broker" in each)
+    config = load(text + 'etcd.endpoints = "https://etcd:2379"')
+    assert [each.name for each in config.client_listeners] == ["CLIENT"]
+    assert config.peer_listener.name == "INTERNAL"
+    assert config.tls_of("INTERNAL").keystore_location == "/etc/semel/broker-1.pem"
+    assert len(config.broker_principal_names) == 3
+    (rule,) = re.findall(r"ssl.principal.mapping.rules=(RULE\S+)`", PAGE)
+    assert PrincipalRules(rule)._rules[0].apply("CN=broker-12,O=example") == "broker"
+
+
 def test_the_rules_are_accepted() -> None:
     PrincipalRules(tomllib.loads(CONFIGURATIONS[3])["ssl"]["principal"]["mapping"]["rules"])
 
@@ -125,6 +137,7 @@ def test_the_table_has_every_reason() -> None:
     table = PAGE.partition("## Handshakes that fail")[2].partition("A connection that is closed")[0]
     listed = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", table.partition("|---|")[2]))
     known = {name for name, _ in tls_session.FAILURES.values()} | set(tls_connection.REFUSALS)
+    known |= {NoPrincipalError.reason, NotABrokerError.reason}
     for file in FILES:
         text = (ROOT / "broker" / "semel_broker" / file).read_text()
         known |= set(re.findall(r'(?:TlsFailure|_log_failure|refuse)\(\s*"([a-z_]+)"', text))

@@ -102,6 +102,10 @@ class EtcdProcess:
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
                 self.call("/v3/kv/range", {"key": "AA=="}, timeout_s=1)
+            except urllib.error.HTTPError as error:
+                if b"user name is empty" in error.read():  # it has users
+                    return True
+                time.sleep(0.05)
             except (OSError, ValueError):
                 time.sleep(0.05)  # until it is ready or dead
             else:

@@ -31,6 +31,8 @@ class Three:
         self.brokers: dict[int, BrokerProcess] = {}
         self._directory = directory
         self._settings = settings
+        self.own_settings: dict[int, dict[str, str]] = {}
+        """Those of one broker, by node id; to be filled before `start`."""
 
     def start(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -46,6 +48,7 @@ class Three:
                     "min.insync.replicas": "2",
                     "replica.lag.time.max.ms": "10000",
                     **self._settings,
+                    **self.own_settings.get(node_id, {}),
                 },
             )
             process.start()

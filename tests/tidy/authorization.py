@@ -28,7 +28,9 @@ rights are enough.
 """
 
 TAIL = """
-Requests on the port for other brokers are not checked: it belongs on a network of its own.
+Requests between brokers are served at the listener for brokers alone, and need no ACL there. With TLS between
+brokers, only the principals of `broker.principals` can connect to it ([security](security.md#between-brokers));
+without, it belongs on a network of its own. Refusals and administrative operations can have an [audit log](audit.md).
 
 ## How a decision is made
 

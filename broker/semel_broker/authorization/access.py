@@ -5,26 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from semel_protocol.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
+from semel_protocol.schema import Message
 
-from semel_broker.security.authorizer import Authorizer, Decision, Principal
+from semel_broker.context import RequestContext
+from semel_broker.security.authorizer import Authorizer, Decision
 
-Note = Callable[[Principal, Operation, ResourceType, str, Decision], None]
-"""Called for each refusal: the audit."""
+Note = Callable[["Access", Operation, ResourceType, str, Decision], None]
+"""Called for each decision about something that a request names."""
 NOT_ASKED = -2147483648
 """The field of authorized operations in a response whose request did not ask for them (KIP-430)."""
 
 
 class Access:
-    """What `principal` may do now. `note`: gets each refusal of something that the request names."""
+    """What the sender of a request may do now. `note`: gets each refusal of something that the request names.
 
-    def __init__(self, authorizer: Authorizer, principal: Principal, note: Note) -> None:
-        self._authorizer, self.principal, self._note = authorizer, principal, note
+    `permitted`: gets what is allowed, if it is to be noted, too.
+    """
+
+    __slots__ = ("_authorizer", "_note", "_permitted", "api_key", "ctx", "principal", "request")
+
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        ctx: RequestContext,
+        api_key: int,
+        request: Message,
+        note: Note,
+        permitted: Note | None = None,
+    ) -> None:
+        self._authorizer, self._note, self._permitted = authorizer, note, permitted
+        self.ctx, self.api_key, self.request = ctx, api_key, request
+        self.principal = ctx.principal
 
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the principal may; a refusal is noted."""
         decision = self._authorizer.decide(self.principal, operation, kind, name)
         if not decision.is_allowed:
-            self._note(self.principal, operation, kind, name, decision)
+            self._note(self, operation, kind, name, decision)
+        elif self._permitted is not None:
+            self._permitted(self, operation, kind, name, decision)
         return decision.is_allowed
 
     def allows_quietly(self, operation: Operation, kind: ResourceType, name: str) -> bool:

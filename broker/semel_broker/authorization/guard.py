@@ -18,19 +18,30 @@ from semel_broker.security.authorizer import Authorizer
 PRODUCE = 0
 
 
-def guarded(handlers: Mapping[int, Handler], authorizer: Authorizer, note: Note) -> dict[int, Handler]:
-    """The handlers behind their requirements. Raises KeyError for an API that the table does not have."""
+def guarded(
+    handlers: Mapping[int, Handler], authorizer: Authorizer, note: Note, permitted: Mapping[int, Note] | None = None
+) -> dict[int, Handler]:
+    """The handlers behind their requirements. `permitted`: gets what is allowed to the requests of these APIs.
+
+    Raises KeyError for an API that the table does not have.
+    """
+    noted = permitted or {}
     return {
-        key: _guarded(key, handler, RULES[key], authorizer, note) if RULES[key] else handler
+        key: _guarded(key, handler, RULES[key], authorizer, note, noted.get(key)) if RULES[key] else handler
         for key, handler in handlers.items()
     }
 
 
 def _guarded(
-    key: int, handler: Handler, requirements: Sequence[Requirement], authorizer: Authorizer, note: Note
+    key: int,
+    handler: Handler,
+    requirements: Sequence[Requirement],
+    authorizer: Authorizer,
+    note: Note,
+    permitted: Note | None,
 ) -> Handler:
     def handle(request: Any, ctx: RequestContext) -> Answer:
-        access = Access(authorizer, ctx.principal, note)
+        access = Access(authorizer, ctx, key, request, note, permitted)
         steps = _check_all(request, ctx, access, requirements)
         slices = ctx.slices()
         done = slices.advance(steps)

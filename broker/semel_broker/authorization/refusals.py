@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 from semel_protocol.acls import Operation, ResourceType
 
+from semel_broker.authorization.access import Access
 from semel_broker.security.authorizer import Decision, Principal
 from semel_broker.world import Logger
 
@@ -21,10 +22,9 @@ class Refusals:
         self._log = log
         self._seen: OrderedDict[tuple[Principal, Operation, ResourceType, str], int] = OrderedDict()
 
-    def note(
-        self, principal: Principal, operation: Operation, kind: ResourceType, name: str, decision: Decision
-    ) -> None:
+    def note(self, access: Access, operation: Operation, kind: ResourceType, name: str, decision: Decision) -> None:
         """Write the refusal, unless the same one was written a short while ago."""
+        principal = access.principal
         key = (principal, operation, kind, name)
         count = self._seen.pop(key, 0) + 1
         self._seen[key] = count

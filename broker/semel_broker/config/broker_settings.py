@@ -53,7 +53,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     advertised_port: Annotated[Port, Doc("Port advertised to clients; 0: the one listened on.")] = 0
     listeners: Annotated[
         tuple[str, ...],
-        Doc("Listeners for clients as NAME://HOST:PORT; empty: one listener PLAINTEXT, at host.name and port."),
+        Doc("Listeners as NAME://HOST:PORT; empty: one listener PLAINTEXT for clients, at host.name and port."),
     ] = ()
     advertised_listeners: Annotated[
         tuple[str, ...],
@@ -84,7 +84,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     ssl_key_password: Annotated[str, Doc("Password of the private key; empty: it has none.", is_secret=True)] = ""
     ssl_truststore_type: Annotated[Literal["PEM"], Doc("Format of the CAs; Java's stores are not read.")] = "PEM"
     ssl_truststore_location: Annotated[
-        str, Doc("File in PEM with the CAs that sign the certificates of clients, for ssl.client.auth.")
+        str, Doc("File in PEM with the CAs that sign the certificates of clients (ssl.client.auth) and of brokers.")
     ] = ""
     ssl_truststore_certificates: Annotated[
         str, Doc("The CAs themselves in PEM, in place of ssl.truststore.location.")
@@ -96,6 +96,10 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     ssl_enabled_protocols: Annotated[
         tuple[Literal["TLSv1.2", "TLSv1.3"], ...], Doc("Versions of TLS that clients may use.")
     ] = ("TLSv1.2", "TLSv1.3")
+    ssl_endpoint_identification_algorithm: Annotated[
+        str,
+        Doc("https: the certificate of another broker must have the host that was connected to; empty: any host."),
+    ] = "https"
     ssl_principal_mapping_rules: Annotated[
         str,
         Doc("Rules that make a principal of the subject of a client's certificate, comma-separated (KIP-371)."),
@@ -164,6 +168,17 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         bool, Doc("With an authorizer: whether everybody may use a resource that no ACL names.")
     ] = False
 
+    audit_log_file: Annotated[
+        str, Doc("File of the audit log, in JSON lines; -: standard output; empty: there is none.")
+    ] = ""
+    audit_log_allowed: Annotated[
+        Literal["admin", "all", "none"],
+        Doc(
+            "What the audit log has besides denied requests: administrative operations, all that the authorizer "
+            "allows, or nothing."
+        ),
+    ] = "admin"
+
     # The cluster.
     etcd_endpoints: Annotated[
         tuple[str, ...], Doc("URLs of the cluster's etcd, http:// or https://; empty: this broker is alone.")
@@ -180,7 +195,24 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     etcd_tls_server_name: Annotated[
         str, Doc("Name that etcd's certificates must have; empty: the host of each URL.")
     ] = ""
+    etcd_user: Annotated[str, Doc("User of etcd that this broker is; empty: etcd has no users.")] = ""
+    etcd_password: Annotated[str, Doc("Password of etcd.user.", is_secret=True)] = ""
     cluster_name: Annotated[str, Doc("Name of the cluster; several clusters can share an etcd.")] = "semel"
+    inter_broker_listener_name: Annotated[
+        str,
+        Doc("The one of listeners that is for other brokers only; empty: peer.host.name and peer.port are for them."),
+    ] = ""
+    security_inter_broker_protocol: Annotated[
+        Literal["PLAINTEXT", "SSL"],
+        Doc("Protocol between brokers at peer.port; SSL: both sides show certificates, by the settings ssl.*."),
+    ] = "PLAINTEXT"
+    broker_principals: Annotated[
+        str,
+        Doc(
+            "Principals of the certificates of brokers, separated by semicolons; with SSL between brokers, no other "
+            "principal may connect as a broker."
+        ),
+    ] = ""
     peer_host_name: Annotated[str, Doc("Address that the broker listens on for other brokers; empty: host.name.")] = ""
     peer_port: Annotated[Port, Doc("Port for other brokers only; 0 takes a free one.")] = 0
     advertised_peer_host_name: Annotated[

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-_PEERS: Final = "what other brokers connect to is peer.host.name and peer.port"
+_PEERS: Final = "other brokers connect to inter.broker.listener.name, or to peer.host.name and peer.port"
 _CLUSTER: Final = "brokers are held together by etcd.endpoints, and each of them can be the controller"
 _SECURITY: Final = (
     "leave it out; SASL has the mechanisms SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN, with users in the store (semel user)"
@@ -23,7 +23,6 @@ _POLICY: Final = "there are no policy classes: leave it out"
 _INTERNAL: Final = "with three replicas an internal topic wants two in sync, on its own: leave it out"
 
 NAMES: Final = {
-    "inter.broker.listener.name": _PEERS,
     "early.start.listeners": "all listeners start together: leave it out, and set listeners",
     "controller.listener.names": _PEERS,
     "process.roles": _CLUSTER,

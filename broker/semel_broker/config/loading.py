@@ -15,9 +15,10 @@ from msgspec import field
 from semel_broker.config.broker_settings import HOUR_MS, BrokerSettings
 from semel_broker.config.limits import Limits
 from semel_broker.config.listeners import Listener, listeners_of
+from semel_broker.config.peer_listener import PEERS, PeerListener, split
 from semel_broker.config.sasl_settings import SaslSettings, sasl_settings_of
 from semel_broker.config.settings import INT64_MAX, ConfigError, Setting, parse_all, settings_of, unknown
-from semel_broker.config.tls_settings import PREFIX, TlsSettings, overridden, tls_settings_of
+from semel_broker.config.tls_settings import PREFIX, TlsSettings, mutual, overridden, tls_settings_of
 
 __all__ = ["BROKER_SETTINGS", "BrokerConfig", "BrokerSettings", "ConfigError", "ConfigSource", "Limits", "load"]
 
@@ -77,16 +78,27 @@ class BrokerConfig(BrokerSettings, kw_only=True):
     @property
     def super_user_names(self) -> list[str]:
         """The principals of `super.users`."""
-        return [name for each in self.super_users.split(";") if (name := each.strip())]
+        return _principals(self.super_users)
+
+    @property
+    def broker_principal_names(self) -> list[str]:
+        """The principals of `broker.principals`."""
+        return _principals(self.broker_principals)
 
     @property
     def client_listeners(self) -> tuple[Listener, ...]:
         """The listeners for clients. Raises ConfigError."""
-        return listeners_of(self, self.given)
+        return split(self, self.given, listeners_of(self, self.given))[0]
+
+    @property
+    def peer_listener(self) -> PeerListener:
+        """The listener for other brokers. Raises ConfigError."""
+        return split(self, self.given, listeners_of(self, self.given))[1]
 
     def tls_of(self, listener: str) -> TlsSettings:
         """The TLS of this listener. Raises ConfigError."""
-        return tls_settings_of(listener, self, self.listener_settings.get(listener, {}))
+        tls = tls_settings_of(listener, self, self.listener_settings.get(listener, {}))
+        return mutual(tls) if listener == self.peer_listener.name else tls
 
     def sasl_of(self, listener: Listener) -> SaslSettings:
         """The SASL of this listener. Raises ConfigError."""
@@ -95,16 +107,6 @@ class BrokerConfig(BrokerSettings, kw_only=True):
     def is_authenticated(self, listener: Listener) -> bool:
         """Whether every client of this listener has a principal."""
         return listener.has_sasl or (listener.has_tls and self.tls_of(listener.name).client_auth == "required")
-
-    @property
-    def advertised_peer_host(self) -> str:
-        """The host that other brokers connect to."""
-        return self.advertised_peer_host_name or self.listening_peer_host
-
-    @property
-    def listening_peer_host(self) -> str:
-        """The host on which this broker listens for other brokers."""
-        return self.peer_host_name or self.client_listeners[0].address.host
 
     @property
     def internal_topics_factor(self) -> tuple[int, int]:
@@ -220,6 +222,10 @@ OF_THE_COMMANDS: Final = ("bootstrap.server", "bootstrap.user", "bootstrap.passw
 ALIASES: Final = {"broker.id": "node.id", "log.dirs": "log.dir"}
 
 
+def _principals(text: str) -> list[str]:
+    return [name for each in text.split(";") if (name := each.strip())]
+
+
 def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     flat: dict[str, object] = {}
     for key, value in table.items():
@@ -240,6 +246,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
 def _take_listener_settings(config: BrokerConfig, raw: Mapping[str, object]) -> None:
     """Take the settings `listener.name.<name>.*`. Raises ConfigError."""
     names = [listener.name for listener in config.client_listeners]
+    if config.peer_listener.has_tls or config.peer_listener.name != PEERS:
+        names.append(config.peer_listener.name)
     for name, value in raw.items():
         if (found := overridden(name, BROKER_SETTINGS, names)) is not None:
             listener, setting = found
@@ -273,7 +281,18 @@ def _check_together(config: BrokerConfig) -> None:
         }
         for name in (name for name, value in given.items() if value):
             raise ConfigError(f"{name} is given without authorizer.class.name = {AUTHORIZERS[0]}; give both")
+    if config.audit_log_file.startswith(f"{config.log_dir.rstrip('/')}/"):
+        raise ConfigError(
+            f"audit.log.file = {config.audit_log_file}: must not be in log.dir, which is {config.log_dir}; give "
+            "another directory"
+        )
     _check_listeners(config)
+    _check_peers(config)
+    _check_etcd(config)
+
+
+def _check_etcd(config: BrokerConfig) -> None:
+    """Check the settings of etcd. Raises ConfigError."""
     for url in config.etcd_endpoints:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"etcd.endpoints = {url}: must be URLs, such as http://127.0.0.1:2379")
@@ -282,6 +301,10 @@ def _check_together(config: BrokerConfig) -> None:
         raise ConfigError(f"{given_tls[0]} is given, but etcd.endpoints has no URL with https://")
     if config.etcd_tls_key_file and not config.etcd_tls_certificate_file:
         raise ConfigError("etcd.tls.key.file is given without etcd.tls.certificate.file; give both")
+    if bool(config.etcd_user) != bool(config.etcd_password):
+        raise ConfigError("give etcd.user and etcd.password together, or neither")
+    if config.etcd_user and not config.etcd_endpoints:
+        raise ConfigError("etcd.user is given, but etcd.endpoints is not")
 
 
 def _check_listeners(config: BrokerConfig) -> None:
@@ -291,3 +314,28 @@ def _check_listeners(config: BrokerConfig) -> None:
             config.tls_of(listener.name)
         if listener.has_sasl:
             config.sasl_of(listener)
+
+
+def _check_peers(config: BrokerConfig) -> None:
+    """Check the listener for other brokers. Raises ConfigError."""
+    listener = config.peer_listener
+    for name in config.broker_principal_names:
+        if not all(name.partition(":")):
+            raise ConfigError(
+                f"broker.principals = {config.broker_principals}: must be principals, such as User:CN=broker-1,O=semel"
+            )
+    if not listener.has_tls:
+        if config.broker_principals:
+            raise ConfigError(
+                "broker.principals is given, and the listener for brokers has no TLS: set "
+                "security.inter.broker.protocol=SSL, or the protocol SSL for inter.broker.listener.name"
+            )
+        return
+    config.tls_of(listener.name)
+    if not config.broker_principals:
+        raise ConfigError(
+            f"listener {listener.name} is for brokers, and broker.principals is empty: give the principals of the "
+            "brokers' certificates, such as User:CN=broker-1,O=semel;User:CN=broker-2,O=semel"
+        )
+    if not config.is_clustered:
+        config.warnings.append(f"listener {listener.name} is for other brokers, and there is no etcd.endpoints")

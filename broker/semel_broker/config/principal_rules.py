@@ -39,7 +39,10 @@ VERSION: Final = 0xA0
 
 
 class NoPrincipalError(Exception):
-    """No rule matches the subject, or the certificate has no readable subject."""
+    """No rule matches the subject, or the certificate has no readable subject. `reason`, `do`: see `TlsFailure`."""
+
+    reason = "no_principal"
+    do = "add a rule, or DEFAULT as the last one"
 
 
 class PrincipalRule(msgspec.Struct, frozen=True):

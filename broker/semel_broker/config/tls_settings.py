@@ -31,6 +31,8 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     client_auth: str
     enabled_protocols: tuple[str, ...]
     principal_mapping_rules: str
+    endpoint_identification: str
+    is_between_brokers: bool = False
 
     def __repr__(self) -> str:
         return f"<TlsSettings of listener {self.listener}>"  # the key and its password stay out of logs
@@ -75,9 +77,20 @@ def tls_settings_of(listener: str, config: BrokerSettings, own: Mapping[str, Any
         client_auth=value("ssl_client_auth"),
         enabled_protocols=value("ssl_enabled_protocols"),
         principal_mapping_rules=value("ssl_principal_mapping_rules"),
+        endpoint_identification=value("ssl_endpoint_identification_algorithm").lower(),
     )
     _check(tls)
     return tls
+
+
+def mutual(tls: TlsSettings) -> TlsSettings:
+    """The TLS between brokers: both sides show certificates. Raises ConfigError without the CAs of the brokers."""
+    if not tls.truststore_location and not tls.truststore_certificates:
+        raise ConfigError(
+            f"listener {tls.listener} is for brokers, and needs the CAs of their certificates; give "
+            "ssl.truststore.location, a file in PEM"
+        )
+    return msgspec.structs.replace(tls, client_auth="required", is_between_brokers=True)
 
 
 def _check(tls: TlsSettings) -> None:
@@ -102,4 +115,8 @@ def _check(tls: TlsSettings) -> None:
         )
     if not tls.enabled_protocols:
         raise ConfigError(f"{where}: ssl.enabled.protocols is empty; give TLSv1.2, TLSv1.3 or both")
+    if tls.endpoint_identification not in ("", "https"):
+        raise ConfigError(
+            f"{where}: ssl.endpoint.identification.algorithm = {tls.endpoint_identification}: must be https or empty"
+        )
     PrincipalRules(tls.principal_mapping_rules)

@@ -14,12 +14,13 @@ from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.handshakes import Handshakes
 from semel_broker.net.tls_connection import TlsConnection, TlsContext
+from semel_broker.scheduling.repeated_lines import RepeatedLines
 from semel_broker.scheduling.turns import Turns
 from semel_broker.security.authorizer import ANONYMOUS
 from semel_broker.security.quotas.client_quotas import ADMITTED, Admission, ClientQuotas
 from semel_broker.security.quotas.validation import address_of
 from semel_broker.security.sasl.session import SaslListener, SaslSession
-from semel_broker.world import Logger, Tls, TlsFailure
+from semel_broker.world import Logger, Reloadable, Tls, TlsFailure
 
 SWEEP_S_MIN, SWEEP_S_MAX = 0.02, 5.0
 BACKLOG = 1024
@@ -40,6 +41,8 @@ class Server:
     bounds of memory.
 
     `may_keep_descriptor`, `unacknowledged`: see `World`. `quotas`: of the addresses that connect; None: there are none.
+    `handshake_lines`: bounds the log lines of failed handshakes. `authentication_failed`: gets host, listener,
+    mechanism, reason and error of each that fails for the client's certificate.
     """
 
     def __init__(
@@ -53,6 +56,8 @@ class Server:
         may_keep_descriptor: Callable[[int], bool] = lambda descriptor: True,
         unacknowledged: Callable[[int], int] = lambda descriptor: 0,
         quotas: ClientQuotas | None = None,
+        handshake_lines: RepeatedLines | None = None,
+        authentication_failed: Callable[[str, str, str, str, str], None] | None = None,
     ) -> None:
         self._quotas = quotas
         self._may_keep_descriptor = may_keep_descriptor
@@ -62,8 +67,10 @@ class Server:
         self._handshakes = Handshakes(
             limits.tls_handshakes_max, limits.tls_handshakes_per_address_max, limits.tls_handshake_stalled_ms
         )
-        self._tls: list[Tls] = []
-        self._tls_context = TlsContext(config.limits, log, loop, self.context.tls_scratch, self._handshakes)
+        self._tls: list[Reloadable] = []
+        self._tls_context = TlsContext(
+            config.limits, log, loop, self.context.tls_scratch, self._handshakes, handshake_lines, authentication_failed
+        )
         self._reload: asyncio.TimerHandle | None = None
         self._listeners: dict[Endpoint, asyncio.Server] = {}
         self._sweep: asyncio.TimerHandle | None = None
@@ -94,7 +101,7 @@ class Server:
             try:
                 principal = principal_of(certificate) if sasl is None else ANONYMOUS.name
             except NoPrincipalError as error:
-                raise TlsFailure("no_principal", str(error), "add a rule, or DEFAULT as the last one") from None
+                raise TlsFailure(error.reason, str(error), error.do) from None
             session = None if sasl is None else SaslSession(sasl)
             opened = self._accepted if tls is None else self._opened
             return Connection(context, opened, self._lost, listener, principal, session)
@@ -133,6 +140,10 @@ class Server:
         bound = await self.bind(host, port)
         await self.serve()
         return bound
+
+    def reload_too(self, tls: Reloadable) -> None:
+        """Look at these files too, together with those of the listeners."""
+        self._tls.append(tls)
 
     def _opened(self, connection: Connection) -> None:
         self._connections[connection] = None

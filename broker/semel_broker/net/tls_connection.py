@@ -18,18 +18,30 @@ from semel_protocol.primitives import Buffer
 
 from semel_broker.config.limits import Limits
 from semel_broker.net.handshakes import Handshakes
+from semel_broker.scheduling.repeated_lines import RepeatedLines
 from semel_broker.security.quotas.client_quotas import ADMITTED, Admission
 from semel_broker.world import Logger, TlsFailure, TlsSession
 
 
 class TlsContext:
-    """The shared state of the TLS connections of a server. `scratch` holds ciphertext while it is received."""
+    """The shared state of the TLS connections of a server. `scratch` holds ciphertext while it is received.
+
+    `lines`: bounds the log lines of failed handshakes; None: each has one. `authentication_failed`: see `Server`.
+    """
 
     def __init__(
-        self, limits: Limits, log: Logger, loop: AbstractEventLoop, scratch: memoryview, handshakes: Handshakes
+        self,
+        limits: Limits,
+        log: Logger,
+        loop: AbstractEventLoop,
+        scratch: memoryview,
+        handshakes: Handshakes,
+        lines: RepeatedLines | None = None,
+        authentication_failed: Callable[[str, str, str, str, str], None] | None = None,
     ) -> None:
         self.limits, self.log, self.loop = limits, log, loop
         self.scratch, self.handshakes = scratch, handshakes
+        self.lines, self.authentication_failed = lines, authentication_failed
 
 
 class TlsConnection(BufferedProtocol):
@@ -191,8 +203,14 @@ class TlsConnection(BufferedProtocol):
         is_probe = reason in ("stopping", "connection_creation_rate") or (
             reason == "closed_in_handshake" and not self._received
         )
+        if reason in OF_AUTHENTICATION and self._context.authentication_failed is not None:
+            self._context.authentication_failed(self._host, self._listener, "SSL", reason, error)
+        lines = self._context.lines
+        times = 1 if lines is None else lines.times((self._host, reason, error))
+        if not times:
+            return
         log = self._context.log.debug if is_probe else self._context.log.warning
-        words = {name: text for name, text in (("error", error), ("do", do)) if text}
+        words: dict[str, object] = {name: text for name, text in (("error", error), ("do", do)) if text}
         log(
             "tls_handshake_failed",
             reason=reason,
@@ -200,6 +218,7 @@ class TlsConnection(BufferedProtocol):
             client_port=self._port,
             listener=self._listener,
             **words,
+            **({"times": times} if times > 1 else {}),
         )
 
     # --- data ------------------------------------------------------------------------------------------------
@@ -301,6 +320,16 @@ class TlsConnection(BufferedProtocol):
         self._raw.close()
 
 
+OF_AUTHENTICATION = frozenset(
+    {
+        "no_client_certificate",
+        "client_certificate_expired",
+        "client_certificate_not_trusted",
+        "no_principal",
+        "not_a_broker",
+    }
+)
+"""The reasons for which a client could not prove a principal."""
 CLOSED_BY_CLIENT = (
     "see the client's log: some clients close without a reason if they do not trust the CA of ssl.keystore.location, "
     "or if they connect to a name that is not in the certificate"

@@ -1,17 +1,8 @@
-"""EDGE: TLS by OpenSSL: the certificates of a listener, read again when they change, and sessions of connections."""
+"""EDGE: TLS by OpenSSL: the sessions of a listener's connections, and what errors of a handshake mean."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from ssl import (
-    CERT_NONE,
-    CERT_OPTIONAL,
-    CERT_REQUIRED,
-    OP_NO_RENEGOTIATION,
-    PROTOCOL_TLS_SERVER,
     MemoryBIO,
     SSLCertVerificationError,
     SSLContext,
@@ -19,17 +10,12 @@ from ssl import (
     SSLSyscallError,
     SSLWantReadError,
     SSLZeroReturnError,
-    TLSVersion,
 )
-from tempfile import NamedTemporaryFile
 from typing import Final
 
-from semel_broker.config.settings import ConfigError
 from semel_broker.config.tls_settings import TlsSettings
+from semel_broker.net.tls_contexts import FileContext, server_context
 from semel_broker.world import Logger, TlsFailure
-
-VERSIONS: Final = {"TLSv1.2": TLSVersion.TLSv1_2, "TLSv1.3": TLSVersion.TLSv1_3}
-CLIENT_AUTH: Final = {"none": CERT_NONE, "requested": CERT_OPTIONAL, "required": CERT_REQUIRED}
 
 _PROTOCOL: Final = "let the client use one of ssl.enabled.protocols"
 _OWN_CERTIFICATE: Final = "check that the client trusts the CA of ssl.keystore.location and connects to a name in it"
@@ -60,51 +46,19 @@ FAILURES: Final = {
 _EXPIRED: Final = (9, 10)
 """OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 
-Signature = tuple[tuple[int, int, int] | None, ...]
-
 
 class ServerTls:
     """The TLS of a listener, from files in PEM. `log` gets an error if changed files cannot be used."""
 
     def __init__(self, settings: TlsSettings, log: Logger) -> None:
         """Raises ConfigError, which names the setting and its file."""
-        self._settings, self._log = settings, log
-        files = (settings.keystore_location, settings.key_location, settings.truststore_location)
-        self._files = [Path(file) for file in files if file]
-        self._loaded = self._seen = self._signature()
-        self._context = _context(settings)
+        self._files = FileContext(settings, log, server_context, "server")
 
     def session(self) -> ServerSession:
-        return ServerSession(self._context)
+        return ServerSession(self._files.context)
 
     def reload_if_changed(self) -> None:
-        """Read the files again once they have changed and stayed the same since the last call."""
-        signature = self._signature()
-        is_settled, self._seen = signature == self._seen, signature
-        if not is_settled or signature == self._loaded:
-            return
-        self._loaded = signature
-        try:
-            self._context = _context(self._settings)
-        except ConfigError as error:
-            self._log.error(
-                "certificates_not_reloaded",
-                error=str(error),
-                do="correct the files; until then new connections get the earlier certificate",
-            )
-        else:
-            self._log.info("certificates_reloaded", listener=self._settings.listener)
-
-    def _signature(self) -> Signature:
-        return tuple(map(_file_signature, self._files))
-
-
-def _file_signature(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
+        self._files.reload_if_changed()
 
 
 class ServerSession:
@@ -168,81 +122,3 @@ def explained(error: SSLError) -> TlsFailure:
         )
     name, do = FAILURES.get(reason, ("handshake_failed", "see OpenSSL's reason in `error`"))
     return TlsFailure(name, reason, do)
-
-
-def _context(settings: TlsSettings) -> SSLContext:
-    """Raises ConfigError."""
-    context = SSLContext(PROTOCOL_TLS_SERVER)
-    context.options |= OP_NO_RENEGOTIATION
-    enabled = [VERSIONS[version] for version in settings.enabled_protocols]
-    context.minimum_version, context.maximum_version = min(enabled), max(enabled)
-    _load_certificate(context, settings)
-    if settings.client_auth != "none":
-        _load_cas(context, settings)
-    context.verify_mode = CLIENT_AUTH[settings.client_auth]
-    return context
-
-
-def _load_certificate(context: SSLContext, settings: TlsSettings) -> None:
-    where = f"listener {settings.listener}: ssl.keystore.location = {settings.keystore_location}"
-    if not settings.keystore_location:
-        where = f"listener {settings.listener}: ssl.keystore.certificate.chain"
-
-    def password() -> str:
-        if not settings.key_password:
-            raise ConfigError(f"{where}: the private key is encrypted; give ssl.key.password")
-        return settings.key_password
-
-    with _certificate_files(settings) as (certificate, key):
-        for file, label in ((certificate, "CERTIFICATE"), (key, "PRIVATE KEY")):
-            _check_pem(where, file, label)
-        try:
-            context.load_cert_chain(certificate, key, password)
-        except SSLError as error:
-            raise ConfigError(f"{where}: {_certificate_problem(error)}") from None
-
-
-@contextmanager
-def _certificate_files(settings: TlsSettings) -> Iterator[tuple[str, str]]:
-    """The files of the certificate chain and of the key. OpenSSL reads files only, so a text gets one for a moment."""
-    if settings.keystore_location:
-        yield settings.keystore_location, settings.key_location or settings.keystore_location
-        return
-    with NamedTemporaryFile("w", suffix=".pem") as file:  # mode 0600
-        file.write(f"{settings.certificate_chain}\n{settings.key}\n")
-        file.flush()
-        yield file.name, file.name
-
-
-def _certificate_problem(error: SSLError) -> str:
-    match error.reason:
-        case "KEY_VALUES_MISMATCH":
-            return "the private key does not belong to the first certificate; put the listener's certificate first"
-        case "BAD_DECRYPT" | "BAD_PASSWORD_READ":
-            return "the private key cannot be decrypted; correct ssl.key.password"
-        case "EE_KEY_TOO_SMALL" | "CA_KEY_TOO_SMALL" | "CA_MD_TOO_WEAK":
-            return "the key or the signature is too weak; use RSA of 2048 bits or more, or ECDSA, with SHA-256"
-    return f"the certificate or its key cannot be read: {error.reason or error}"
-
-
-def _load_cas(context: SSLContext, settings: TlsSettings) -> None:
-    where = f"listener {settings.listener}: ssl.truststore.location = {settings.truststore_location}"
-    try:
-        if settings.truststore_location:
-            _check_pem(where, settings.truststore_location, "CERTIFICATE")
-            context.load_verify_locations(settings.truststore_location)
-        else:
-            where = f"listener {settings.listener}: ssl.truststore.certificates"
-            context.load_verify_locations(cadata=settings.truststore_certificates)
-    except SSLError as error:
-        raise ConfigError(f"{where}: the certificates cannot be read: {error.reason or error}") from None
-
-
-def _check_pem(where: str, path: str, label: str) -> None:
-    """Raises ConfigError unless the file can be read and contains a PEM object with this label."""
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{where}: {path} cannot be read: {error.strerror}") from None
-    if f"{label}-----".encode() not in text:
-        raise ConfigError(f"{where}: {path} holds no {label.lower()} in PEM")

@@ -7,6 +7,7 @@ connection in order. An answer out of order, or one that does not come in time, 
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, BaseTransport, BufferedProtocol, Future, TimerHandle, Transport
+from collections.abc import Callable
 from typing import Any, cast
 
 from semel_protocol.api import Api
@@ -30,10 +31,22 @@ class _Pending(PendingRequest):
 
 
 class PeerConnection(BufferedProtocol):
-    """The protocol of one connection that this broker has opened. `name`: for log lines and errors."""
+    """The protocol of one connection that this broker has opened. `name`: for log lines and errors.
 
-    def __init__(self, name: str, client_id: str, loop: AbstractEventLoop) -> None:
+    `answered`: called at the first answer. `refused`: called if the connection is lost before it; returns the error for
+    the callers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        client_id: str,
+        loop: AbstractEventLoop,
+        answered: Callable[[], None] | None = None,
+        refused: Callable[[Exception | None], OSError] | None = None,
+    ) -> None:
         self.name = name
+        self._answered, self._refused = answered, refused
         self._loop = loop
         self._frames = FrameBuffer(FRAME_BYTES_MAX, unfilled_bytes_max=SCRATCH_BYTES)
         self._requests: RequestPipeline[_Pending] = RequestPipeline(client_id)
@@ -44,6 +57,11 @@ class PeerConnection(BufferedProtocol):
     def is_lost(self) -> bool:
         return self._lost is not None
 
+    @property
+    def transport(self) -> Transport:
+        assert self._transport is not None, "not connected yet"
+        return self._transport
+
     def send(self, api: Api, version: int, message: Message, timeout_ms: float) -> Future[Any]:
         """Writes a request now; the future is its decoded response. Raises OSError, as the future does.
 
@@ -51,11 +69,11 @@ class PeerConnection(BufferedProtocol):
         """
         if self._lost is not None:
             raise type(self._lost)(*self._lost.args)
-        assert self._transport is not None, "not connected yet"
+        transport = self.transport
         pending = _Pending(api, version, self._loop.create_future())
         frame = self._requests.begin(pending, message)
         pending.timer = self._loop.call_later(timeout_ms / 1000, self._expired, api.name, timeout_ms)
-        self._transport.writelines(frame)
+        transport.writelines(frame)
         return pending.future
 
     def close(self, reason: str) -> None:
@@ -77,12 +95,17 @@ class PeerConnection(BufferedProtocol):
             for frame in self._frames.received(nbytes):
                 pending, response = self._requests.answered(frame)
                 pending.timer.cancel()
+                if self._answered is not None:
+                    self._answered()
+                    self._answered = self._refused = None
                 if not pending.future.done():
                     pending.future.set_result(response)
         except ProtocolError as error:
             self._end(ConnectionAbortedError(f"{self.name} sent a response that cannot be read: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._refused is not None and self._lost is None:
+            self._end(self._refused(exc))
         self._end(ConnectionResetError(f"{self.name} closed the connection" + (f": {exc}" if exc else "")))
 
     # --- inside ----------------------------------------------------------------------------------------------

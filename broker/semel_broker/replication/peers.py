@@ -6,22 +6,28 @@ fetch that waits for records does not delay transaction markers, and markers do 
 
 from __future__ import annotations
 
-from asyncio import Task, get_running_loop, shield, timeout, wait
+from asyncio import Task, gather, get_running_loop, shield, timeout, wait
 from contextlib import suppress
 from random import Random
 from typing import Any
 
 from semel_protocol.api import APIS
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k23_offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from semel_protocol.schema import Message
 
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta, StoredValue
 from semel_broker.cluster.records import BrokerRecord
+from semel_broker.config.settings import ConfigError
 from semel_broker.replication.peer import PeerConnection
+from semel_broker.replication.peer_security import NO_ANSWER, PeerRefusedError, PeerSecurity
 from semel_broker.replication.settings import CONNECT_TIMEOUT_S, RETRY_S_MAX, RETRY_S_MIN, ReplicationSettings
 from semel_broker.scheduling.backoff import Backoff
-from semel_broker.world import World
+from semel_broker.world import TlsFailure, World
+
+OFFSET_FOR_LEADER_EPOCH, OFFSET_FOR_LEADER_EPOCH_VERSION = 23, 4
+CHECK_TIMEOUT_S = 3.0
 
 
 class Link:
@@ -30,15 +36,18 @@ class Link:
     `broker_epoch` is that of the registration; a broker that has restarted has another link.
     """
 
-    def __init__(self, stored: StoredValue[BrokerRecord], client_id: str, rng: Random) -> None:
+    def __init__(
+        self, stored: StoredValue[BrokerRecord], client_id: str, rng: Random, security: PeerSecurity | None = None
+    ) -> None:
         self.broker_epoch = stored.revision
         self._record = stored.value
         self._client_id = client_id
+        self._security = security
         self._connection: PeerConnection | None = None
         self._opening: Task[PeerConnection] | None = None
         self._backoff = Backoff(rng, RETRY_S_MIN, RETRY_S_MAX)
         self._not_before = 0.0
-        self._failure = ""
+        self._failure: OSError | None = None
         self._is_closed = False
 
     async def connection(self) -> PeerConnection:
@@ -48,7 +57,8 @@ class Link:
         loop = get_running_loop()
         if self._opening is None:
             if loop.time() < self._not_before:
-                raise ConnectionRefusedError(self._failure)
+                assert self._failure is not None
+                raise type(self._failure)(*self._failure.args)
             self._opening = loop.create_task(self._open(), name=f"connect to {self._name}")
             self._opening.add_done_callback(_consume_exception)
         return await shield(self._opening)
@@ -58,22 +68,61 @@ class Link:
         record = self._record
         try:
             async with timeout(CONNECT_TIMEOUT_S):
-                _, connection = await loop.create_connection(
-                    lambda: PeerConnection(self._name, self._client_id, loop), record.peer_host, record.peer_port
-                )
+                if self._security is None:
+                    _, connection = await loop.create_connection(
+                        lambda: PeerConnection(self._name, self._client_id, loop), record.peer_host, record.peer_port
+                    )
+                else:
+                    connection = await self._open_verified(self._security)
         except OSError as error:
-            self._failure = f"{self._name} cannot be reached: {error or type(error).__name__}"
-            self._not_before = loop.time() + self._backoff.failed()
-            raise ConnectionRefusedError(self._failure) from error
+            raise self._failed(error) from error
         else:
             if self._is_closed:
                 connection.close("another broker has registered there")
                 raise ConnectionResetError(f"{self._name} is no longer that broker")
-            self._backoff.succeeded()
+            if self._security is None:
+                self._backoff.succeeded()
             self._connection = connection
             return connection
         finally:
             self._opening = None
+
+    async def _open_verified(self, security: PeerSecurity) -> PeerConnection:
+        """A connection with TLS. The other side may still refuse this broker's certificate: its first answer tells."""
+        loop, record = get_running_loop(), self._record
+        try:
+            _, connection = await loop.create_connection(
+                lambda: PeerConnection(
+                    self._name, self._client_id, loop, self._backoff.succeeded, self._lost_unanswered
+                ),
+                record.peer_host,
+                record.peer_port,
+                **security.tls.arguments(record.peer_host),
+            )
+            try:
+                security.check(connection.transport)
+            except TlsFailure as failure:
+                error = security.failed(self._name, failure)
+                connection.close(str(error))
+                raise error from None
+        except OSError as error:
+            if (why := security.tls.explain(error)) is not None:
+                raise security.failed(self._name, why) from error
+            raise
+        return connection
+
+    def _lost_unanswered(self, error: Exception | None) -> OSError:
+        assert self._security is not None
+        failure = self._security.tls.explain(error) or NO_ANSWER
+        return self._failed(self._security.failed(self._name, failure))
+
+    def _failed(self, error: OSError) -> OSError:
+        """Pause after a failure; return the error for the callers."""
+        self._not_before = get_running_loop().time() + self._backoff.failed()
+        if not isinstance(error, PeerRefusedError):
+            error = ConnectionRefusedError(f"{self._name} cannot be reached: {error or type(error).__name__}")
+        self._failure = error
+        return error
 
     @property
     def _name(self) -> str:
@@ -102,8 +151,13 @@ def _consume_exception(task: Task[PeerConnection]) -> None:
 class Peers:
     """One per broker. The addresses of the other brokers come from the image."""
 
-    def __init__(self, world: World, feed: Feed, config: ReplicationSettings) -> None:
+    def __init__(
+        self, world: World, feed: Feed, config: ReplicationSettings, security: PeerSecurity | None = None
+    ) -> None:
+        """`security` None: the brokers speak plaintext."""
         self._feed = feed
+        self._own_id = config.node_id
+        self.security = security
         self._rng = world.rng
         self._client_id = f"broker-{config.node_id}"
         self._links: dict[tuple[int, int], Link] = {}
@@ -124,6 +178,26 @@ class Peers:
             if future.cancelled():
                 connection.close("a request was cancelled")
 
+    async def check_admitted(self) -> None:
+        """With TLS: ask the registered brokers whether they accept this one. Brokers that do not answer do not count.
+
+        Raises ConfigError if this broker and each other one that answers refuse each other's certificates.
+        """
+        if self.security is None:
+            return
+        others = [each.value.node_id for each in self._feed.image.registered() if each.value.node_id != self._own_id]
+        outcomes = await gather(*map(self._ask, others), return_exceptions=True)
+        refusals = [each for each in outcomes if isinstance(each, PeerRefusedError)]
+        if refusals and not any(each is None for each in outcomes):
+            raise ConfigError(f"this broker cannot join the cluster: {refusals[0]}")
+
+    async def _ask(self, node_id: int) -> None:
+        """A request without effect."""
+        request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[])
+        await self.call(
+            node_id, OFFSET_FOR_LEADER_EPOCH, OFFSET_FOR_LEADER_EPOCH_VERSION, request, CHECK_TIMEOUT_S * 1000
+        )
+
     def _link(self, node_id: int, api_key: int) -> Link:
         stored = self._feed.image.registration(node_id)
         if stored is None:
@@ -132,7 +206,7 @@ class Peers:
         if link is None or link.broker_epoch != stored.revision:
             if link is not None:
                 link.close("the broker has restarted")
-            link = self._links[node_id, api_key] = Link(stored, self._client_id, self._rng)
+            link = self._links[node_id, api_key] = Link(stored, self._client_id, self._rng, self.security)
         return link
 
     def _on_image_changed(self, delta: ImageDelta) -> None:

@@ -28,6 +28,7 @@ from semel_storage.disk.memory_disk import MemoryDisk
 
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load
+from semel_broker.net.peer_tls import ClientTls
 from semel_broker.net.tls_session import ServerTls
 from semel_broker.node import Node
 from semel_broker.security.sasl.jwks_source import read_jwks
@@ -125,6 +126,7 @@ class EphemeralBroker:
             log=self._log,
             load_tls=lambda settings: ServerTls(settings, self._log),
             read_jwks=read_jwks,
+            load_peer_tls=lambda settings: ClientTls(settings, self._log),
         )
         self._run = _Run(lambda: Node.start(config, world))
         try:

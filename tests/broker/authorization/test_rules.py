@@ -43,9 +43,8 @@ async def guarded(start_broker: StartBroker, **settings: str) -> Harness:
     harness = await start_broker(
         durability="os",
         authorizer_class_name=AUTHORIZER,
-        super_users="User:root",
         group_initial_rebalance_delay_ms="0",
-        **settings,
+        **{"super_users": "User:root", **settings},
     )
     node = harness.node
     assert node is not None

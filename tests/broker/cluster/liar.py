@@ -58,6 +58,7 @@ class Liar:
         self._answers = answers
         self._tls = tls
         self.requests: list[str] = []
+        self.heads: list[str] = []
         self._writers: list[asyncio.StreamWriter] = []
 
     @property
@@ -82,6 +83,7 @@ class Liar:
                 length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
                 request = head.split(b" ")[1] + b" " + await reader.readexactly(length)
                 self.requests.append(request.decode())
+                self.heads.append(head.decode())
                 await self._answers[min(len(self.requests), len(self._answers)) - 1](writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()

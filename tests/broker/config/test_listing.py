@@ -68,6 +68,7 @@ def test_few_settings_have_the_prefix_of_refused_ones() -> None:
         *[name for name in BROKER_SETTINGS if name.startswith("sasl.")],
         "socket.request.max.bytes",
         "authorizer.class.name",
+        "security.inter.broker.protocol",
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",
         "remote.storage.enable",

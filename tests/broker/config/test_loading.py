@@ -191,3 +191,10 @@ def test_two_configurations_share_nothing() -> None:
     one, other = BrokerConfig(), BrokerConfig()
     one.alter(dynamic_default={}, dynamic={"num.partitions": "5"})
     assert (other.num_partitions, other.dynamic) == (1, {})
+
+
+def test_the_audit_log_is_not_in_the_data_directory() -> None:
+    """A new data directory must be empty."""
+    with pytest.raises(ConfigError, match=r"audit\.log\.file = /d/audit\.log: must not be in log\.dir"):
+        load(overrides=["log.dir=/d", "audit.log.file=/d/audit.log"])
+    assert load(overrides=["log.dir=/d", "audit.log.file=/data/audit.log"]).audit_log_file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import ssl
@@ -457,3 +458,20 @@ async def test_connections_far_above_the_rate_of_their_address_are_closed(start_
     reasons = [line["reason"] for line in broker.log.of("tls_handshake_failed")]
     assert reasons == ["connection_creation_rate"] * 2
     await asyncio.gather(*(each.close() for each in outcomes if isinstance(each, Wire)))
+
+
+async def test_a_client_that_proves_no_principal_is_in_the_audit_log(start_tls: Any, authority: Authority) -> None:
+    broker = await start_tls(ssl_client_auth="required", audit_log_file="-")
+
+    async def attempt() -> None:
+        wire = await connect(broker, context_of(authority.ca_file))
+        await wire.call(ApiVersionsRequest(), 0)
+
+    for _ in range(3):
+        with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            await attempt()
+    await until(lambda: len(broker.log.of("tls_handshake_failed")) == 3)
+    (line,) = map(json.loads, broker.audit)
+    assert line["operation"] == "AUTHENTICATE"
+    assert (line["decision"], line["rule"], line["mechanism"]) == ("denied", "no_client_certificate", "SSL")
+    assert (line["host"], line["listener"]) == ("127.0.0.1", "SSL")

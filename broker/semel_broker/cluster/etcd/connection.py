@@ -108,8 +108,11 @@ class Connection(Protocol):
             and self._http.trailing_data == (b"", False)
         )
 
-    def send(self, path: str, body: bytes) -> None:
-        """Write a request. `Hasleader` makes a member without a leader end its streams instead of keeping them idle."""
+    def send(self, path: str, body: bytes, token: str = "") -> None:
+        """Write a request. `Hasleader` makes a member without a leader end its streams instead of keeping them idle.
+
+        `token`: of a user of etcd; empty: none.
+        """
         http = self._http
         headers = [
             ("Host", str(self.endpoint)),
@@ -117,6 +120,8 @@ class Connection(Protocol):
             ("Grpc-Metadata-Hasleader", "true"),
             ("Content-Length", str(len(body))),
         ]
+        if token:
+            headers.append(("Authorization", token))
         head = http.send(h11.Request(method="POST", target=path, headers=headers))
         data = head + http.send(h11.Data(body)) + http.send(h11.EndOfMessage())
         if self._transport is not None:

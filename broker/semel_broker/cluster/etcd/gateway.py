@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, Connection, Endpoint
+from semel_broker.cluster.etcd.login import Login
 from semel_broker.cluster.etcd.messages import Failure
 from semel_broker.cluster.etcd.tls import Tls
 from semel_broker.scheduling.backoff import Backoff
@@ -49,13 +50,15 @@ class RefusedError(Exception):
 class Gateway:
     """The endpoints of one etcd cluster, and the idle connections to the current endpoint."""
 
-    def __init__(self, endpoints: Sequence[str], tls: Tls | None = None) -> None:
+    def __init__(self, endpoints: Sequence[str], tls: Tls | None = None, login: Login | None = None) -> None:
         if not endpoints:
             raise ValueError("no etcd endpoint was given; name at least one, such as http://localhost:2379")
         self._endpoints = [Endpoint.parse(url) for url in endpoints]
         if tls is None and any(endpoint.is_tls for endpoint in self._endpoints):
             raise ValueError("an https endpoint needs `tls`")
         self._tls = tls
+        self._login = login
+        self._stream_token = ""  # of the last stream: the next one gets another
         self._at = 0
         self._idle: list[Connection] = []
         self._open: dict[Connection, None] = {}
@@ -79,13 +82,43 @@ class Gateway:
 
     async def call(self, path: str, body: bytes, timeout_ms: float) -> bytes:
         """The body of the response. Raises NotSentError, UnansweredError, RefusedError."""
+        if self._login is None:
+            return await self._call(path, body, timeout_ms)
+        token = await self._token(self._login, timeout_ms)
+        try:
+            return await self._call(path, body, timeout_ms, token)
+        except RefusedError as error:
+            if not self._login.is_about_token(error.code, str(error)):
+                raise
+        return await self._call(path, body, timeout_ms, await self._token(self._login, timeout_ms, unlike=token))
+
+    async def _token(self, login: Login, timeout_ms: float, *, unlike: str = "") -> str:
+        """The token of the user. Raises NotSentError: the request that needs it has not been sent. RefusedError."""
+
+        async def call(path: str, body: bytes) -> bytes:
+            return await self._call(path, body, timeout_ms)
+
+        try:
+            return await login.token(call, unlike=unlike)
+        except UnansweredError as error:
+            raise NotSentError(str(error)) from error
+        except msgspec.DecodeError as error:
+            raise NotSentError(f"etcd answered the login with something else: {error}") from error
+        except RefusedError as error:
+            raise RefusedError(
+                error.code,
+                f"{error}; etcd does not accept the user {login.user!r}: correct etcd.user and etcd.password, or "
+                "create it (etcdctl user add, etcdctl auth enable)",
+            ) from None
+
+    async def _call(self, path: str, body: bytes, timeout_ms: float, token: str = "") -> bytes:
         if current_task() is None:
             await sleep(0)  # `timeout` needs a task; a request that was begun eagerly gets one at its first wait
         connection = self._take_idle() or await self._connect(timeout_ms)
         is_done = False
         try:
             async with timeout(timeout_ms / 1000):
-                connection.send(path, body)
+                connection.send(path, body, token)
                 status = await connection.status()
                 answer = await connection.body()
             is_done = True
@@ -106,11 +139,16 @@ class Gateway:
 
         Raises NotSentError, UnansweredError, RefusedError.
         """
+        token = ""
+        if (
+            self._login is not None
+        ):  # a fresh token, because a stream cannot be repeated unnoticed when its token is old
+            self._stream_token = token = await self._token(self._login, timeout_ms, unlike=self._stream_token)
         connection = await self._connect(timeout_ms)
         is_streaming = False
         try:
             async with timeout(timeout_ms / 1000):
-                connection.send(path, body)
+                connection.send(path, body, token)
                 status = await connection.status()
                 if status != 200:
                     raise _refusal(status, await connection.body())

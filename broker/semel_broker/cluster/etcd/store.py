@@ -20,6 +20,7 @@ import msgspec
 from semel_broker.cluster.etcd import messages as etcd
 from semel_broker.cluster.etcd.gateway import Gateway, NotSentError, RefusedError, UnansweredError
 from semel_broker.cluster.etcd.keys import Keys
+from semel_broker.cluster.etcd.login import Login
 from semel_broker.cluster.etcd.session import EtcdSession
 from semel_broker.cluster.etcd.tls import Tls
 from semel_broker.cluster.etcd.watch import EtcdWatch
@@ -63,6 +64,7 @@ class EtcdStore:
     """`Store` over the members of one etcd cluster, given as URLs (`http://10.0.0.1:2379`). Raises ValueError.
 
     `namespace`: the prefix of all keys, one for each semel cluster. `tls`: needed for https endpoints.
+    `login`: needed if etcd has users.
     """
 
     def __init__(
@@ -72,9 +74,10 @@ class EtcdStore:
         namespace: str,
         world: World,
         tls: Tls | None = None,
+        login: Login | None = None,
         request_timeout_ms: float = 5_000,
     ) -> None:
-        self._gateway = Gateway(endpoints, tls)
+        self._gateway = Gateway(endpoints, tls, login)
         self._keys = Keys(namespace)
         self._world = world
         self._request_timeout_ms = request_timeout_ms

@@ -34,7 +34,7 @@ class Mechanism(Protocol):
 
     @property
     def user(self) -> str:
-        """The name of the principal, without `User:`."""
+        """The name of the principal, without `User:`; before `is_complete`, the name that the client claims, or ""."""
         ...
 
     @property

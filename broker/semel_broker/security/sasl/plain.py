@@ -49,6 +49,7 @@ class PlainExchange:
             raise AuthenticationFailed("malformed_token", "give the client a user name and a password")
         if authorization not in (b"", name):
             raise AuthenticationFailed("other_authorization_id", "let the client leave its authorization id empty")
+        self.user = user
         mechanism, credential, is_known = self._find(user)
         salted = await self._stretch(mechanism, password, credential.salt, credential.iterations)
         is_proved = compare_digest(keys_of(mechanism, salted)[0], credential.stored_key)
@@ -56,6 +57,5 @@ class PlainExchange:
             raise AuthenticationFailed("unknown_user", UNKNOWN_USER)
         if not is_proved:
             raise AuthenticationFailed("wrong_password", NOT_PROVED)
-        self.user = user
         self.is_complete = True
         return b""

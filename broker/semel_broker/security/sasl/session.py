@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from asyncio import sleep
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -36,6 +36,14 @@ FAILED: Final = "authentication_failed"
 """The reason with which the connection is closed. The line `sasl_authentication_failed` says why."""
 
 
+class AuthenticationFailedHook(Protocol):
+    """Gets each failed authentication, for the audit log. `principal`: the one that the client named; "": none."""
+
+    def __call__(
+        self, host: str, listener: str, mechanism: str, reason: str, error: str = "", principal: str = ""
+    ) -> None: ...
+
+
 class SaslListener(msgspec.Struct, frozen=True, kw_only=True):
     """The SASL of a listener. `max_reauth_ms`: `connections.max.reauth.ms`, 0: sessions do not end.
 
@@ -53,6 +61,7 @@ class SaslListener(msgspec.Struct, frozen=True, kw_only=True):
     log: Logger
     now_s: Callable[[], float]
     now_ms: Callable[[], int]
+    authentication_failed: AuthenticationFailedHook | None = None
 
 
 class SaslRefusal(Exception):  # noqa: N818 (what a peer did, not an error of this program)
@@ -243,6 +252,10 @@ class SaslSession:
                 **fields,
                 do=do,
             )
+            if (hook := self._listener.authentication_failed) is not None:
+                user = "" if self._exchange is None else self._exchange.user
+                named = f"{PRINCIPAL_TYPE}:{user}" if user else ""
+                hook(self.principal.host, self._listener.name, self._mechanism, reason, principal=named)
             self._move(SaslState.REFUSED)
 
     @property

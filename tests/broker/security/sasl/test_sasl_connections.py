@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -409,3 +410,20 @@ async def test_the_first_user_is_made_once(start_broker: StartBroker) -> None:
     assert (await log_in(await broker.wire(), "admin", mechanism="SCRAM-SHA-512")).error_code == ErrorCode.NONE
     await users.make_first("other", PASSWORD, world)
     assert users.names == ["admin"]
+
+
+# --- the audit log
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_a_refused_login_is_in_the_audit_log_with_the_name_and_without_the_password(
+    start_sasl: Any, mechanism: str
+) -> None:
+    broker = await start_sasl(audit_log_file="-")
+    wire = await broker.wire()
+    answer = await log_in(wire, "alice", "a teapot", mechanism)
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    (line,) = [each for each in map(json.loads, broker.audit) if each["operation"] == "AUTHENTICATE"]
+    assert (line["decision"], line["rule"], line["mechanism"]) == ("denied", "wrong_password", mechanism)
+    assert (line["principal"], line["host"]) == ("User:alice", "127.0.0.1")
+    assert "teapot" not in str(broker.audit)

@@ -1,0 +1,127 @@
+"""Puts the audit around the handlers of administrative requests: one line for each operation, with its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+import msgspec
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.schema import Message
+
+from semel_broker.answers import InOrder
+from semel_broker.authorization.administration import ADMINISTRATION, Administration, Deed
+from semel_broker.authorization.audit_log import AuditLog, rule_of, transactional_id_of
+from semel_broker.authorization.requirements import REFUSAL_OF
+from semel_broker.context import RequestContext
+from semel_broker.handlers import Answer, Handler
+from semel_broker.security.authorizer import Authorizer
+
+WRITE_TXN_MARKERS = 27
+NO_AUTHORIZER = "no authorizer"
+REFUSALS = frozenset(REFUSAL_OF.values())
+
+
+class Permitted(msgspec.Struct, frozen=True):
+    """A deed that the authorizer allows, and the rule that allows it."""
+
+    deed: Deed
+    rule: str
+
+
+def audited(handlers: Mapping[int, Handler], audit: AuditLog, authorizer: Authorizer | None) -> dict[int, Handler]:
+    """The handlers, those of administrative requests inside the audit. `authorizer` None: everything is allowed."""
+    return {
+        key: _audited(key, handler, ADMINISTRATION[key], audit, authorizer) if key in ADMINISTRATION else handler
+        for key, handler in handlers.items()
+    }
+
+
+def _audited(
+    key: int, handler: Handler, administration: Administration, audit: AuditLog, authorizer: Authorizer | None
+) -> Handler:
+    def handle(request: Any, ctx: RequestContext) -> Answer:
+        permitted = [
+            Permitted(deed, rule)
+            for deed in administration.deeds(request, ctx)
+            if (rule := _rule(deed, ctx, authorizer)) is not None
+        ]
+        transactional_id = transactional_id_of(request)
+
+        def note(response: Any, error: ErrorCode | None) -> None:
+            _write(key, administration, audit, ctx, permitted, transactional_id, response, error)
+
+        if not permitted:
+            return handler(request, ctx)
+        try:
+            made = handler(request, ctx)
+        except KafkaError as error:
+            note(None, error.code)
+            raise
+        if made is None or isinstance(made, Message):
+            note(made, None)
+            return made
+        if isinstance(made, InOrder):
+            return InOrder(_when_answered(made.answer, note))
+        return _when_answered(made, note)
+
+    return handle
+
+
+async def _when_answered(answer: Awaitable[Message | None], note: Any) -> Message | None:
+    try:
+        response = await answer
+    except KafkaError as error:
+        note(None, error.code)
+        raise
+    except BaseException:
+        note(None, ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise
+    note(response, None)
+    return response
+
+
+def _rule(deed: Deed, ctx: RequestContext, authorizer: Authorizer | None) -> str | None:
+    """The rule that allows a deed; None: it is refused, and the refusal has a line of its own."""
+    if authorizer is None:
+        return NO_AUTHORIZER
+    for operation, kind, name in deed.rights:
+        decision = authorizer.decide(ctx.principal, operation, kind, name)
+        if decision.is_allowed:
+            return rule_of(decision)
+    return None
+
+
+def _write(
+    key: int,
+    administration: Administration,
+    audit: AuditLog,
+    ctx: RequestContext,
+    permitted: list[Permitted],
+    transactional_id: str | None,
+    response: Any,
+    error: ErrorCode | None,
+) -> None:
+    codes = {} if response is None else administration.codes(response, [each.deed for each in permitted])
+    whole = error if error is not None else getattr(response, "error_code", 0)
+    for each in permitted:
+        deed = each.deed
+        code = codes.get(deed.key, whole)
+        if code in REFUSALS and authorizer_refused(key):
+            continue  # another right was missing, which has a line of its own
+        audit.administered(
+            ctx,
+            key,
+            deed.operation,
+            deed.kind,
+            deed.name,
+            rule=each.rule,
+            error=ErrorCode(code).name,
+            changes=deed.changes,
+            transactional_id=transactional_id,
+        )
+
+
+def authorizer_refused(key: int) -> bool:
+    """Whether an error code of authorization comes from the authorizer; WriteTxnMarkers has refusals of its own."""
+    return key != WRITE_TXN_MARKERS

@@ -7,6 +7,7 @@ writes docs/authorization.md from this table, and a test holds that every API is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from semel_protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -166,35 +167,67 @@ def _list_offsets_row(topic: Any, code: ErrorCode) -> Message:
 
 
 def _metadata(request: Any, ctx: RequestContext, access: Access) -> Steps:
-    """A topic that the request would create needs Create, too. A request for all topics shows those with Describe."""
+    """A topic that the request would create needs Create, too. A request for all topics shows those with Describe.
+    Authorized operations are those of the principal (KIP-430).
+
+    A refused topic that was asked for by its id is answered without its name.
+    """
+    complete: list[Complete] = [partial(_with_operations, request, access)]
     everything = request.topics is None or (ctx.api_version == 0 and not request.topics)
     if everything:
         yield 1
-        return Permitted(request, complete=[Shown(Operation.DESCRIBE, TOPIC, "topics", _name).only(access)])
+        return Permitted(request, complete=[Shown(Operation.DESCRIBE, TOPIC, "topics", _name).only(access), *complete])
     may_create = request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable
     allowed: list[Any] = []
     refused: list[Any] = []
     for topic in request.topics:
         yield 1
-        name = topic.name or ""
+        name = _asked_name(topic, ctx)
+        if name is None:
+            allowed.append(topic)  # there is no topic with this id
+            continue
         is_allowed = access.allows(Operation.DESCRIBE, TOPIC, name)
         if is_allowed and may_create and ctx.broker.topics.get(name) is None:
             is_allowed = may_create_topic(access, name)
         (allowed if is_allowed else refused).append(topic)
     if not refused:
-        return Permitted(request)
+        return Permitted(request, complete=complete)
     rows = [
         k03_metadata.MetadataResponseTopic(error_code=REFUSAL_OF[TOPIC], name=topic.name, topic_id=topic.topic_id)
         for topic in refused
     ]
 
-    def complete(response: Any) -> Message:
+    def with_refused(response: Any) -> Message:
         response.topics = [*response.topics, *rows]
         made: Message = response
         return made
 
     request.topics = allowed
-    return Permitted(request, complete=[complete])  # the handler runs: the brokers are in every response
+    return Permitted(request, complete=[*complete, with_refused])  # the handler runs: all responses have the brokers
+
+
+def _asked_name(topic: Any, ctx: RequestContext) -> str | None:
+    """The name of a topic that Metadata is asked for; None: it is asked for by an id that no topic has."""
+    if topic.name is not None or topic.topic_id == ZERO_UUID:
+        return topic.name or ""
+    found = ctx.broker.topics.get_by_id(topic.topic_id)
+    return None if found is None else found.name
+
+
+def _with_operations(request: Any, access: Access, response: Any) -> Message:
+    if request.include_topic_authorized_operations:
+        for topic in response.topics:
+            if not topic.error_code:
+                topic.topic_authorized_operations = access.operations(TOPIC, topic.name)
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = _operations_of_cluster(access)
+    made: Message = response
+    return made
+
+
+def _operations_of_cluster(access: Access) -> int:
+    """They need Describe on the cluster."""
+    return access.operations(CLUSTER) if access.allows_quietly(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME) else 0
 
 
 def may_create_topic(access: Access, name: str) -> bool:
@@ -520,8 +553,7 @@ def _describe_cluster(request: Any, ctx: RequestContext, access: Access) -> Step
         return Permitted(request)
 
     def with_operations(response: Any) -> Message:
-        is_allowed = access.allows_quietly(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)
-        response.cluster_authorized_operations = access.operations(CLUSTER) if is_allowed else 0
+        response.cluster_authorized_operations = _operations_of_cluster(access)
         made: Message = response
         return made
 

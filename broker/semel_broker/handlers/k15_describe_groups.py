@@ -1,9 +1,10 @@
 """DescribeGroups (key 15): state and members of groups. An unknown group is "Dead", without an error.
 
-Metadata and assignments of members are shown while the group is Stable. v3 adds authorized operations (none are
-reported), v4 the instance id.
+Metadata and assignments of members are shown while the group is Stable. v3 adds authorized operations (KIP-430), v4 the
+instance id.
 """
 
+from semel_protocol.acls import ResourceType, every_operation
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k15_describe_groups import (
     DescribeGroupsRequest,
@@ -22,6 +23,8 @@ async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> Describ
     groups = []
     for group_id in dict.fromkeys(request.groups):
         groups.append(group := await _describe(group_id, ctx))
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = every_operation(ResourceType.GROUP)
         if slices.is_over(1 + len(group.members)):
             await slices.next()
     return DescribeGroupsResponse(groups=groups)

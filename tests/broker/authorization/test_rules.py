@@ -20,6 +20,7 @@ from semel_protocol.acls import (
     PatternType,
     Permission,
     ResourceType,
+    bits_of,
 )
 from semel_protocol.api import APIS
 from semel_protocol.errors import ErrorCode
@@ -109,6 +110,38 @@ async def test_a_topic_that_is_not_there_and_one_that_may_not_be_seen_look_alike
     there, missing = found
     assert there.error_code == missing.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert (there.partitions, there.topic_id) == (missing.partitions, missing.topic_id)
+
+
+async def test_metadata_tells_the_operations_of_the_principal_and_hides_the_name_behind_a_refused_id(
+    start_broker: StartBroker,
+) -> None:
+    harness = await guarded(start_broker)
+    assert harness.node is not None
+    topic_id = harness.node.broker.topics.required("t").topic_id
+    wire = await harness.wire()
+
+    async def asked(version: int, **fields: Any) -> Any:
+        topics = [k03_metadata.MetadataRequestTopic(**fields)]
+        return await wire.call(
+            k03_metadata.MetadataRequest(
+                topics=topics,
+                include_cluster_authorized_operations=True,
+                include_topic_authorized_operations=True,
+                allow_auto_topic_creation=False,
+            ),
+            version,
+        )
+
+    (refused,) = (await asked(12, name=None, topic_id=topic_id)).topics
+    assert (refused.error_code, refused.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+    (unknown,) = (await asked(12, name=None, topic_id=bytes(15) + b"x")).topics
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    await allow(harness, Operation.WRITE, TOPIC, "t")
+    answer = await asked(10, name="t")
+    assert answer.topics[0].topic_authorized_operations == bits_of({Operation.WRITE, Operation.DESCRIBE})
+    assert answer.cluster_authorized_operations == 0  # it needs Describe on the cluster
+    await allow(harness, Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)
+    assert (await asked(10, name="t")).cluster_authorized_operations == bits_of({Operation.DESCRIBE})
 
 
 ENOUGH: Sequence[tuple[int, Sequence[tuple[Operation, ResourceType, str]]]] = [

@@ -26,6 +26,7 @@ from semel_broker.config.settings import (
 HOUR_MS: Final = 3_600_000
 MIB: Final = 1 << 20
 Samples = Annotated[int, Meta(ge=1, le=1_000)]
+Slots = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 SampleSeconds = Annotated[int, Meta(ge=1, le=3_600)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Factor = Annotated[int, Meta(ge=1, le=32_767)]
@@ -152,6 +153,9 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     )
     socket_request_max_bytes: Annotated[Bytes, Doc("Largest request; a larger one closes its connection.")] = 100 * MIB
     fetch_max_bytes: Annotated[Bytes, Doc("Largest Fetch response, whatever is requested.")] = 55 * MIB
+    max_incremental_fetch_session_cache_slots: Annotated[
+        Slots, Doc("Fetch sessions of clients (KIP-227); clients beyond it fetch without. 0: none.")
+    ] = 1_000
 
     # Who may do what.
     authorizer_class_name: Annotated[

@@ -1,7 +1,7 @@
 """The blocks of a page of the documents, and the marks of those that no test runs.
 
 A mark is a comment that readers do not see, on the line before the block: `<!-- not run: REASON -->`. With
-`<!-- not run: REASON; lines: WORDS -->` only the lines that begin with these words are left out.
+`<!-- not run: REASON; lines: WORDS, WORDS -->` only the lines that begin with these words are left out.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Block:
     title: str
     text: str
     reason: str = ""
-    left_out: str = ""
+    left_out: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -70,7 +70,7 @@ def blocks_of(text: str, page: str = "") -> Iterator[Block]:
             found["title"] or "",
             found["text"],
             mark["reason"] if mark else "",
-            (mark["lines"] or "") if mark else "",
+            tuple(mark["lines"].split(", ")) if mark and mark["lines"] else (),
         )
 
 

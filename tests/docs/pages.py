@@ -22,6 +22,8 @@ from docs.blocks import COMMANDS, Block
 from docs.presumed import Presumed
 
 MARK = "#### command"
+ENDED = f'ended() {{ local status=$?; echo "#### status $status"; echo "{MARK}"; return $status; }}'
+"""Between two commands. The second sees the status of the first in `$?`."""
 STATUS = re.compile(r"^#### status (\d+)\n", re.M)
 PATIENT = ".patient.properties"
 WAITING = re.compile(r"^waiting for \S+: connection refused\n", re.M)
@@ -52,13 +54,19 @@ def _pattern(line: str) -> str:
     return re.escape(line).replace(re.escape("..."), ".*") + r"\n"
 
 
-def type_page(blocks: list[Block], at: Path, presumed: Presumed, timeout_s: float = 120) -> None:
+def type_page(blocks: list[Block], at: Path, presumed: Presumed, timeout_s: float = 240) -> None:
     """Runs the blocks of a page in the empty folder `at`. Ports are free ones instead of 9092 and 9093."""
     for old in presumed.replace:
         assert any(old in each.text for each in blocks), f"the page has no {old!r} any more: see presumed.py"
+    for key in presumed.around:
+        assert any(key in each.text for each in blocks), f"no block has {key!r} any more: see presumed.py"
     ports = {f":{port}": f":{free_port()}" for port in (9092, 9093)}
-    substitutes = {**presumed.replace, **ports, "{at}": str(at)}
-    blocks = [replace(each, text=_substituted(each.text, substitutes)) for each in blocks]
+    substitutes = {**ports, "{at}": str(at)}
+    blocks = [replace(each, text=_substituted(each.text, {**presumed.replace, **substitutes})) for each in blocks]
+    around = {
+        key: (_substituted(before, substitutes), _substituted(after, substitutes))
+        for key, (before, after) in presumed.around.items()
+    }
     commands = [Command(line) for line in _lines(_substituted(presumed.first, substitutes))]
     programs = [each for each in blocks if each.language == "python" and not each.title]
     for number, block in enumerate(blocks):
@@ -69,8 +77,7 @@ def type_page(blocks: list[Block], at: Path, presumed: Presumed, timeout_s: floa
             commands += _commands(block)
         elif block.language == "python" and (not presumed.one_program or block is programs[-1]):
             file = at / f"block_{number}.py"
-            text = _program(programs if presumed.one_program else [block], presumed)
-            file.write_text(_substituted(text, substitutes))
+            file.write_text(_program(programs if presumed.one_program else [block], around))
             commands.append(Command(f"python {file.name}"))
     commands += [Command(line) for line in _lines(_substituted(presumed.last, substitutes))]
     commands = _end_the_endless(commands, presumed.endless)
@@ -99,7 +106,7 @@ def _commands(block: Block) -> list[Command]:
             commands[-1].line += f"\n{line.removeprefix('> ')}"
         else:
             commands[-1].output.append(line)
-    return [each for each in commands if not (block.left_out and each.line.startswith(block.left_out))]
+    return [each for each in commands if not each.line.startswith(block.left_out)]
 
 
 def _lines(text: str) -> list[str]:
@@ -117,12 +124,12 @@ def _lines(text: str) -> list[str]:
     return found
 
 
-def _program(blocks: list[Block], presumed: Presumed) -> str:
+def _program(blocks: list[Block], around: dict[str, tuple[str, str]]) -> str:
     """The blocks as one program, with what the page presumes around them. `await` outside of a function is allowed."""
     parts = []
     for block in blocks:
-        around = [each for key, each in presumed.around.items() if key in block.text]
-        parts += [*(before for before, _ in around), block.text, *(after for _, after in around)]
+        mine = [each for key, each in around.items() if key in block.text]
+        parts += [*(before for before, _ in mine), block.text, *(after for _, after in mine)]
     text = "\n".join(textwrap.dedent(part) for part in parts)
     try:
         compile(text, "page", "exec")
@@ -143,7 +150,7 @@ def _end_the_endless(commands: list[Command], endless: dict[str, str]) -> list[C
             result.append(command)
             continue
         name = f"endless_{len(ends)}"
-        result += [Command(f"{command.line} & {name}=$!"), Command(ready[0], command.output)]
+        result += [Command(f"env --default-signal=INT {command.line} & {name}=$!"), Command(ready[0], command.output)]
         ends.append(Command(f"kill -INT ${name}; wait ${name}"))
     assert len(ends) == len(endless), f"the page has not all of {sorted(endless)}: see presumed.py"
     return result + ends
@@ -155,7 +162,7 @@ def _run(commands: list[Command], at: Path, address: str, programs: str, timeout
     On a busy machine the broker that the page starts may need seconds: commands wait for it.
     """
     (at / PATIENT).write_text("bootstrap.timeout.ms=60000\n")
-    script = [line for each in commands for line in (f'echo "{MARK}"', each.line, 'echo "#### status $?"')]
+    script = [ENDED, f'echo "{MARK}"', *(line for each in commands for line in (each.line, "ended"))]
     environment = {
         **os.environ,
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
@@ -183,7 +190,7 @@ def _run(commands: list[Command], at: Path, address: str, programs: str, timeout
             raise AssertionError(f"not at the end after {timeout_s} s:\n{out}") from None
         finally:
             _kill_session(running.pid)
-    parts = out.split(f"{MARK}\n")[1:]
+    parts = out.split(f"{MARK}\n")[1:-1]
     assert len(parts) == len(commands), out
     return parts
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
+SERVERS = 'bootstrap_servers="localhost:9092"'
 SERVE = "semel serve --data-dir data --set group.initial.rebalance.delay.ms=0 > semel.log &\n"
 
 SPARK = """
@@ -15,16 +16,33 @@ from pyspark_semel import prepare
 prepare()
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", False).getOrCreate()
 """
+WRITE_TEST_ORDERS = f"""python - <<'EOF'
+from pathlib import Path
+page = Path({str(TESTS)!r}, "../docs/testing.md").read_text()
+Path("tests").mkdir()
+Path("tests/test_orders.py").write_text(page.partition("```python\\n")[2].partition("```")[0])
+Path("pytest.ini").write_text("[pytest]\\nasyncio_mode = auto\\nasyncio_default_fixture_loop_scope = function\\n")
+EOF
+"""
+"""The first test of the page, as a file."""
 ENDED = """
 for each_query in spark.streams.active:
     each_query.processAllAvailable()
     each_query.stop()
 """
-SHOP = (
-    "import asyncio; from semel import Producer; "
-    "asyncio.run(Producer(transactional_id=\"shop\").start())"
-)
-"""Initialises the transactional id shop."""
+SHOP = """python - <<'EOF'
+import asyncio
+from semel import Producer
+
+async def main():
+    async with Producer(bootstrap_servers="localhost:9092", transactional_id="shop") as producer:
+        async with producer.transaction():
+            await producer.send("invoices", b"teapot")
+
+asyncio.run(main())
+EOF
+"""
+"""A producer with the transactional id shop."""
 DAMAGED = """
 import sys
 from semel import Consumer, Producer
@@ -38,11 +56,16 @@ class EndsAfterTwo(Consumer):
         await self.stop()
         sys.exit(0)
 
-dead_letters = Producer()
+dead_letters = Producer(bootstrap_servers="localhost:9092")
 await dead_letters.start()
 await dead_letters.send_and_wait("damaged", b"no number")
 await dead_letters.send_and_wait("damaged", bytes(4))
-consumer = EndsAfterTwo("damaged", value_deserializer=IntegerDeserializer(), auto_offset_reset="earliest")
+consumer = EndsAfterTwo(
+    "damaged",
+    bootstrap_servers="localhost:9092",
+    value_deserializer=IntegerDeserializer(),
+    auto_offset_reset="earliest",
+)
 await consumer.start()
 """
 REGISTRY = f"""
@@ -103,8 +126,9 @@ PRESUMED = {
         ),
         last="test $(semel acl list | wc -l) -gt 3\n",
     ),
+    "docs/cluster.md": Presumed(first="", needs_extras=True),
     "docs/commands.md": Presumed(
-        first=SERVE
+        first=SERVE.replace(" >", " --set node.id=1 >")
         + "semel topic create flights --partitions 2\n"
         + "seq 2000 | semel produce flights --partition 0\n"
         + "mkdir -p ~/.config/fish/completions\n",
@@ -129,12 +153,14 @@ PRESUMED = {
         },
         needs_extras=True,
     ),
-    "docs/security.md": Presumed(
-        first="semel serve --data-dir data > semel.log &\nexport SEMEL_USER_PASSWORD='a kettle'\n",
-        needs_extras=True,
-    ),
     "docs/serializers.md": Presumed(
-        replace={'"http://localhost:8081"': "fake.url"},
+        replace={
+            "Producer(key_": f"Producer({SERVERS}, key_",
+            "Producer(value_": f"Producer({SERVERS}, value_",
+            '        "orders",\n': f'        "orders", {SERVERS},\n',
+            'Consumer("orders"': f'Consumer("orders", {SERVERS}',
+            '"http://localhost:8081"': "fake.url",
+        },
         around={
             "await dead_letters": (DAMAGED, ""),
             "registry.avro": (f"{REGISTRY}{ORDER}", READ_ORDER),
@@ -183,10 +209,19 @@ PRESUMED = {
         one_program=True,
         needs_extras=True,
     ),
+    "docs/testing.md": Presumed(
+        first=WRITE_TEST_ORDERS,
+        replace={
+            "pytest --semel-keep": "python -m pytest -p no:cacheprovider --basetemp=kept --semel-keep",
+            "=================== semel: data kept ===================": "...= semel: data kept =...",
+            "/tmp/pytest-of-me/pytest-7": "{at}/kept",
+        },
+        endless={"semel serve --data-dir": "semel topic describe orders"},
+        needs_extras=True,
+    ),
     "docs/with-apache-kafka.md": Presumed(
         first=SERVE + "semel topic create orders\necho kettle | semel produce orders\n"
-        "semel consume orders --group billing --from-beginning --max-records 1\n"
-        "python -c '" + SHOP + "'\n",
+        "semel consume orders --group billing --from-beginning --max-records 1\n" + SHOP,
         replace={"kafka.example.com:9092": "localhost:9092"},
     ),
 }

@@ -16,6 +16,8 @@ README = os.environ.get("SEMEL_TYPED_README", "")
 """`make dist` names the README in the wheel."""
 RUN_ELSEWHERE = {
     ("docs/moving-from-confluent-kafka.md", "python"): "tests/docs/test_moving_from_confluent_kafka.py",
+    ("docs/security.md", "console"): "tests/docs/test_security_page.py",
+    ("docs/security.md", "python"): "tests/docs/test_security_page.py",
     ("docs/testing.md", "python"): "tests/broker/testing/test_plugin.py",
 }
 """Blocks, by page and language, that a test runs which adds more than a shell: that test takes all of them."""
@@ -40,7 +42,7 @@ def presumed(page: str) -> Presumed:
 @pytest.mark.parametrize("page", run_pages())
 def test_the_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     path = Path(README) if README and page == "README.md" else ROOT / page
-    blocks = [each for each in blocks_of(path.read_text(), page) if runs_here(each)]
+    blocks = [each for each in blocks_of(path.read_text(), page) if runs_here(each) or each.title]
     type_page(blocks, tmp_path, presumed(page))
 
 
@@ -50,7 +52,7 @@ def test_the_page_does_what_it_says(page: str, tmp_path: Path) -> None:
 def test_a_block_that_is_not_run_has_one_of_the_reasons(block: Block) -> None:
     """Each is a line in the list of skipped tests: `pytest -rs`."""
     assert block.reason.startswith(REASONS), f"{block.place}: {block.reason!r} is not one of {REASONS}"
-    assert block.left_out in block.text
+    assert all(words in block.text for words in block.left_out)
     pytest.skip(f"{block.place}: {block.reason}")
 
 
@@ -102,8 +104,8 @@ def test_a_block_that_is_marked_is_left_out(tmp_path: Path) -> None:
     page = "<!-- not run: needs Docker -->\n```sh\nfalse\n```\n\n<!-- not run: needs root; lines: fal -->\n```sh\nfalse\ntrue\n```\n"
     blocks = list(blocks_of(page))
     assert [(each.reason, each.left_out, each.runs) for each in blocks] == [
-        ("needs Docker", "", False),
-        ("needs root", "fal", True),
+        ("needs Docker", (), False),
+        ("needs root", ("fal",), True),
     ]
     type_page([each for each in blocks if each.runs], tmp_path, Presumed(first=""))
 

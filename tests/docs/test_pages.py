@@ -101,8 +101,9 @@ def test_a_page_with_a_wrong_output_a_failing_command_or_a_failing_program_is_fo
 
 
 def test_a_block_that_is_marked_is_left_out(tmp_path: Path) -> None:
-    page = "<!-- not run: needs Docker -->\n```sh\nfalse\n```\n\n<!-- not run: needs root; lines: fal -->\n```sh\nfalse\ntrue\n```\n"
-    blocks = list(blocks_of(page))
+    whole = "<!-- not run: needs Docker -->\n```sh\nfalse\n```\n"
+    in_part = "<!-- not run: needs root; lines: fal -->\n```sh\nfalse\ntrue\n```\n"
+    blocks = list(blocks_of(f"{whole}\n{in_part}"))
     assert [(each.reason, each.left_out, each.runs) for each in blocks] == [
         ("needs Docker", (), False),
         ("needs root", ("fal",), True),

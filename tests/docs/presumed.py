@@ -9,6 +9,7 @@ TESTS = Path(__file__).parents[1]
 SERVERS = 'bootstrap_servers="localhost:9092"'
 SERVE = "semel serve --data-dir data --set group.initial.rebalance.delay.ms=0 > semel.log &\n"
 
+FLIGHT = "1,2013,1,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z"
 SPARK = """
 from pyspark.sql import SparkSession
 from pyspark_semel import prepare
@@ -151,7 +152,7 @@ PRESUMED = {
         first=SERVE
         + "semel topic create flights\n"
         + "semel topic create flights-enriched\n"
-        + "printf '1,2013,1,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z\\n' | semel produce flights\n",
+        + f"echo '{FLIGHT}' | semel produce flights\n",
         replace={"/var/lib/flights": "{at}/checkpoint"},
         endless={
             "semel pipeline run": "timeout 150 semel consume flights-enriched --from-beginning --max-records 1"

@@ -112,7 +112,8 @@ def test_a_block_that_is_marked_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_command_that_does_not_end_is_ended_by_sigint(tmp_path: Path) -> None:
-    page = '```sh\npython -c \'import time; open("started", "w"); time.sleep(600)\'\ntouch after\n```\n'
+    waits = "import time; open('started', 'w'); [time.sleep(0.01) for _ in iter(int, 1)]"
+    page = f'```sh\npython -c "{waits}"\ntouch after\n```\n'
     endless = Presumed(first="", endless={"python -c": "until test -e started; do true; done"})
     with pytest.raises(AssertionError, match=r"status \[130\]"):  # it does not handle SIGINT
         type_page(list(blocks_of(page)), tmp_path, endless, timeout_s=60)

@@ -146,7 +146,7 @@ _TABLE = (
     _api(12, "Heartbeat", k12_heartbeat, (0, 4), 4, (0, 3)),
     _api(13, "LeaveGroup", k13_leave_group, (0, 5), 4, (0, 3)),
     _api(14, "SyncGroup", k14_sync_group, (0, 5), 4, (0, 3)),
-    _api(15, "DescribeGroups", k15_describe_groups, (0, 5), 5, (0, 2)),
+    _api(15, "DescribeGroups", k15_describe_groups, (0, 6), 5, (0, 2)),
     _api(16, "ListGroups", k16_list_groups, (0, 5), 3, (0, 2)),
     _api(17, "SaslHandshake", k17_sasl_handshake, (0, 1), None, (0, 1)),
     _api(18, "ApiVersions", k18_api_versions, (0, 4), 3, (0, 4)),
@@ -182,7 +182,7 @@ _TABLE = (
     _api(65, "DescribeTransactions", k65_describe_transactions, (0, 0), 0, (0, 0)),
     _api(66, "ListTransactions", k66_list_transactions, (0, 2), 0, (0, 1)),
     _api(68, "ConsumerGroupHeartbeat", k68_consumer_group_heartbeat, (0, 1), 0, None),
-    _api(69, "ConsumerGroupDescribe", k69_consumer_group_describe, (0, 0), 0, None),
+    _api(69, "ConsumerGroupDescribe", k69_consumer_group_describe, (0, 1), 0, None),
     _api(75, "DescribeTopicPartitions", k75_describe_topic_partitions, (0, 0), 0, None),
     # semel's own APIs, under keys that Kafka does not use
     _api(20_001, "BeginTransactionGroup", k20001_begin_transaction_group, (0, 0), 0, (0, 0)),

@@ -1,12 +1,15 @@
 """Metadata (key 3): the brokers, the topics, and the leaders of their partitions.
 
-Served: v0 to v7 (leader epochs). An empty list asks for all topics in v0. From v1 on null asks for all, and an empty
+Served: v0 to v7 (leader epochs), and up to v12 with the consumer protocol of groups. An empty list asks for all topics in v0. From v1 on null asks for all, and an empty
 list for none. A missing topic is created if both the request (v4 and later; older ones always) and
 `auto.create.topics.enable` allow it. Otherwise the answer is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for
 an illegal name. A partition without a leader has leader -1 and LEADER_NOT_AVAILABLE.
 
 Addresses are those of the listener that was asked. A broker without this listener is left out; a partition that it
 leads has leader -1 and LISTENER_NOT_FOUND, before v6 LEADER_NOT_AVAILABLE (KIP-226).
+
+v10 adds the ids of topics to the response, v12 to the request (KIP-516): a topic with the name null is asked for by its
+id, and gets UNKNOWN_TOPIC_ID if there is none. v8 to v10 add authorized operations (KIP-430).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from semel_broker.topics.advertised_brokers import AdvertisedBroker
 from semel_broker.topics.topics import Topic
 
 LISTENER_NOT_FOUND_VERSION = 6
+ID_VERSION = 12
 
 
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
@@ -35,8 +39,12 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
     slices = ctx.slices()
     topics = []
-    for name in _names(request, ctx):
-        topics.append(topic := await _describe(name, ctx, may_create))
+    for asked in _asked(request, ctx):
+        if isinstance(asked, bytes):
+            topic = await _describe_id(asked, ctx)
+        else:
+            topic = await _describe(asked, ctx, may_create)
+        topics.append(topic)
         if slices.is_over(1 + len(topic.partitions)):
             await slices.next()
     image = broker.feed.image
@@ -67,11 +75,20 @@ def controller_of(image: Image) -> int:
     return controller.value.node_id if controller is not None and image.is_admitted(controller.value.node_id) else -1
 
 
-def _names(request: MetadataRequest, ctx: RequestContext) -> list[str]:
-    """The names of the topics asked for, each once."""
+def _asked(request: MetadataRequest, ctx: RequestContext) -> list[str] | list[str | bytes]:
+    """The names and ids of the topics asked for, each once."""
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
         return ctx.broker.topics.names()
-    return list(dict.fromkeys(topic.name or "" for topic in request.topics))
+    return list(dict.fromkeys(topic.name if topic.name is not None else topic.topic_id for topic in request.topics))
+
+
+async def _describe_id(topic_id: bytes, ctx: RequestContext) -> MetadataResponseTopic:
+    topic = ctx.broker.topics.get_by_id(topic_id)
+    if topic is None:
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None if ctx.api_version >= ID_VERSION else "", topic_id=topic_id
+        )
+    return await _describe(topic.name, ctx, may_create=False)
 
 
 async def _describe(name: str, ctx: RequestContext, may_create: bool) -> MetadataResponseTopic:

@@ -154,6 +154,8 @@ ENOUGH: Sequence[tuple[int, Sequence[tuple[Operation, ResourceType, str]]]] = [
     (51, [(Operation.ALTER, CLUSTER, CLUSTER_NAME)]),
     (61, [(Operation.READ, TOPIC, "t")]),
     (65, [(Operation.DESCRIBE, TXN, "x")]),
+    (68, [(Operation.READ, GROUP, "g"), (Operation.DESCRIBE, TOPIC, "t")]),
+    (69, [(Operation.DESCRIBE, GROUP, "g")]),
     (20_001, [(Operation.WRITE, TXN, "s/")]),
     (20_002, [(Operation.WRITE, TXN, "s/")]),
     (20_003, [(Operation.DESCRIBE, TXN, "s/")]),

@@ -139,7 +139,8 @@ Change = SetEpoch | SetTopics | SetMember | SetAssignmentEpoch | SetTarget | Set
 
 
 class ConsumerGroup:
-    """One group of the consumer protocol. Only `apply` changes it."""
+    """One group of the consumer protocol. Only `apply` changes it. `seen_version`: the version of this broker's topics
+    (`Catalog`) that the last decision was made with; it is not stored."""
 
     __slots__ = (
         "assignment_epoch",
@@ -150,12 +151,14 @@ class ConsumerGroup:
         "members",
         "owners",
         "regexes",
+        "seen_version",
         "targets",
         "topics",
     )
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
+        self.seen_version = -1
         self.epoch = 0
         self.assignment_epoch = 0
         self.topics: dict[str, TopicFacts] = {}

@@ -154,6 +154,20 @@ def check_member_epoch(group: ConsumerGroup, member_id: str, instance_id: str | 
         )
 
 
+def check_commit(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: int, *, in_transaction: bool = False
+) -> None:
+    """Whether offsets may be committed now. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH.
+
+    A negative epoch is a simple consumer or an administrator: allowed while the group has no members, and in a
+    transaction that does not name a member.
+    """
+    is_anonymous = not member_id and instance_id is None
+    if epoch < 0 and (not group.members or (in_transaction and is_anonymous)):
+        return
+    check_member_epoch(group, member_id, instance_id, epoch)
+
+
 # --- joining, changing, leaving -----------------------------------------------------------------------------------
 
 
@@ -309,7 +323,7 @@ def assign(draft: Draft, rules: ConsumerRules) -> None:
         )
         for member_id, member in group.members.items()
     }
-    assignor = ASSIGNORS[preferred_assignor(group, rules)]
+    assignor = ASSIGNORS[preferred_assignor(group, rules.assignors)]
     targets = assignor(subscribers, {facts.topic_id: facts.partition_count for facts in group.topics.values()})
     for member_id, target in targets.items():
         if group.targets.get(member_id) != target:
@@ -317,13 +331,13 @@ def assign(draft: Draft, rules: ConsumerRules) -> None:
     draft.put(SetAssignmentEpoch(group.epoch))
 
 
-def preferred_assignor(group: ConsumerGroup, rules: ConsumerRules) -> str:
+def preferred_assignor(group: ConsumerGroup, assignors: tuple[str, ...]) -> str:
     """The assignor that most members ask for; the first of `group.consumer.assignors` if none does."""
     votes: dict[str, int] = {}
     for member in group.members.values():
-        if member.assignor in rules.assignors and member.assignor is not None:
+        if member.assignor is not None and member.assignor in assignors:
             votes[member.assignor] = votes.get(member.assignor, 0) + 1
-    return max(sorted(votes), key=votes.__getitem__) if votes else rules.assignors[0]
+    return max(sorted(votes), key=votes.__getitem__) if votes else assignors[0]
 
 
 def _reconcile(draft: Draft, ask: Heartbeat) -> Current:

@@ -381,7 +381,7 @@ OFFSETS_KEYS: dict[int, type[OffsetsKey]] = {
     8: ConsumerGroupCurrentMemberAssignmentKey,
     16: ConsumerGroupRegularExpressionKey,
 }
-CONSUMER_GROUP_VALUES: dict[type[ConsumerGroupKey], type[Message]] = {
+CONSUMER_GROUP_VALUES: dict[type[Message], type[Message]] = {
     ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey: ConsumerGroupPartitionMetadataValue,
     ConsumerGroupMemberMetadataKey: ConsumerGroupMemberMetadataValue,

@@ -419,9 +419,9 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     group_consumer_heartbeat_interval_ms: Annotated[
         Count, Doc("Interval of the heartbeats of members of the consumer protocol.")
     ] = 5_000
-    group_consumer_min_heartbeat_interval_ms: Annotated[
-        Count, Doc("Least group.consumer.heartbeat.interval.ms.")
-    ] = 5_000
+    group_consumer_min_heartbeat_interval_ms: Annotated[Count, Doc("Least group.consumer.heartbeat.interval.ms.")] = (
+        5_000
+    )
     group_consumer_max_heartbeat_interval_ms: Annotated[
         Count, Doc("Greatest group.consumer.heartbeat.interval.ms.")
     ] = 15_000

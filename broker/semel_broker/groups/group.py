@@ -140,8 +140,10 @@ class Group(msgspec.Struct, kw_only=True):
     @property
     def is_disposable(self) -> bool:
         """Whether the group has nothing to keep: it never had a generation and has no offsets."""
-        stored = self.generation_id or self.pending or self.offsets or self.consumer is not None
-        return self.state is GroupState.EMPTY and not stored and not (self.lock is not None and self.lock.is_taken)
+        if self.state is not GroupState.EMPTY or self.consumer is not None:
+            return False
+        is_locked = self.lock is not None and self.lock.is_taken
+        return not (is_locked or self.generation_id or self.pending or self.offsets)
 
     @property
     def own_lock(self) -> FifoLock:

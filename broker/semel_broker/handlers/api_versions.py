@@ -1,8 +1,9 @@
 """The versions of each API that this broker offers: the declared versions, and those that its settings add.
 
-Group version 1 (KIP-848) is the consumer protocol of groups. Its clients need topic ids in Metadata, and the member epoch
-in OffsetCommit and OffsetFetch. Transaction version 2 (KIP-890) spans several APIs. A client that sees the feature finalized sends Produce v12,
-TxnOffsetCommit v5 and EndTxn v5. The broker therefore offers these versions exactly when the feature is finalized.
+Group version 1 (KIP-848) is the consumer protocol of groups. Its clients need topic ids in Metadata, and the member
+epoch in OffsetCommit and OffsetFetch. Transaction version 2 (KIP-890) spans several APIs. A client that sees the
+feature finalized sends Produce v12, TxnOffsetCommit v5 and EndTxn v5. The broker therefore offers these versions
+exactly when the feature is finalized.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Metadata (key 3): the brokers, the topics, and the leaders of their partitions.
 
-Served: v0 to v7 (leader epochs), and up to v12 with the consumer protocol of groups. An empty list asks for all topics in v0. From v1 on null asks for all, and an empty
-list for none. A missing topic is created if both the request (v4 and later; older ones always) and
-`auto.create.topics.enable` allow it. Otherwise the answer is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for
-an illegal name. A partition without a leader has leader -1 and LEADER_NOT_AVAILABLE.
+Served: v0 to v7 (leader epochs), and up to v12 with the consumer protocol of groups. An empty list asks for all topics
+in v0. From v1 on null asks for all, and an empty list for none. A missing topic is created if both the request (v4 and
+later; older ones always) and `auto.create.topics.enable` allow it. Otherwise the answer is UNKNOWN_TOPIC_OR_PARTITION,
+or INVALID_TOPIC_EXCEPTION for an illegal name. A partition without a leader has leader -1 and LEADER_NOT_AVAILABLE.
 
 Addresses are those of the listener that was asked. A broker without this listener is left out; a partition that it
 leads has leader -1 and LISTENER_NOT_FOUND, before v6 LEADER_NOT_AVAILABLE (KIP-226).

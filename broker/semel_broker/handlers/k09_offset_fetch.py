@@ -3,8 +3,8 @@
 A partition without an offset is answered with -1, also in an unknown group. The same holds for an offset that was
 committed for an earlier topic of that name. Topics null (v2) asks for all offsets that the group has committed. v7 adds
 `require_stable` (KIP-447): a partition is answered with UNSTABLE_OFFSET_COMMIT while an open transaction has written an
-offset for it; otherwise a transactional reader would process records twice. v8 asks for several groups at once. v9 adds the member
-and its epoch (KIP-848): STALE_MEMBER_EPOCH or UNKNOWN_MEMBER_ID if the member is not up to date.
+offset for it; otherwise a transactional reader would process records twice. v8 asks for several groups at once. v9 adds
+the member and its epoch (KIP-848): STALE_MEMBER_EPOCH or UNKNOWN_MEMBER_ID if the member is not up to date.
 
 From v2 on the response has a top-level field for an error of the group. Up to v7 each partition asked for carries that
 error, too: aiokafka reads only this field, and took NOT_COORDINATOR at the top for "nothing is committed". Kafka leaves

@@ -61,7 +61,7 @@ def uniform(subscribers: Subscribers, topics: Topics) -> dict[str, Places]:
     by_readers = _readers(subscribers, topics)
     for members in sorted(by_readers, key=len):  # partitions with the least choice first
         _give_out(members, by_readers[members], topics, owner, owned)
-    while any([_balance(members, set(topic_ids), owned) for members, topic_ids in by_readers.items()]):
+    while sum(_balance(members, set(topic_ids), owned) for members, topic_ids in by_readers.items()):
         pass
     return {member_id: frozenset(places) for member_id, places in owned.items()}
 

@@ -198,9 +198,8 @@ class ConsumerGroup:
 
     def _set_member(self, member_id: str, member: Member | None) -> None:
         before = self.members.get(member_id)
-        if before is not None and before.instance_id is not None:
-            if self.instances.get(before.instance_id) == member_id:
-                del self.instances[before.instance_id]
+        if before is not None and self.instances.get(before.instance_id or "") == member_id:
+            del self.instances[before.instance_id or ""]
         _put(self.members, member_id, member)
         if member is not None and member.instance_id is not None:
             self.instances[member.instance_id] = member_id

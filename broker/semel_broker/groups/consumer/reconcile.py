@@ -1,10 +1,10 @@
 """PURE: Moves one member towards its target assignment, one step at each of its heartbeats (KIP-848).
 
-    STABLE      the target takes nothing and everything new is free  -> STABLE at the assignment epoch
-    STABLE      the target takes partitions                          -> UNREVOKED at the old epoch, without them
-    UNREVOKED   the member says that it no longer owns them          -> as from STABLE
-    STABLE      something new is still held by another member        -> UNRELEASED at the assignment epoch
-    UNRELEASED  at each heartbeat: what has become free is given     -> UNRELEASED or STABLE
+STABLE      the target takes nothing and everything new is free  -> STABLE at the assignment epoch
+STABLE      the target takes partitions                          -> UNREVOKED at the old epoch, without them
+UNREVOKED   the member says that it no longer owns them          -> as from STABLE
+STABLE      something new is still held by another member        -> UNRELEASED at the assignment epoch
+UNRELEASED  at each heartbeat: what has become free is given     -> UNRELEASED or STABLE
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ def reconcile(
         return current
     kept = current.assigned & target
     if revoking := current.assigned - target:
-        return current.enter(
-            MemberState.UNREVOKED, previous_epoch=current.epoch, assigned=kept, revoking=revoking
-        )
+        return current.enter(MemberState.UNREVOKED, previous_epoch=current.epoch, assigned=kept, revoking=revoking)
     wanted = target - kept
     free = frozenset(place for place in wanted if owners.get(place, member_id) == member_id)
     state = MemberState.STABLE if free == wanted else MemberState.UNRELEASED

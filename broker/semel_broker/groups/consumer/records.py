@@ -102,7 +102,9 @@ def _deletion(key: ConsumerGroupKey) -> Change:
 def _record(group: str, change: Change) -> tuple[ConsumerGroupKey, Message | None]:
     match change:
         case SetEpoch(epoch):
-            return ConsumerGroupMetadataKey(group=group), None if epoch is None else ConsumerGroupMetadataValue(epoch=epoch)
+            return ConsumerGroupMetadataKey(group=group), None if epoch is None else ConsumerGroupMetadataValue(
+                epoch=epoch
+            )
         case SetTopics(topics):
             return ConsumerGroupPartitionMetadataKey(group=group), None if topics is None else _topics_value(topics)
         case SetMember(member_id, member):

@@ -354,5 +354,3 @@ def _reconcile(draft: Draft, ask: Heartbeat) -> Current:
     if current is not before:
         draft.put(SetCurrent(member_id, current))
     return current
-
-

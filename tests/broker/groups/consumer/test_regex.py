@@ -47,7 +47,8 @@ def test_what_topics_are_subscribed_by(text: str, name: str, expected: bool) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["(", "a)", "[a", "*a", "a**", "a{3,1}", "a{2000}", r"(a)\1", "(?=a)", "(?<!a)b", "a\\", "(?i)a", "x" * 1001]
+    "text",
+    ["(", "a)", "[a", "*a", "a**", "a{3,1}", "a{2000}", r"(a)\1", "(?=a)", "(?<!a)b", "a\\", "(?i)a", "x" * 1001],
 )
 def test_what_is_no_expression_is_refused_by_name(text: str) -> None:
     with pytest.raises(KafkaError) as refused:

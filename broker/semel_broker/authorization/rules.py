@@ -85,6 +85,8 @@ TOPIC, GROUP, CLUSTER, TXN = (
     ResourceType.TRANSACTIONAL_ID,
 )
 ACKS_NONE = 0
+UNNAMED_VERSION = 12
+"""From this version of Metadata on, a topic of the response may have no name, so that an id does not tell it."""
 CONFIG_RESOURCES = {2: TOPIC, 32: GROUP}
 """Types of resources in requests about settings that have ACLs of their own; all others are settings of the cluster."""
 
@@ -179,8 +181,9 @@ def _metadata(request: Any, ctx: RequestContext, access: Access) -> Steps:
     refused: list[Any] = []
     for topic in request.topics:
         yield 1
-        by_id = ctx.broker.topics.get_by_id(topic.topic_id) if topic.name is None else None
-        if topic.name is None and by_id is None:
+        has_id = topic.topic_id != ZERO_UUID
+        by_id = ctx.broker.topics.get_by_id(topic.topic_id) if has_id else None
+        if has_id and by_id is None:
             allowed.append(topic)  # the handler answers UNKNOWN_TOPIC_ID
             continue
         name = by_id.name if by_id is not None else topic.name or ""
@@ -193,8 +196,8 @@ def _metadata(request: Any, ctx: RequestContext, access: Access) -> Steps:
         return Permitted(request, complete=[operations])
     rows = [
         k03_metadata.MetadataResponseTopic(
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID if topic.name is None else REFUSAL_OF[TOPIC],  # ids tell no names
-            name=topic.name,
+            error_code=REFUSAL_OF[TOPIC] if topic.topic_id == ZERO_UUID else ErrorCode.UNKNOWN_TOPIC_ID,
+            name=topic.name if topic.topic_id == ZERO_UUID else None if ctx.api_version >= UNNAMED_VERSION else "",
             topic_id=topic.topic_id,
         )
         for topic in refused

@@ -8,8 +8,8 @@ or INVALID_TOPIC_EXCEPTION for an illegal name. A partition without a leader has
 Addresses are those of the listener that was asked. A broker without this listener is left out; a partition that it
 leads has leader -1 and LISTENER_NOT_FOUND, before v6 LEADER_NOT_AVAILABLE (KIP-226).
 
-v10 adds the ids of topics to the response, v12 to the request (KIP-516): a topic with the name null is asked for by its
-id, and gets UNKNOWN_TOPIC_ID if there is none. v8 to v10 add authorized operations (KIP-430).
+v10 adds the ids of topics to the response, v12 to the request (KIP-516): a topic with an id is asked for by
+it, and gets UNKNOWN_TOPIC_ID if there is none. v8 to v10 add authorized operations (KIP-430).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from semel_protocol.messages.k03_metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from semel_protocol.schema import ZERO_UUID
 
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import NO_LEADER
@@ -79,7 +80,9 @@ def _asked(request: MetadataRequest, ctx: RequestContext) -> list[str] | list[st
     """The names and ids of the topics asked for, each once."""
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
         return ctx.broker.topics.names()
-    return list(dict.fromkeys(topic.name if topic.name is not None else topic.topic_id for topic in request.topics))
+    return list(
+        dict.fromkeys(topic.topic_id if topic.topic_id != ZERO_UUID else topic.name or "" for topic in request.topics)
+    )
 
 
 async def _describe_id(topic_id: bytes, ctx: RequestContext) -> MetadataResponseTopic:

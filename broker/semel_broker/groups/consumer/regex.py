@@ -87,7 +87,7 @@ class Expression:
 
     def _advance(self, states: frozenset[int], char: str) -> list[int]:
         found = []
-        for state in states:
+        for state in sorted(states):
             kind, what, following, _ = self._nodes[state]
             if kind == "char" and (what == char if isinstance(what, str) else what.fullmatch(char)):  # type: ignore[attr-defined]
                 found.append(following)

@@ -411,6 +411,35 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     # and a single consumer starts without a noticeable delay.
     group_initial_rebalance_delay_ms: Annotated[Bytes, Doc("Time an empty group waits for more members.")] = 300
     group_max_size: Annotated[Count, Doc("Members that one group may have.")] = INT32_MAX
+    group_coordinator_rebalance_protocols: Annotated[
+        tuple[Literal["classic", "consumer"], ...],
+        Doc("Protocols of groups: classic, which has to be there, and consumer (KIP-848)."),
+    ] = ("classic", "consumer")
+    group_consumer_session_timeout_ms: Annotated[Count, Doc("Session timeout of members of the consumer protocol.")] = (
+        45_000
+    )
+    group_consumer_min_session_timeout_ms: Annotated[Count, Doc("Least group.consumer.session.timeout.ms.")] = 45_000
+    group_consumer_max_session_timeout_ms: Annotated[Count, Doc("Greatest group.consumer.session.timeout.ms.")] = 60_000
+    group_consumer_heartbeat_interval_ms: Annotated[
+        Count, Doc("Interval of the heartbeats of members of the consumer protocol.")
+    ] = 5_000
+    group_consumer_min_heartbeat_interval_ms: Annotated[Count, Doc("Least group.consumer.heartbeat.interval.ms.")] = (
+        5_000
+    )
+    group_consumer_max_heartbeat_interval_ms: Annotated[
+        Count, Doc("Greatest group.consumer.heartbeat.interval.ms.")
+    ] = 15_000
+    group_consumer_max_size: Annotated[Count, Doc("Members that one group of the consumer protocol may have.")] = (
+        INT32_MAX
+    )
+    group_consumer_assignors: Annotated[
+        tuple[Literal["uniform", "range"], ...],
+        Doc("Assignors of the consumer protocol; the first one serves members that ask for none."),
+    ] = ("uniform", "range")
+    group_consumer_migration_policy: Annotated[
+        Literal["disabled"],
+        Doc("A group changes its protocol only while it has no members; members are not converted."),
+    ] = "disabled"
     offset_metadata_max_bytes: Annotated[Bytes, Doc("Largest metadata of a committed offset.")] = 4_096
     offsets_topic_num_partitions: Annotated[Count, Doc("Partitions of __consumer_offsets; fixed once it exists.")] = 50
     offsets_topic_replication_factor: Annotated[

@@ -17,6 +17,7 @@ from semel_storage.internal_topics import CONSUMER_OFFSETS
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.shards import Shards
+from semel_broker.counters.coordinators import GroupCounters
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import CommittedOffset
 from semel_broker.groups.shard import GroupShard
@@ -31,14 +32,18 @@ class GroupCoordinator:
     besides what it says.
     """
 
-    def __init__(self, world: World, config: BrokerConfig, topics: Topics) -> None:
+    def __init__(
+        self, world: World, config: BrokerConfig, topics: Topics, counters: GroupCounters | None = None
+    ) -> None:
         self._world = world
         self._config = config
         self._topics = topics
         self.shards: Shards[GroupShard] = Shards(
             topics,
             CONSUMER_OFFSETS,
-            lambda partition, reading: GroupShard(world, config, self.counts, topics.catch_up, partition, reading),
+            lambda partition, reading: GroupShard(
+                world, config, self.counts, topics.catch_up, partition, reading, counters
+            ),
             load_timeout_ms=config.limits.coordinator_load_hold_ms_max,
         )
         self._expiry_timer: TimerHandle | None = None

@@ -267,7 +267,8 @@ class TransactionShard(Shard):
         """Count the begin, the decision and the fence that `then` brings."""
         counters = self._context.counters
         fence = then.fences[-1] if then.fences else None
-        is_fenced = fence is not None and (before is None or not before.fences or before.fences[-1] != fence)
+        last = before.fences[-1] if before is not None and before.fences else None
+        is_fenced = fence is not None and (last is None or (last.at_ms, last.old) != (fence.at_ms, fence.old))
         was_open = before is not None and before.state is ONGOING
         if is_fenced:
             assert fence is not None

@@ -122,6 +122,8 @@ map: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m tidy.file_map --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.state_diagrams --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.authorization --write
+	@PYTHONPATH=tests $(BIN)/python -m tidy.metrics --write
+	@$(BIN)/python -m monitoring.dashboard
 
 cluster: $(VENV)/.processes
 	@$(if $(SECURE),test -f tls/ca.pem || $(BIN)/semel cert dev tls --host broker-1 --host broker-2 --host broker-3)

@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 
 ENTRIES_MAX = 2_000
 BATCHES_MAX = 1_000
-"""Batches of one open transaction that are told apart."""
+"""Batches of one open transaction that have an entry of their own."""
 
 
 class Unreadable:

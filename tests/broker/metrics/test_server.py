@@ -86,7 +86,7 @@ async def test_the_page_has_the_figures_of_process_and_disk(served: Served) -> N
     wire = await served.broker.wire()
     await wire.produce("t", batch(b"x"))
     gc.collect()
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # the timers of the watchdog run
     status, text = await served.get("/metrics?name=ignored")
     assert status == 200
     series = {name: value for (name, labels), value in series_of(text).items() if "le" not in dict(labels)}
@@ -157,12 +157,12 @@ async def test_the_watchdog_logs_which_request_held_the_loop(served: Served) -> 
     log = EventLog()
     watchdog = Watchdog(asyncio.get_running_loop(), log, work)
     watchdog.start()
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.1)  # the watchdog begins
     work.api, work.client_id, work.size = "Produce", "shop", 1234
     work.request = produce_request("orders", batch(b"x"), partition=3)
-    time.sleep(0.3)
+    time.sleep(0.3)  # the loop is held
     work.api, work.request = "", None
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # the timers of the watchdog run
     watchdog.stop()
     (line,) = log.of("event_loop_stalled")
     assert line["api"] == "Produce"
@@ -180,12 +180,12 @@ async def test_a_handler_that_blocks_is_named_with_its_line(served: Served, monk
     append = partition.append
 
     def blocking(*arguments: object, **fields: object) -> object:
-        time.sleep(0.3)
+        time.sleep(0.3)  # the loop is held
         return append(*arguments, **fields)  # type: ignore[arg-type]
 
     monkeypatch.setattr(partition, "append", blocking)
     await wire.produce("slow", batch(b"x"))
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # the timers of the watchdog run
     lines = served.log.of("event_loop_stalled")
     assert [(line["api"], line["topic"]) for line in lines] == [("Produce", "slow")]
     assert "k00_produce.py" in str(lines[0]["where"])

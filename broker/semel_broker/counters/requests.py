@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -47,41 +48,44 @@ class RequestCounters:
         return found
 
 
-class _Codes(msgspec.Struct, frozen=True):
-    """Where a struct has error codes: in itself, and in the rows of its arrays."""
-
-    is_here: bool
-    below: tuple[tuple[str, _Codes], ...]
-
-
-@cache
-def _codes_of(cls: type[msgspec.Struct]) -> _Codes | None:
-    is_here, below = False, []
-    for field in fields_of(cls):
-        if field.name == "error_code":
-            is_here = True
-        elif isinstance(field.type, Array) and isinstance(field.type.element, type):
-            codes = _codes_of(field.type.element)
-            if codes is not None:
-                below.append((field.name, codes))
-    return _Codes(is_here, tuple(below)) if is_here or below else None
+Counting = Callable[[Any, dict[int, int]], None]
+"""(response, errors): add the error codes of the response to `errors`."""
 
 
 def count_errors(response: msgspec.Struct, errors: dict[int, int]) -> None:
     """Add each error code of a response to `errors`."""
-    codes = _codes_of(type(response))
-    if codes is not None:
-        _count(response, codes, errors)
+    _counting(type(response))(response, errors)
 
 
-def _count(row: Any, codes: _Codes, errors: dict[int, int]) -> None:
-    if codes.is_here and (code := row.error_code):
-        errors[code] = errors.get(code, 0) + 1
-    for name, below in codes.below:
-        rows = getattr(row, name)
-        if rows and not isinstance(rows, Encoded):
-            for each in rows if len(rows) <= ROWS_MAX else rows[:ROWS_MAX]:
-                _count(each, below, errors)
+@cache
+def _counting(cls: type[msgspec.Struct]) -> Counting:
+    """The function for one class of responses, generated: it runs for each request."""
+    lines = list(_lines(cls, "response", 1)) or ["    pass"]
+    source = "\n".join(["def count(response, errors):", *lines])
+    namespace: dict[str, Any] = {"some": _some}
+    exec(compile(source, f"<errors of {cls.__name__}>", "exec"), namespace)  # noqa: S102 (our own text)
+    counting: Counting = namespace["count"]
+    return counting
+
+
+def _lines(cls: type[msgspec.Struct], name: str, depth: int) -> Iterator[str]:
+    indent = "    " * depth
+    for field in fields_of(cls):
+        if field.name == "error_code":
+            yield f"{indent}if {name}.error_code:"
+            yield f"{indent}    errors[{name}.error_code] = errors.get({name}.error_code, 0) + 1"
+        elif isinstance(field.type, Array) and isinstance(field.type.element, type):
+            inner = list(_lines(field.type.element, f"row{depth}", depth + 1))
+            if inner:
+                yield f"{indent}for row{depth} in some({name}.{field.name}):"
+                yield from inner
+
+
+def _some(rows: Any) -> Any:
+    """The rows that are looked at."""
+    if not rows or isinstance(rows, Encoded):
+        return ()
+    return rows if len(rows) <= ROWS_MAX else rows[:ROWS_MAX]
 
 
 class Work:

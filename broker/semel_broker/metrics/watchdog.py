@@ -20,7 +20,11 @@ from semel_broker.counters.requests import Work
 from semel_broker.world import Logger
 
 TICK_S = 0.05
+LOOK_S = 0.1
+"""The interval of the looks of the thread."""
 STALL_S = 0.1
+LATE_S = 0.02
+"""A timer that is overdue for so long may become a stall: the thread notes what the loop does."""
 OUTSIDE_REQUESTS = "none"
 """The `api` of a stall that no request caused as it started: background work, or a request that had waited."""
 
@@ -96,8 +100,8 @@ class Watchdog:
     # --- in the thread ---
 
     def _watch(self) -> None:
-        while not self._stopped.wait(TICK_S):
-            if self._seen is None and monotonic() - self._due_at >= STALL_S / 2:
+        while not self._stopped.wait(LOOK_S):
+            if monotonic() - self._due_at >= LATE_S and self._seen is None:
                 self._seen = describe(self._work, sys._current_frames().get(self._thread_id))
 
 

@@ -266,6 +266,8 @@ class TransactionShard(Shard):
     def _count(self, before: TransactionMetadata | None, then: TransactionMetadata) -> None:
         """Count the begin, the decision and the fence that `then` brings."""
         counters = self._context.counters
+        if before is not None and then.fences is before.fences and then.state is before.state:
+            return
         fence = then.fences[-1] if then.fences else None
         last = before.fences[-1] if before is not None and before.fences else None
         is_fenced = fence is not None and (last is None or (last.at_ms, last.old) != (fence.at_ms, fence.old))

@@ -37,8 +37,10 @@ class Unreadable:
         batches = self._open.pop(producer_id, ())
         if is_abort:
             for first, count in batches:
-                self._add(first, count)
-        self._add(offset, 1)
+                insort(self._offsets, first)
+                self._counts[first] = count
+        self._offsets.append(offset)
+        self._counts[offset] = 1
         if len(self._offsets) > ENTRIES_MAX:
             self._merge()
 
@@ -47,10 +49,6 @@ class Unreadable:
         offsets = self._offsets
         found = offsets[bisect_left(offsets, start) : bisect_left(offsets, end)]
         return min(end - start, sum(self._counts[offset] for offset in found))
-
-    def _add(self, offset: int, count: int) -> None:
-        insort(self._offsets, offset)
-        self._counts[offset] = count
 
     def _merge(self) -> None:
         """Merge the older half in pairs, each into its later entry."""

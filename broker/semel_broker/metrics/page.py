@@ -24,12 +24,17 @@ class Page:
         self.dropped = 0
         self._left = series_max
         self._lines: dict[str, list[str]] = {}
+        self._of: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # names and values of the last labels
+        self._text = ""  # written
 
     def add(self, family: Family, value: float, *labels: str) -> None:
         """Add one series: the value of a counter or gauge."""
         if family.is_bounded and not self._take(1):
             return
-        self._lines.setdefault(family.name, []).append(f"{family.name}{_braced(family.labels, labels)} {value}\n")
+        of = family.labels, labels
+        if of != self._of:
+            self._of, self._text = of, _braced(*of)
+        self._lines.setdefault(family.name, []).append(f"{family.name}{self._text} {value}\n")
 
     def add_histogram(self, family: Family, histogram: Histogram, *labels: str) -> None:
         """Add the series of one histogram."""

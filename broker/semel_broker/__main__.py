@@ -159,8 +159,6 @@ def serve(
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     first_user = _first_user(bootstrap_user, bootstrap_password_file)
-    if config.is_clustered:
-        _check_extra("A broker with etcd.endpoints", "cluster", "h11")
     log = make_logger(log_level, log_format)
     _allow_many_connections()
     try:

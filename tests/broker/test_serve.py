@@ -272,7 +272,7 @@ async def test_a_damaged_log_is_refused_with_a_message_and_not_changed(spawn: Sp
     [
         ("broker", "structlog", ()),
         ("broker", "uvloop", ()),
-        ("cluster", "h11", ("--etcd", "http://127.0.0.1:2379")),
+        ("broker", "h11", ("--etcd", "http://127.0.0.1:2379")),
     ],
 )
 async def test_without_the_packages_of_an_extra_one_sentence_says_what_to_install(

@@ -9,10 +9,12 @@ from typing import Any, Final
 import msgspec
 from semel_protocol.api import APIS
 from semel_protocol.fields import Array, Encoded, fields_of
-from semel_storage.histogram import Histogram
+from semel_storage.histogram import SECONDS, Histogram
 
 ROWS_MAX: Final = 1_000
 """Rows of one array of a response whose error codes are counted; a longer one would take long."""
+AT_ONCE_S: Final = SECONDS[0]
+"""A request that is started within this time has not waited."""
 UNKNOWN: Final = -1
 """The key under which requests of APIs that do not exist are counted."""
 
@@ -20,9 +22,9 @@ UNKNOWN: Final = -1
 class ApiCounters:
     """The requests of one API. `errors`: by error code, each row of a response counts. Times in seconds:
 
-    `queue`: from the last byte of a request to its start. `handle`: the work of the event loop until it is answered or
-    waits. `wait`: from there to the answer, of requests that wait. `send`: from the answer until it is given to the
-    socket, of answers that wait for earlier ones or for the peer.
+    `queue`: from the last byte of a request to its start, of those that are not started within AT_ONCE_S. `handle`: the
+    work of the event loop until it is answered or waits. `wait`: from there to the answer, of requests that wait.
+    `send`: from the answer until it is given to the socket, of answers that wait for earlier ones or for the peer.
     """
 
     __slots__ = ("bytes_in", "bytes_out", "errors", "handle", "queue", "requests", "send", "wait")

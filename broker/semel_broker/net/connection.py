@@ -22,7 +22,7 @@ from semel_protocol.foreign import explained
 
 from semel_broker.answers import CloseConnectionError, InOrder
 from semel_broker.config.listeners import PLAINTEXT
-from semel_broker.counters.requests import UNKNOWN, ApiCounters
+from semel_broker.counters.requests import AT_ONCE_S, UNKNOWN, ApiCounters
 from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Peer
 from semel_broker.net.eager import begin
@@ -268,12 +268,14 @@ class Connection(BufferedProtocol):
         sasl, context = self.peer.sasl, self._context
         is_token = sasl is not None and sasl.expects_raw_token
         counters = context.requests.of(UNKNOWN if is_token else int.from_bytes(frame[:2], "big"))
+        self.peer.counters = counters
         request = Request(frame, counters, is_token=is_token)
         self._requests.append(request)
         begun_at = context.turns.monotonic()
         counters.requests += 1
         counters.bytes_in += len(frame)
-        counters.queue.observe(begun_at - received_at)
+        if begun_at - received_at > AT_ONCE_S:
+            counters.queue.observe(begun_at - received_at)
         begun = self._begin(frame, request)
         request.started_at = context.turns.monotonic()
         counters.handle.observe(request.started_at - begun_at)

@@ -40,7 +40,8 @@ class Peer(msgspec.Struct, kw_only=True):
     `requests`: its started requests; `waiting`: its requests that are not started yet; `number`: the number of the
     connection, from 1; `answers`, `sasl`: see `RequestContext`; `principal`: the one of a connection without SASL.
     `muted_until`: on the clock of the event loop, the time before which no later request is started; 0.0: the
-    connection is not muted. `software`: what the client says it is.
+    connection is not muted. `software`: what the client says it is. `counters`: of its
+    present request.
     """
 
     host: str
@@ -55,6 +56,7 @@ class Peer(msgspec.Struct, kw_only=True):
     sasl: SaslSession | None = None
     muted_until: float = 0.0
     software: Software = UNKNOWN
+    counters: ApiCounters = msgspec.field(default_factory=ApiCounters)
 
     @property
     def authenticated(self) -> Principal:
@@ -116,7 +118,7 @@ class Dispatcher:
         quotas, throttling = self._quotas, None
         if quotas is not None and quotas.is_active:
             throttling = Throttling(quotas, peer, len(frame), get_running_loop().time, self._broker.world.monotonic)
-        call = Call(api, version, header.correlation_id, self.counters.of(key), throttling)
+        call = Call(api, version, header.correlation_id, peer.counters, throttling)
         work = self.work
         work.api, work.client_id, work.size = api.name, peer.client_id, len(frame)
         ctx = RequestContext(

@@ -40,7 +40,8 @@ def metrics(directory: Path, records: int, runs: int) -> list[Figure]:
     for run in range(max(3, runs)):
         for module in ("semel_broker", "bench.uncounted"):
             for kind, measure in (("request", _requests), ("transaction", _transactions)):
-                process = BrokerProcess(directory / f"{kind}-{module}-{run}", durability="os", **{"num.partitions": "1"})
+                where = directory / f"{kind}-{module}-{run}"
+                process = BrokerProcess(where, durability="os", **{"num.partitions": "1"})
                 process.module = module
                 process.settings["metrics.listener"] = "127.0.0.1:0"
                 process.start()

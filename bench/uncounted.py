@@ -1,4 +1,4 @@
-"""A broker without its counters, to measure what they cost: `python -m bench.uncounted` takes what `semel serve` takes."""
+"""A broker without its counters, to measure what they cost: `python -m bench.uncounted`, used as `semel serve`."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ from semel_storage.internal_topics import CONSUMER_OFFSETS
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.shards import Shards
+from semel_broker.counters.coordinators import GroupCounters
 from semel_broker.groups.consumer.model import TopicFacts
 from semel_broker.groups.consumer.requests import Catalog
-from semel_broker.counters.coordinators import GroupCounters
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import CommittedOffset
 from semel_broker.groups.shard import GroupShard

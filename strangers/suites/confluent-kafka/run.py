@@ -30,6 +30,8 @@ def main() -> None:
     source = script.work() / "source"
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(checkout / "tests", source / "tests")
+    conftest = source / "tests" / "integration" / "conftest.py"
+    conftest.write_text(conftest.read_text() + (script.folder() / "fixtures.py.txt").read_text())
     words = ["tests/integration", *(f"--ignore={path}" for path in NOT_RUN), "--timeout=300"]
     variables = {"BROKERS": script.bootstrap()}
     script.report_all(pip.pytest(python, source, script.scratch() / "pytest.log", words, variables, without="tests."))

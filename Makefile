@@ -16,7 +16,7 @@
 # make check  format, lint, types, floors, tidy
 # make map    writes the file map of ARCHITECTURE.md from the docstrings, and pages of docs/ from tables in the code
 # make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running);
-#             SECURE=1: those of docker-compose.secure.yml, with TLS, and certificates in tls/
+#             SECURE=1: those of docker-compose.secure.yml, with users, TLS and ACLs; keys and passwords in tls/
 # make docs   the site of the documents, with the API reference, in build/site (ARGS=serve shows it on 127.0.0.1:8000)
 # make dist   wheel and sdist in dist/; the wheel is installed into empty environments, where README, docs and examples run
 # make bench  the figures of docs/figures.md, measured on this machine
@@ -124,8 +124,9 @@ map: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m tidy.authorization --write
 
 cluster: $(VENV)/.processes
-	@$(if $(SECURE),test -f tls/ca.pem || $(BIN)/semel cert dev tls --host broker-1 --host broker-2 --host broker-3)
-	@$(if $(SECURE),PEER_NAMES=) $(BIN)/python -m cluster $(if $(SECURE),-f docker-compose.secure.yml) up $(ARGS)
+	@$(if $(SECURE),$(BIN)/python -m cluster -f docker-compose.secure.yml secrets tls)
+	@$(if $(SECURE),PEER_NAMES=) $(BIN)/python -m cluster \
+	  $(if $(SECURE),-f docker-compose.secure.yml --env-file tls/passwords.env) up $(ARGS)
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

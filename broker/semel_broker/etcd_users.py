@@ -13,6 +13,7 @@ import http.client
 import os
 import ssl
 import sys
+import time
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -20,6 +21,8 @@ import msgspec
 
 VARIABLES = ("SEMEL_ETCD_USER", "SEMEL_ETCD_PASSWORD", "ETCD_ROOT_PASSWORD")
 TIMEOUT_S = 10.0
+START_S = 30.0
+POLL_S = 0.1
 ANSWER_BYTES_MAX = 1 << 16
 ROOT = "root"
 """etcd needs a user and a role of this name before its authentication can be turned on."""
@@ -81,11 +84,11 @@ class EtcdUsers:
                 raise
 
     def _call(self, path: str, **fields: object) -> None:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
-        connection.connect()
-        if self._tls is not None:
-            connection.sock = self._tls.wrap_socket(connection.sock, server_hostname=self._server_name or self._host)
+        connection = self._connection()
         try:
+            if self._tls is not None:
+                name = self._server_name or self._host
+                connection.sock = self._tls.wrap_socket(connection.sock, server_hostname=name)
             connection.request("POST", f"/v3/auth/{path}", msgspec.json.encode(fields))
             answer = connection.getresponse()
             text = answer.read(ANSWER_BYTES_MAX)
@@ -95,6 +98,20 @@ class EtcdUsers:
             connection.close()
         if answer.status != http.client.OK:
             raise _Refusal(_message(text) or f"HTTP {answer.status}")
+
+    def _connection(self) -> http.client.HTTPConnection:
+        """A connection, which an etcd that has just been started accepts after a while. Raises OSError."""
+        deadline = time.monotonic() + START_S
+        while True:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+            try:
+                connection.connect()
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
+            else:
+                return connection
 
 
 def _message(answer: bytes) -> str:

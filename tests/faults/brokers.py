@@ -35,6 +35,7 @@ class Brokers:
         self.cluster = Cluster(project, folder, choice.place(project, folder))
         self.starts: dict[str, int] = dict.fromkeys(project.services, 1)
         """The number of starts of each service, without the restarts by its restart policy."""
+        self._log_bytes: dict[str, int] = {}
 
     @property
     def can_be_cut(self) -> bool:
@@ -86,7 +87,12 @@ class Brokers:
         """Start a service, if it is stopped."""
         if self.cluster.services[name].down:
             self.starts[name] += 1
+            self._log_bytes[name] = self.cluster.state.log(name).stat().st_size
             await self.cluster.start(name)
+
+    def has_logged(self, name: str) -> bool:
+        """Whether a service has logged a line since it was started again."""
+        return self.cluster.state.log(name).stat().st_size > self._log_bytes.get(name, 0)
 
     async def down(self, name: str, number: signal.Signals) -> int:
         """Send a service SIGKILL, or else its stop signal. Returns its exit status."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 import msgspec
@@ -104,6 +105,19 @@ OPERATIONS_OF: dict[ResourceType, frozenset[Operation]] = {
     ResourceType.USER: frozenset({Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS}),
 }
 """The operations that exist for a type of resource; an entry may also name ALL."""
+NOT_ASKED = -2147483648
+"""The field of authorized operations in a response whose request did not ask for them (KIP-430)."""
+
+
+def bits_of(operations: Iterable[Operation]) -> int:
+    """Authorized operations as in a response (KIP-430): bits 1 << operation."""
+    return sum(1 << each for each in operations)
+
+
+def every_operation(kind: ResourceType) -> int:
+    """All operations of a type of resource, as bits: what a client may do without an authorizer."""
+    return bits_of(OPERATIONS_OF[kind])
+
 
 IMPLIED_BY: dict[Operation, frozenset[Operation]] = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),

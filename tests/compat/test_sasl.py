@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -180,8 +181,9 @@ def test_a_wrong_password_is_a_clear_error_within_seconds(
     assert "Authentication failed during authentication due to invalid credentials" in said, said
     assert time.monotonic() - began < ERROR_S
     failed = [line for line in sasl.broker.log[before:] if "sasl_authentication_failed" in line]
-    assert failed
-    assert all("wrong_password" in line for line in failed)
+    reasons = {json.loads(line)["reason"] for line in failed}
+    assert "wrong_password" in reasons
+    assert reasons <= {"wrong_password", "closed_in_authentication"}  # a client may give a connection up
 
 
 def test_confluent_kafka_makes_describes_and_deletes_users(sasl: Sasl) -> None:

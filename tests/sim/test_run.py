@@ -16,7 +16,7 @@ from sim import shrink
 from sim.broker import SimBroker
 from sim.checkers import Anomaly
 from sim.coverage import Coverage
-from sim.faults import FAULTS, Fault
+from sim.faults import FAULTS, RIGHTS_FAULTS, Fault
 from sim.plan import RunPlan, draw
 from sim.run import Verdict, run
 from sim.trace import describe, replay
@@ -62,13 +62,16 @@ def test_a_plan_is_data() -> None:
         assert any(line.startswith("workload") for line in describe(plan))
 
 
+ALL_FAULTS = {**FAULTS, **RIGHTS_FAULTS}
+
+
 def test_every_workload_and_every_fault_is_drawn_and_not_all_at_once() -> None:
     plans = [draw(seed) for seed in range(300)]
     assert {workload.kind for plan in plans for workload in plan.workloads} == {*WORKLOADS}
     on = [{fault.kind for fault in plan.faults} for plan in plans]
-    assert set().union(*on) == {*FAULTS}
+    assert set().union(*on) == {*ALL_FAULTS}
     assert min(map(len, on)) == 0
-    assert max(map(len, on)) < len(FAULTS)
+    assert max(map(len, on)) < len(ALL_FAULTS)
     assert {plan.finale for plan in plans} == {"none", "kill", "power loss", "terminate"}
 
 
@@ -76,7 +79,7 @@ def test_without_fsync_no_fault_is_drawn_that_may_lose_acknowledged_records() ->
     plans = [plan for plan in map(draw, range(300)) if plan.settings.get("durability") == "os"]
     assert plans
     for plan in plans:
-        assert not any(FAULTS[fault.kind].needs_fsync for fault in plan.faults)
+        assert not any(ALL_FAULTS[fault.kind].needs_fsync for fault in plan.faults)
         assert plan.finale != "power loss"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from semel_protocol.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
+from semel_protocol.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType, bits_of
 from semel_protocol.schema import Message
 
 from semel_broker.context import RequestContext
@@ -12,8 +12,6 @@ from semel_broker.security.authorizer import Authorizer, Decision
 
 Note = Callable[["Access", Operation, ResourceType, str, Decision], None]
 """Called for each decision about something that a request names."""
-NOT_ASKED = -2147483648
-"""The field of authorized operations in a response whose request did not ask for them (KIP-430)."""
 
 
 class Access:
@@ -61,5 +59,4 @@ class Access:
 
     def operations(self, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
         """The operations that the principal may do, as bits 1 << operation (KIP-430)."""
-        allowed = (each for each in OPERATIONS_OF[kind] if self.allows_quietly(each, kind, name))
-        return sum(1 << each for each in allowed)
+        return bits_of(each for each in OPERATIONS_OF[kind] if self.allows_quietly(each, kind, name))

@@ -1,9 +1,11 @@
 """Metadata (key 3): the brokers, the topics, and the leaders of their partitions.
 
-Served: v0 to v7 (leader epochs). An empty list asks for all topics in v0. From v1 on null asks for all, and an empty
-list for none. A missing topic is created if both the request (v4 and later; older ones always) and
-`auto.create.topics.enable` allow it. Otherwise the answer is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for
-an illegal name. A partition without a leader has leader -1 and LEADER_NOT_AVAILABLE.
+Served: v0 to v12. Topics have ids from v10 on, and can be asked for by id from v12 on: UNKNOWN_TOPIC_ID if there is no
+such topic (KIP-516). v8 adds authorized operations (KIP-430); those of the cluster are in v8 to v10. An empty list asks
+for all topics in v0. From v1 on null asks for all, and an empty list for none. A missing topic is created if both the
+request (v4 and later; older ones always) and `auto.create.topics.enable` allow it. Otherwise the answer is
+UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for an illegal name. A partition without a leader has leader -1
+and LEADER_NOT_AVAILABLE.
 
 Addresses are those of the listener that was asked. A broker without this listener is left out; a partition that it
 leads has leader -1 and LISTENER_NOT_FOUND, before v6 LEADER_NOT_AVAILABLE (KIP-226).
@@ -11,6 +13,7 @@ leads has leader -1 and LISTENER_NOT_FOUND, before v6 LEADER_NOT_AVAILABLE (KIP-
 
 from __future__ import annotations
 
+from semel_protocol.acls import NOT_ASKED, ResourceType, every_operation
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k03_metadata import (
     MetadataRequest,
@@ -19,6 +22,7 @@ from semel_protocol.messages.k03_metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from semel_protocol.schema import ZERO_UUID
 
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import NO_LEADER
@@ -28,15 +32,20 @@ from semel_broker.topics.advertised_brokers import AdvertisedBroker
 from semel_broker.topics.topics import Topic
 
 LISTENER_NOT_FOUND_VERSION = 6
+ASKED_BY_ID_VERSION = 12
 
 
 async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     broker = ctx.broker
+    if ctx.api_version < ASKED_BY_ID_VERSION and _has_ids(request):
+        return _refused(request)
     may_create = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
     slices = ctx.slices()
     topics = []
-    for name in _names(request, ctx):
-        topics.append(topic := await _describe(name, ctx, may_create))
+    for asked in _asked(request, ctx):
+        topics.append(topic := await _describe(asked, ctx, may_create))
+        if request.include_topic_authorized_operations and not topic.error_code:
+            topic.topic_authorized_operations = every_operation(ResourceType.TOPIC)
         if slices.is_over(1 + len(topic.partitions)):
             await slices.next()
     image = broker.feed.image
@@ -48,7 +57,23 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
         cluster_id=broker.cluster_id,
         controller_id=controller_of(image),
         topics=topics,
+        cluster_authorized_operations=every_operation(ResourceType.CLUSTER)
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
     )
+
+
+def _has_ids(request: MetadataRequest) -> bool:
+    return any(topic.topic_id != ZERO_UUID or topic.name is None for topic in request.topics or ())
+
+
+def _refused(request: MetadataRequest) -> MetadataResponse:
+    """Topics are asked for by name before v12."""
+    rows = [
+        MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id)
+        for topic in request.topics or ()
+    ]
+    return MetadataResponse(topics=rows)
 
 
 def this_broker(ctx: RequestContext) -> list[AdvertisedBroker]:
@@ -67,15 +92,25 @@ def controller_of(image: Image) -> int:
     return controller.value.node_id if controller is not None and image.is_admitted(controller.value.node_id) else -1
 
 
-def _names(request: MetadataRequest, ctx: RequestContext) -> list[str]:
-    """The names of the topics asked for, each once."""
+def _asked(request: MetadataRequest, ctx: RequestContext) -> list[str | bytes]:
+    """The names and ids of the topics asked for, each once."""
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
-        return ctx.broker.topics.names()
-    return list(dict.fromkeys(topic.name or "" for topic in request.topics))
+        return list[str | bytes](ctx.broker.topics.names())
+    asked: dict[str | bytes, None] = {}
+    for topic in request.topics:
+        asked[topic.topic_id if topic.topic_id != ZERO_UUID else topic.name or ""] = None
+    return list(asked)
 
 
-async def _describe(name: str, ctx: RequestContext, may_create: bool) -> MetadataResponseTopic:
+async def _describe(asked: str | bytes, ctx: RequestContext, may_create: bool) -> MetadataResponseTopic:
     broker = ctx.broker
+    if isinstance(asked, bytes):
+        found = broker.topics.get_by_id(asked)
+        if found is None:
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked)
+        name = found.name
+    else:
+        name = asked
     topic = broker.topics.get(name)
     if topic is None:
         try:

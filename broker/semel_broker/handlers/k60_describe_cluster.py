@@ -7,6 +7,7 @@ tell an unreachable store from a broker that is down.
 
 from __future__ import annotations
 
+from semel_protocol.acls import NOT_ASKED, ResourceType, every_operation
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k60_describe_cluster import (
     DescribeClusterRequest,
@@ -31,6 +32,9 @@ def handle(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeClus
             DescribeClusterResponseBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
             for each in ctx.broker.advertised_brokers.live(ctx.listener) or this_broker(ctx)
         ],
+        cluster_authorized_operations=every_operation(ResourceType.CLUSTER)
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
         session_left_ms=-1 if session is None else session.left_ms,
         session_timeout_ms=-1 if session is None else ctx.broker.config.broker_session_timeout_ms,
     )

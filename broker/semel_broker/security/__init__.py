@@ -1,1 +1,1 @@
-"""Principals, access control entries, and the authorizer that decides by them."""
+"""Principals and what they may do: users, SASL, access control entries, quotas."""

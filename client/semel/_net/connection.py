@@ -38,9 +38,11 @@ from semel.errors import (
 VERSION_MAX = {
     0: 11,  # Produce 12 is transaction version 2 (KIP-890)
     1: 12,  # Fetch 13 names topics by id
+    3: 7,  # Metadata 8 adds authorized operations, 10 topic ids
     8: 8,  # OffsetCommit 9 is the consumer group protocol of KIP-848
     9: 7,  # OffsetFetch 8 asks for several groups at once
     10: 3,  # FindCoordinator 4 asks for several keys at once
+    15: 5,  # DescribeGroups 6 fails for a group that does not exist, and 5 says that it is dead
     20: 5,  # DeleteTopics 6 names topics by id
     24: 3,  # AddPartitionsToTxn 4 is for brokers
     26: 4,  # EndTxn 5 is transaction version 2

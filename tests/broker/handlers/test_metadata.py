@@ -6,10 +6,12 @@ import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch
 from semel_broker.cluster.store import Gone
+from semel_protocol.acls import NOT_ASKED, ResourceType, every_operation
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from semel_protocol.messages.k60_describe_cluster import DescribeClusterRequest
 from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
+from semel_protocol.schema import ZERO_UUID
 
 
 async def metadata(wire: Wire, names: list[str] | None, version: int = 5, *, create: bool = False) -> Any:
@@ -17,7 +19,7 @@ async def metadata(wire: Wire, names: list[str] | None, version: int = 5, *, cre
     return await wire.call(MetadataRequest(topics=topics, allow_auto_topic_creation=create), version)
 
 
-@pytest.mark.parametrize("version", range(8))
+@pytest.mark.parametrize("version", range(13))
 async def test_a_topic_and_its_leader_in_every_version(broker: Harness, version: int) -> None:
     wire = await broker.wire()
     await wire.create_topic("t", partitions=3)
@@ -59,6 +61,36 @@ async def test_illegal_names_are_refused(wire: Wire, name: str, create: bool) ->
     response = await metadata(wire, [name, "fine"], create=create)
     assert response.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert (response.topics[1].error_code == 0) is create
+
+
+async def test_topics_have_ids_and_are_asked_for_by_them(wire: Wire) -> None:
+    await wire.create_topic("t", partitions=2)
+    topic_id = (await metadata(wire, ["t"], 10)).topics[0].topic_id
+    assert topic_id != ZERO_UUID
+    asked = [
+        MetadataRequestTopic(name=None, topic_id=topic_id),
+        MetadataRequestTopic(name=None, topic_id=bytes(15) + b"x"),
+    ]
+    found, unknown = (await wire.call(MetadataRequest(topics=asked), 12)).topics
+    assert (found.name, found.topic_id, len(found.partitions)) == ("t", topic_id, 2)
+    assert (unknown.error_code, unknown.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    for version in (10, 11):  # Kafka refuses ids there
+        rows = (await wire.call(MetadataRequest(topics=asked), version)).topics
+        assert [row.error_code for row in rows] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+async def test_without_an_authorizer_every_operation_is_authorized_where_it_was_asked_for(wire: Wire) -> None:
+    await wire.create_topic("t")
+    request = MetadataRequest(
+        topics=None, include_cluster_authorized_operations=True, include_topic_authorized_operations=True
+    )
+    answer = await wire.call(request, 8)
+    assert answer.cluster_authorized_operations == every_operation(ResourceType.CLUSTER)
+    assert answer.topics[0].topic_authorized_operations == every_operation(ResourceType.TOPIC)
+    cluster = await wire.call(DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
+    assert cluster.cluster_authorized_operations == every_operation(ResourceType.CLUSTER)
+    plain = await metadata(wire, ["t"], 8)
+    assert (plain.cluster_authorized_operations, plain.topics[0].topic_authorized_operations) == (NOT_ASKED, NOT_ASKED)
 
 
 async def test_metadata_does_not_create_internal_topics(wire: Wire) -> None:
@@ -111,3 +143,16 @@ async def test_describe_producers(wire: Wire) -> None:
     [producer] = rows[0].active_producers
     assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (9, 2, 1)
     assert (producer.current_txn_start_offset, rows[1].active_producers) == (-1, [])
+
+
+async def test_topics_are_described_by_id(wire: Wire) -> None:
+    """Members of the consumer protocol get topic ids, and ask for the names. Java leaves the name empty, not null."""
+    await wire.create_topic("t", 2)
+    (topic,) = (await wire.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)).topics
+    for name in (None, ""):
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=name, topic_id=topic.topic_id)])
+        (found,) = (await wire.call(asked, 12)).topics
+        assert (found.error_code, found.name, len(found.partitions)) == (0, "t", 2)
+    unknown = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=b"x" * 16)])
+    (found,) = (await wire.call(unknown, 12)).topics
+    assert (found.error_code, found.name, found.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, b"x" * 16)

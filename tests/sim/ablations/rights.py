@@ -32,7 +32,7 @@ of_rights = partial(safeguard, occasion=with_rights)
 
 @of_rights("requests are authorised", "no request without the right for it is carried out", "transactional")
 def not_authorised(seam: Seam) -> None:
-    seam.replace(guard, "_guarded", lambda key, handler, requirements, authorizer, note: handler)
+    seam.replace(guard, "_guarded", lambda key, handler, *_: handler)
 
 
 @of_rights("a denial overrules", "an entry that allows does not help against one that denies", "idempotent", "plain")

@@ -42,7 +42,7 @@ def dev(directory: Path, hosts: tuple[str, ...], servers: tuple[str, ...], days:
     certificate can be made with it later. Not for production: there your own CA signs the certificates.
     """
     for server in servers:
-        if server in RESERVED or Path(server).name != server:
+        if not server or server in RESERVED or Path(server).name != server:
             raise click.BadParameter(
                 f"{server!r} is not possible: give a name of a file without a folder, and none of {', '.join(RESERVED)}",
                 param_hint="--server",

@@ -27,6 +27,7 @@ from semel_storage.disk.memory_disk import MemoryDisk
 
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load
+from semel_broker.net.loop_errors import is_of_a_closed_connection
 from semel_broker.net.peer_tls import ClientTls
 from semel_broker.net.tls_session import ServerTls
 from semel_broker.node import Node
@@ -289,7 +290,8 @@ class StandardLogger:
 
 
 def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    StandardLogger().error("unexpected_error", message=context.get("message"), exc_info=context.get("exception"))
+    if not is_of_a_closed_connection(context):
+        StandardLogger().error("unexpected_error", message=context.get("message"), exc_info=context.get("exception"))
 
 
 def _text(value: object) -> str:

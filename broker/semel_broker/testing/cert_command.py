@@ -44,7 +44,8 @@ def dev(directory: Path, hosts: tuple[str, ...], servers: tuple[str, ...], days:
     for server in servers:
         if not server or server in RESERVED or Path(server).name != server:
             raise click.BadParameter(
-                f"{server!r} is not possible: give a name of a file without a folder, and none of {', '.join(RESERVED)}",
+                f"{server!r} is not possible: give the name of a file without a folder, "
+                f"and none of {', '.join(RESERVED)}",
                 param_hint="--server",
             )
     from semel_broker.testing.authority import Authority

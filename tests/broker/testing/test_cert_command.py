@@ -44,5 +44,5 @@ def test_each_server_has_a_certificate_of_its_own(tmp_path: Path) -> None:
 def test_the_name_of_a_server_does_not_replace_another_file(tmp_path: Path, name: str) -> None:
     refused = CliRunner().invoke(cert, ["dev", str(tmp_path), "--server", name])
     assert refused.exit_code == 2
-    assert "give a name of a file" in refused.output
+    assert "give the name of a file" in refused.output
     assert not list(tmp_path.iterdir())

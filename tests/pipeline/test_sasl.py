@@ -1,4 +1,4 @@
-"""Spark's source and sink at a broker with SCRAM over TLS. Passwords are in no output, event log, plan or checkpoint."""
+"""Spark reads and writes with SCRAM over TLS. Passwords are in no output, event log, plan or checkpoint."""
 
 from __future__ import annotations
 

@@ -66,6 +66,13 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         "SASL_PLAINTEXT:SASL_PLAINTEXT",
         "SASL_SSL:SASL_SSL",
     )
+    metrics_listener: Annotated[
+        str,
+        Doc("HOST:PORT of metrics and health over HTTP, without TLS and authentication; empty: off."),
+    ] = "127.0.0.1:9404"
+    metrics_series_max: Annotated[
+        Count, Doc("Most series of topics, partitions and groups in one scrape; the others are left out.")
+    ] = 20_000
     ssl_keystore_type: Annotated[Literal["PEM"], Doc("Format of certificate and key; Java's stores are not read.")] = (
         "PEM"
     )
@@ -152,6 +159,14 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         600_000
     )
     socket_request_max_bytes: Annotated[Bytes, Doc("Largest request; a larger one closes its connection.")] = 100 * MIB
+    replica_selector_class: Annotated[
+        str,
+        Doc(
+            "Lets consumers with `client.rack` fetch from an in-sync replica in their rack (KIP-392): rack, or "
+            "org.apache.kafka.common.replica.RackAwareReplicaSelector; empty: from the leader alone. The same on all "
+            "brokers."
+        ),
+    ] = ""
     fetch_max_bytes: Annotated[Bytes, Doc("Largest Fetch response, whatever is requested.")] = 55 * MIB
     max_incremental_fetch_session_cache_slots: Annotated[
         Slots, Doc("Fetch sessions of clients (KIP-227); clients beyond it fetch without. 0: none.")

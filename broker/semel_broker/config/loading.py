@@ -14,7 +14,7 @@ from msgspec import field
 
 from semel_broker.config.broker_settings import HOUR_MS, BrokerSettings
 from semel_broker.config.limits import Limits
-from semel_broker.config.listeners import Listener, listeners_of
+from semel_broker.config.listeners import Listener, listeners_of, metrics_address
 from semel_broker.config.peer_listener import PEERS, PeerListener, split
 from semel_broker.config.sasl_settings import SaslSettings, sasl_settings_of
 from semel_broker.config.settings import INT64_MAX, ConfigError, Setting, parse_all, settings_of, unknown
@@ -74,6 +74,11 @@ class BrokerConfig(BrokerSettings, kw_only=True):
     def has_authorizer(self) -> bool:
         """Whether ACLs say what clients may do."""
         return bool(self.authorizer_class_name)
+
+    @property
+    def has_replica_selector(self) -> bool:
+        """Whether consumers may fetch from followers in their rack."""
+        return bool(self.replica_selector_class)
 
     @property
     def super_user_names(self) -> list[str]:
@@ -217,6 +222,7 @@ AUTHORIZERS: Final = (
     "kafka.security.authorizer.AclAuthorizer",
 )
 """The names of Kafka's authorizer; the second is that of Kafka with ZooKeeper."""
+REPLICA_SELECTORS: Final = ("rack", "org.apache.kafka.common.replica.RackAwareReplicaSelector")
 OF_THE_COMMANDS: Final = (
     "bootstrap.password",
     "bootstrap.server",
@@ -300,10 +306,15 @@ def _check_together(config: BrokerConfig) -> None:
             f"message.max.bytes = {config.message_max_bytes}: must be at most socket.request.max.bytes, "
             f"which is {config.socket_request_max_bytes}"
         )
+    metrics_address(config)
     if config.authorizer_class_name not in ("", *AUTHORIZERS):
         raise ConfigError(
             f"authorizer.class.name = {config.authorizer_class_name}: must be empty or {AUTHORIZERS[0]}, "
             "which is the only authorizer"
+        )
+    if config.replica_selector_class not in ("", *REPLICA_SELECTORS):
+        raise ConfigError(
+            f"replica.selector.class = {config.replica_selector_class}: must be empty, {' or '.join(REPLICA_SELECTORS)}"
         )
     for name in config.super_user_names:
         if not all(name.partition(":")):

@@ -261,3 +261,11 @@ def test_the_audit_log_is_not_in_the_data_directory() -> None:
     with pytest.raises(ConfigError, match=r"audit\.log\.file = /d/audit\.log: must not be in log\.dir"):
         load(overrides=["log.dir=/d", "audit.log.file=/d/audit.log"])
     assert load(overrides=["log.dir=/d", "audit.log.file=/data/audit.log"]).audit_log_file
+
+
+def test_the_replica_selector_is_kafkas_or_its_short_name() -> None:
+    assert not load().has_replica_selector
+    for name in ("rack", "org.apache.kafka.common.replica.RackAwareReplicaSelector"):
+        assert load(overrides=[f"replica.selector.class={name}"]).has_replica_selector
+    with pytest.raises(ConfigError, match=r"replica\.selector\.class = mine: must be empty, rack or org\.apache"):
+        load(overrides=["replica.selector.class=mine"])

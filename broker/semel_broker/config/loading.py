@@ -223,7 +223,18 @@ AUTHORIZERS: Final = (
 )
 """The names of Kafka's authorizer; the second is that of Kafka with ZooKeeper."""
 REPLICA_SELECTORS: Final = ("rack", "org.apache.kafka.common.replica.RackAwareReplicaSelector")
-OF_THE_COMMANDS: Final = ("bootstrap.server", "bootstrap.user", "bootstrap.password", "user.password")
+OF_THE_COMMANDS: Final = (
+    "bootstrap.password",
+    "bootstrap.server",
+    "bootstrap.user",
+    "config.file",
+    "sasl.mechanism",
+    "sasl.password",
+    "sasl.username",
+    "security.protocol",
+    "ssl.cafile",
+    "user.password",
+)
 """Names of variables that are no settings: those of the commands, and of the first user."""
 ALIASES: Final = {"broker.id": "node.id", "log.dirs": "log.dir"}
 

@@ -23,6 +23,7 @@ from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from semel_protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
+from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 SETTINGS = {
     "group_consumer_min_session_timeout_ms": "1000",
@@ -127,6 +128,14 @@ async def test_a_regular_expression_follows_the_topics(broker: Harness) -> None:
     assert found.subscribed_topic_regex == "orders-.*"
     assert [row.topic_name for row in found.assignment.topic_partitions] == ["orders-eu"]
     assert await one.beat(subscribed_topic_regex="(") == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+async def test_a_regular_expression_matches_internal_topics(broker: Harness) -> None:
+    """As Apache Kafka 4.1 does it: a client that does not want them must say so in its expression."""
+    one = await member(broker, "a", topics=None, regex=f"{CONSUMER_OFFSETS}|t")
+    await settle(one)
+    found = (await describe(one.wire)).members[0]
+    assert {row.topic_name for row in found.assignment.topic_partitions} == {CONSUMER_OFFSETS, "t"}
 
 
 # --- members ---

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, SupportsIndex, Unpack
 
 from semel._config.client import describe_settings
-from semel._config.consumer import ConsumerConfig
+from semel._config.consumer import ConsumerConfig, refuse_settings_of_the_broker
 from semel._config.settings import made
 from semel._consume.commits import Commits, Committable, committable
 from semel._consume.fetcher import Fetcher
@@ -69,6 +69,7 @@ class Consumer(Generic[K_co, V_co]):
     ) -> None:
         """Raises KafkaConfigurationError for wrong or contradicting settings, TypeError for unknown ones."""
         given = {**settings, "key_deserializer": key_deserializer, "value_deserializer": value_deserializer}
+        refuse_settings_of_the_broker(settings)
         config = self._config = made(ConsumerConfig, given)
         cluster = self._cluster = Cluster(config, auto_create_topics=config.allow_auto_create_topics)
         self._timeout_ms = config.default_api_timeout_ms

@@ -20,7 +20,7 @@ from semel_protocol.errors import ErrorCode, ProtocolError
 from semel._assignment.assignors import rebalance_protocol
 from semel._assignment.protocol import NO_GENERATION
 from semel._config.consumer import ConsumerConfig
-from semel._group.heartbeat import Heartbeats, MaxPollExceededError, PollCalls
+from semel._group.heartbeat import Heartbeats, MaxPollExceededError, PollCalls, PollWatch
 from semel._group.member import Joined, Member
 from semel._group.offsets import Membership
 from semel._group.ownership import Ownership, names_of
@@ -100,8 +100,9 @@ class Group:
             cluster.edge, config, subscription, self.member, self._wake,
             before_revocation=before_revocation, changed=changed,
         )  # fmt: skip
+        self._polls = PollWatch(cluster.edge, calls, config.max_poll_interval_ms)
         self.heartbeats = Heartbeats(
-            cluster, config, self.member, calls, on_rebalance=self.request_rejoin, on_expelled=self._expelled
+            cluster, config, self.member, self._polls, on_rebalance=self.request_rejoin, on_expelled=self._expelled
         )
         self.state = State.UNJOINED
         self.settled = Signal()
@@ -218,7 +219,7 @@ class Group:
     async def _until_wanted(self) -> None:
         """Waits in UNJOINED until topics are subscribed and the application asks for records."""
         while not self._subscription.is_automatic or (
-            self._max_poll_exceeded and self.heartbeats.is_max_poll_exceeded()
+            self._max_poll_exceeded and self._polls.exceeded()
         ):
             await self.heartbeats.end()
             self._to(State.UNJOINED)

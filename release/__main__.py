@@ -1,9 +1,10 @@
 """EDGE: builds wheel and sdist into dist/, and uses the wheel as its users will: `make dist`.
 
 1. `python -m build` makes the sdist, and the wheel from the sdist. twine checks both; their contents are compared.
-2. An empty environment gets the wheel with the extra `broker`. The README in the wheel is typed there.
-3. A second environment gets the wheel with pytest and other clients. The tests of documents and examples run with it,
-   in a folder without the sources of the packages.
+2. An empty environment gets the wheel with the extra `broker`. The README in the wheel is typed there, and each page
+   of the documents that needs no other extra.
+3. A second environment gets the wheel with pytest, Spark and other clients. The tests of documents and examples run
+   with it, in a folder without the sources of the packages.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 BUILD = ROOT / "build" / "release"
-PACKAGES = {"semel", "semel_broker", "semel_protocol", "semel_storage", "pyspark_semel"}
+PACKAGES = {"semel", "semel_broker", "semel_command", "semel_protocol", "semel_storage", "pyspark_semel"}
 TESTS = (
     "tests/docs/test_pages.py",
-    "tests/docs/test_quick_start.py",
+    "tests/docs/test_moving_from_confluent_kafka.py",
+    "tests/docs/test_security_page.py",
     "tests/examples",
     "tests/broker/testing/test_plugin.py",
     "tests/client/transactions/test_transaction_groups_docs.py",
 )
+EXTRAS = ("broker", "compat", "avro", "protobuf", "check", "spark", "tests")
+"""What pages and examples need. Pages that need `broker` alone are typed in the first environment."""
 NEEDED_BY_TESTS = (
     "tests",
     "docs",
@@ -49,13 +53,13 @@ def main() -> int:
     _run(sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist))
     _check_contents(wheel, sdist)
 
-    _step("install the wheel with the extra broker into an empty environment, and type its README")
+    _step("install the wheel with the extra broker into an empty environment")
     plain = _environment("plain", f"{wheel}[broker]")
     (BUILD / "README.md").write_text(_readme(wheel))
     typed = {"SEMEL_TYPED_WITH": str(plain), "SEMEL_TYPED_README": str(BUILD / "README.md")}
 
-    _step("install the wheel with pytest and other clients, and run the documents and examples")
-    tested = _environment("tested", f"{wheel}[broker,compat,tests]")
+    _step("install the wheel with pytest, Spark and other clients, and run the documents and examples")
+    tested = _environment("tested", f"{wheel}[{','.join(EXTRAS)}]")
     there = BUILD / "without-sources"
     for name in NEEDED_BY_TESTS:
         source = ROOT / name
@@ -64,7 +68,19 @@ def main() -> int:
         elif source.exists():
             shutil.copy(source, there / name)
     shutil.copy(ROOT / "pyproject.toml", there)
-    _run(str(tested / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS, at=there, environment=typed)
+    _run(
+        str(tested / "python"),
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "--durations=15",
+        "-p",
+        "no:cacheprovider",
+        *TESTS,
+        at=there,
+        environment=typed,
+    )
     print(f"\n{wheel.name} and {sdist.name} are in {DIST.relative_to(ROOT)}/")
     return 0
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from semel_broker.config.loading import BrokerConfig
     from semel_broker.coordination.producer_ids import ProducerIds
     from semel_broker.groups.coordinator import GroupCoordinator
+    from semel_broker.partitions.fetch_sessions import FetchSessions
     from semel_broker.security.acl_store import AclStore
     from semel_broker.security.quota_store import QuotaStore
     from semel_broker.security.sasl.session import SaslSession
@@ -62,6 +63,7 @@ class Broker(msgspec.Struct, kw_only=True):
     log: Logger
     users: UserStore
     quotas: QuotaStore
+    fetch_sessions: FetchSessions
     acls: AclStore | None = None
     """None: there is no authorizer, and every client may do everything."""
     registration: Registration | None = None

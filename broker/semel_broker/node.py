@@ -28,9 +28,11 @@ from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.data_home import DataHome
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.handlers import HANDLERS, Handler
+from semel_broker.handlers.k01_sessions import with_sessions
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
 from semel_broker.partitions.cleaner import Cleaner
+from semel_broker.partitions.fetch_sessions import FetchSessions
 from semel_broker.peer_handlers import PEER_VERSIONS, peer_handlers
 from semel_broker.replication.peer_security import PeerSecurity
 from semel_broker.replication.peers import Peers
@@ -55,6 +57,7 @@ from semel_broker.txn.markers.channel import ImageLeaders
 from semel_broker.world import World
 
 STOP_GRACE_S = 5.0
+FETCH = 1
 UNREACHABLE_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 (refused)
 
 
@@ -142,7 +145,9 @@ class Node:
 
 
 def _handlers(broker: Broker, audit: AuditLog | None) -> Mapping[int, Handler]:
-    """The handlers of clients' requests: behind the authorizer and inside the audit, if there are any."""
+    """The handlers of clients' requests: behind the authorizer and inside the audit, if there are any. Fetch sessions
+    are outside of the authorizer, so that all partitions of a session are authorised at each fetch.
+    """
     authorizer = None if broker.acls is None else broker.acls.authorizer
     handlers: Mapping[int, Handler] = HANDLERS
     if authorizer is not None:
@@ -155,6 +160,7 @@ def _handlers(broker: Broker, audit: AuditLog | None) -> Mapping[int, Handler]:
         of_all = audit is not None and audit.has_everything
         permitted = dict.fromkeys(NOT_AUDITED, audit.permitted) if audit is not None and of_all else None
         handlers = guarded(HANDLERS, authorizer, note, permitted)
+    handlers = {**handlers, FETCH: with_sessions(handlers[FETCH])}
     return handlers if audit is None or not audit.has_administration else audited(handlers, audit, authorizer)
 
 
@@ -280,6 +286,12 @@ async def _open(
         users=UserStore(home.store, home.feed, await _secret(config, world, home), world.log),
         acls=_acls(config, world, home),
         quotas=_quotas(config, world, home),
+        fetch_sessions=FetchSessions(
+            config.max_incremental_fetch_session_cache_slots,
+            config.limits.fetch_session_partitions_max,
+            world.rng,
+            get_running_loop().time,
+        ),
         registration=registration if home.is_shared else None,
         work_turns=WorkTurns(config.limits.record_work_per_turn),
         recompressor=Recompressor(config.limits.recompressed_at_once_bytes),

@@ -28,6 +28,8 @@ OFFSET_COMMIT_VALUE = 4
 """Version to write, as Kafka since 4.1: the first with the topic id."""
 GROUP_METADATA_KEY = 2
 GROUP_METADATA_VALUE = 3
+CONSUMER_GROUP_VALUE = 0
+"""Version to write of every value of a group of the consumer protocol (KIP-848)."""
 TRANSACTION_LOG_KEY = 0
 TRANSACTION_LOG_VALUE = 1
 """Version to write: 1 has the previous and next producer id as tagged fields (KIP-890)."""
@@ -85,6 +87,148 @@ class GroupMetadataValue(Message, kw_only=True):
     leader: str | None = None
     current_state_timestamp: Annotated[Int64, since(2)] = -1
     members: list[GroupMetadataValueMember]
+
+
+class ConsumerGroupMetadataKey(Message, kw_only=True):
+    """v3."""
+
+    group: str
+
+
+class ConsumerGroupMetadataValue(Message, kw_only=True):
+    """v0. The epoch of a group of the consumer protocol. `metadata_hash`: Kafka's, not used here."""
+
+    epoch: Int32
+    metadata_hash: Annotated[Int64, tag(0)] = 0
+
+
+class ConsumerGroupPartitionMetadataKey(Message, kw_only=True):
+    """v4."""
+
+    group: str
+
+
+class ConsumerGroupPartitionMetadataValuePartition(Message, kw_only=True):
+    partition: Int32
+    racks: list[str]
+
+
+class ConsumerGroupPartitionMetadataValueTopic(Message, kw_only=True):
+    topic_id: Uuid
+    topic_name: str
+    num_partitions: Int32
+    partition_metadata: list[ConsumerGroupPartitionMetadataValuePartition] = []
+
+
+class ConsumerGroupPartitionMetadataValue(Message, kw_only=True):
+    """v0. The subscribed topics as the group knew them at its epoch."""
+
+    topics: list[ConsumerGroupPartitionMetadataValueTopic]
+
+
+class ConsumerGroupMemberMetadataKey(Message, kw_only=True):
+    """v5."""
+
+    group: str
+    member_id: str
+
+
+class ConsumerGroupMemberMetadataValueProtocol(Message, kw_only=True):
+    name: str
+    metadata: bytes
+
+
+class ConsumerGroupMemberMetadataValueClassic(Message, kw_only=True):
+    """Of a member that uses the classic protocol in a group of the consumer protocol."""
+
+    session_timeout_ms: Int32
+    supported_protocols: list[ConsumerGroupMemberMetadataValueProtocol]
+
+
+class ConsumerGroupMemberMetadataValue(Message, kw_only=True):
+    """v0. A member and its subscription."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str
+    client_host: str
+    subscribed_topic_names: list[str]
+    subscribed_topic_regex: str | None = None
+    rebalance_timeout_ms: Int32 = -1
+    server_assignor: str | None = None
+    classic_member_metadata: Annotated[ConsumerGroupMemberMetadataValueClassic | None, tag(0)] = None
+
+
+class ConsumerGroupTargetAssignmentMetadataKey(Message, kw_only=True):
+    """v6."""
+
+    group: str
+
+
+class ConsumerGroupTargetAssignmentMetadataValue(Message, kw_only=True):
+    """v0. The epoch of the target assignment."""
+
+    assignment_epoch: Int32
+    assignment_timestamp: Annotated[Int64, tag(0)] = 0
+
+
+class ConsumerGroupTargetAssignmentMemberKey(Message, kw_only=True):
+    """v7."""
+
+    group: str
+    member_id: str
+
+
+class ConsumerGroupTargetAssignmentMemberValueTopic(Message, kw_only=True):
+    topic_id: Uuid
+    partitions: list[Int32]
+
+
+class ConsumerGroupTargetAssignmentMemberValue(Message, kw_only=True):
+    """v0. The partitions that a member should have."""
+
+    topic_partitions: list[ConsumerGroupTargetAssignmentMemberValueTopic]
+
+
+class ConsumerGroupCurrentMemberAssignmentKey(Message, kw_only=True):
+    """v8."""
+
+    group: str
+    member_id: str
+
+
+class ConsumerGroupCurrentMemberAssignmentValueTopic(Message, kw_only=True):
+    """`assignment_epochs`: Kafka's, not used here."""
+
+    topic_id: Uuid
+    partitions: list[Int32]
+    assignment_epochs: Annotated[list[Int32] | None, tag(0)] = None
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message, kw_only=True):
+    """v0. The partitions that a member has, and those that it has to revoke. `state`: 0 Stable, 1 UnrevokedPartitions,
+    2 UnreleasedPartitions."""
+
+    member_epoch: Int32
+    previous_member_epoch: Int32
+    state: Int8
+    assigned_partitions: list[ConsumerGroupCurrentMemberAssignmentValueTopic]
+    partitions_pending_revocation: list[ConsumerGroupCurrentMemberAssignmentValueTopic]
+
+
+class ConsumerGroupRegularExpressionKey(Message, kw_only=True):
+    """v16."""
+
+    group: str
+    regular_expression: str
+
+
+class ConsumerGroupRegularExpressionValue(Message, kw_only=True):
+    """v0. The topics that a regular expression matched. `version`: of the topics, in Kafka's metadata log."""
+
+    topics: list[str]
+    version: Int64
+    timestamp: Int64
 
 
 class TransactionLogKey(Message, kw_only=True):
@@ -179,6 +323,20 @@ VERSIONS: dict[type[Message], tuple[int, int]] = {
     OffsetCommitValue: (0, 4),
     GroupMetadataKey: (2, 2),
     GroupMetadataValue: (0, 4),
+    ConsumerGroupMetadataKey: (3, 3),
+    ConsumerGroupMetadataValue: (0, 0),
+    ConsumerGroupPartitionMetadataKey: (4, 4),
+    ConsumerGroupPartitionMetadataValue: (0, 0),
+    ConsumerGroupMemberMetadataKey: (5, 5),
+    ConsumerGroupMemberMetadataValue: (0, 0),
+    ConsumerGroupTargetAssignmentMetadataKey: (6, 6),
+    ConsumerGroupTargetAssignmentMetadataValue: (0, 0),
+    ConsumerGroupTargetAssignmentMemberKey: (7, 7),
+    ConsumerGroupTargetAssignmentMemberValue: (0, 0),
+    ConsumerGroupCurrentMemberAssignmentKey: (8, 8),
+    ConsumerGroupCurrentMemberAssignmentValue: (0, 0),
+    ConsumerGroupRegularExpressionKey: (16, 16),
+    ConsumerGroupRegularExpressionValue: (0, 0),
     TransactionLogKey: (0, 0),
     TransactionLogValue: (0, 1),
     TransactionGroupKey: (TRANSACTION_GROUP_KEY, TRANSACTION_GROUP_KEY),
@@ -187,16 +345,52 @@ VERSIONS: dict[type[Message], tuple[int, int]] = {
 FLEXIBLE_SINCE: dict[type[Message], int] = {
     OffsetCommitValue: 4,
     GroupMetadataValue: 4,
+    ConsumerGroupMetadataValue: 0,
+    ConsumerGroupPartitionMetadataValue: 0,
+    ConsumerGroupMemberMetadataValue: 0,
+    ConsumerGroupTargetAssignmentMetadataValue: 0,
+    ConsumerGroupTargetAssignmentMemberValue: 0,
+    ConsumerGroupCurrentMemberAssignmentValue: 0,
+    ConsumerGroupRegularExpressionValue: 0,
     TransactionLogValue: 1,
     TransactionGroupValue: 0,
 }
 NEVER_FLEXIBLE = 1 << 15
 
-OFFSETS_KEYS: dict[int, type[OffsetCommitKey] | type[GroupMetadataKey]] = {
+ConsumerGroupKey = (
+    ConsumerGroupMetadataKey
+    | ConsumerGroupPartitionMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
+)
+"""The key of a record about a group of the consumer protocol."""
+OffsetsKey = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey
+
+OFFSETS_KEYS: dict[int, type[OffsetsKey]] = {
     0: OffsetCommitKey,
     1: OffsetCommitKey,
     2: GroupMetadataKey,
+    3: ConsumerGroupMetadataKey,
+    4: ConsumerGroupPartitionMetadataKey,
+    5: ConsumerGroupMemberMetadataKey,
+    6: ConsumerGroupTargetAssignmentMetadataKey,
+    7: ConsumerGroupTargetAssignmentMemberKey,
+    8: ConsumerGroupCurrentMemberAssignmentKey,
+    16: ConsumerGroupRegularExpressionKey,
 }
+CONSUMER_GROUP_VALUES: dict[type[Message], type[Message]] = {
+    ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey: ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupMemberMetadataKey: ConsumerGroupMemberMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroupTargetAssignmentMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey: ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
+}
+"""Key -> value of the records about groups of the consumer protocol."""
 
 M = TypeVar("M", bound=Message)
 
@@ -226,8 +420,8 @@ def decode_versioned(cls: type[M], data: Buffer) -> M:
     return codec_of(cls, version_of(data)).decode(data, VERSION_BYTES)
 
 
-def decode_offsets_key(data: Buffer) -> OffsetCommitKey | GroupMetadataKey | None:
-    """Decode the key of a `__consumer_offsets` record; None for an unknown type of a newer coordinator (KIP-848).
+def decode_offsets_key(data: Buffer) -> OffsetsKey | None:
+    """Decode the key of a `__consumer_offsets` record; None for an unknown type of another coordinator.
 
     Raises ProtocolError for malformed bytes.
     """

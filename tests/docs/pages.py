@@ -1,7 +1,9 @@
 """Types a page of the documents as a reader would: programs become files, commands run in one shell.
 
-A block of `python title="NAME"` becomes the file NAME. In a block of `console` each line after `$ ` is a command, and
-the lines below it are its output: `...` in a line stands for any text, and a line that is only `...` for any lines.
+A block with `title="NAME"` becomes the file NAME. A Python block without a title is run as a program. In a block of
+`console` each line after `$ ` is a command, and the lines below it are its output: `...` in a line stands for any text,
+and a line that is only `...` for any lines. A block of `sh` has commands without output. A command without output in
+the page has to end with status 0.
 """
 
 from __future__ import annotations
@@ -12,16 +14,24 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass, field
+import textwrap
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.M | re.S)
+from docs.blocks import COMMANDS, Block
+from docs.presumed import Presumed
+
 MARK = "#### command"
+ENDED = f'ended() {{ local status=$?; echo "#### status $status"; echo "{MARK}"; return $status; }}'
+"""Between two commands. The second sees the status of the first in `$?`."""
+STATUS = re.compile(r"^#### status (\d+)\n", re.M)
 PATIENT = ".patient.properties"
 WAITING = re.compile(r"^waiting for \S+: connection refused\n", re.M)
-PROGRAMS = os.environ.get("SEMEL_TYPED_WITH", str(Path(sys.executable).parent))
-"""The folder of the programs `semel` and `python`. `make dist` names an environment with nothing but the wheel."""
+HERE_DOCUMENT = re.compile(r"<<-?\s*'?(\w+)'?")
+PROGRAMS = str(Path(sys.executable).parent)
+PLAIN_PROGRAMS = os.environ.get("SEMEL_TYPED_WITH", PROGRAMS)
+"""The folder of `semel` and `python` for pages that need no extra but `broker`. `make dist` names an environment with
+nothing but that."""
 
 
 @dataclass
@@ -29,72 +39,160 @@ class Command:
     line: str
     output: list[str] = field(default_factory=list)
 
-    def prints(self, printed: str) -> bool:
-        """Whether `printed` is what the page promises. A command without output in the page may print anything."""
+    def fails(self, printed: str) -> str:
+        """What is wrong with `printed`, which ends with the status; empty if it is what the page promises."""
+        statuses = [int(each) for each in STATUS.findall(printed)]
+        printed = WAITING.sub("", STATUS.sub("", printed))
         if not self.output:
-            return True
+            return f"status {statuses}" if statuses != [0] else ""
         lines = [r"(?:.*\n)*?" if line == "..." else _pattern(line) for line in self.output]
-        return re.fullmatch("".join(lines), printed if printed.endswith("\n") else f"{printed}\n") is not None
+        text = printed if printed.endswith("\n") else f"{printed}\n"
+        return "" if re.fullmatch("".join(lines), text) else f"the page says: {self.output}"
 
 
 def _pattern(line: str) -> str:
     return re.escape(line).replace(re.escape("..."), ".*") + r"\n"
 
 
-def type_page(page: str, at: Path, environment: dict[str, str] | None = None, timeout_s: float = 120) -> None:
-    """Runs all of the page's blocks in the empty folder `at`. The port is a free one instead of 9092."""
-    address = f"localhost:{free_port()}"
-    commands: list[Command] = []
-    for block in BLOCK.finditer(page):
-        text = block["text"].replace("localhost:9092", address)
-        if block["language"] == "console":
-            commands += _commands(text)
-        elif block["title"]:
-            (at / block["title"]).write_text(text)
-    printed = _run(commands, at, {"SEMEL_PORT": address.partition(":")[2], **(environment or {})}, address, timeout_s)
-    for command, output in zip(commands, printed, strict=True):
-        assert command.prints(output), f"$ {command.line}\nthe page says: {command.output}\nprinted:\n{output}"
+def type_page(blocks: list[Block], at: Path, presumed: Presumed, timeout_s: float = 240) -> None:
+    """Runs the blocks of a page in the empty folder `at`. Ports are free ones instead of 9092 and 9093."""
+    for old in presumed.replace:
+        assert any(old in each.text for each in blocks), f"the page has no {old!r} any more: see presumed.py"
+    for key in presumed.around:
+        assert any(key in each.text for each in blocks), f"no block has {key!r} any more: see presumed.py"
+    ports = {f":{port}": f":{free_port()}" for port in (9092, 9093)}
+    substitutes = {**ports, "{at}": str(at)}
+    blocks = [replace(each, text=_substituted(each.text, {**presumed.replace, **substitutes})) for each in blocks]
+    around = {
+        key: (_substituted(before, substitutes), _substituted(after, substitutes))
+        for key, (before, after) in presumed.around.items()
+    }
+    commands = [Command(line) for line in _lines(_substituted(presumed.first, substitutes))]
+    programs = [each for each in blocks if each.language == "python" and not each.title]
+    for number, block in enumerate(blocks):
+        if block.title:
+            (at / block.title).parent.mkdir(exist_ok=True)
+            (at / block.title).write_text(block.text)
+        elif block.language in COMMANDS:
+            commands += _commands(block)
+        elif block.language == "python" and (not presumed.one_program or block is programs[-1]):
+            file = at / f"block_{number}.py"
+            file.write_text(_program(programs if presumed.one_program else [block], around))
+            commands.append(Command(f"python {file.name}"))
+    commands += [Command(line) for line in _lines(_substituted(presumed.last, substitutes))]
+    commands = _end_the_endless(commands, presumed.endless)
+    programs_at = PROGRAMS if presumed.needs_extras else PLAIN_PROGRAMS
+    outputs = _run(commands, at, f"localhost{ports[':9092']}", programs_at, timeout_s)
+    for command, output in zip(commands, outputs, strict=True):
+        wrong = command.fails(output)
+        assert not wrong, f"$ {command.line}\n{wrong}\nprinted:\n{output}\nall:\n{''.join(outputs)}"
 
 
-def _commands(text: str) -> list[Command]:
+def _substituted(text: str, substitutes: dict[str, str]) -> str:
+    for old, new in substitutes.items():
+        text = text.replace(old, new)
+    return text
+
+
+def _commands(block: Block) -> list[Command]:
+    """Without the lines that are marked as not run."""
     commands: list[Command] = []
-    for line in text.splitlines():
-        if line.startswith("$ "):
+    for line in _lines(block.text):
+        if block.language == "sh":
+            commands.append(Command(line))
+        elif line.startswith("$ "):
             commands.append(Command(re.sub(r"\s+# .*", "", line.removeprefix("$ "))))
         elif line.startswith("> "):  # the rest of a long command
             commands[-1].line += f"\n{line.removeprefix('> ')}"
         else:
             commands[-1].output.append(line)
-    return commands
+    return [each for each in commands if not each.line.startswith(block.left_out)]
 
 
-def _run(commands: list[Command], at: Path, mine: dict[str, str], address: str, timeout_s: float) -> list[str]:
-    """The output of each command, with standard error in it.
+def _lines(text: str) -> list[str]:
+    """The lines; those of a here document, and those that end with a backslash, in one piece with what follows."""
+    found: list[str] = []
+    until: str | None = None
+    for line in text.splitlines():
+        if until is not None or (found and found[-1].endswith("\\")):
+            found[-1] += f"\n{line}"
+            until = None if line == until else until
+            continue
+        found.append(line)
+        started = HERE_DOCUMENT.search(line)
+        until = started[1] if started else None
+    return found
 
-    On a busy machine the broker that the page starts may need seconds: commands wait for it, and the line that says so
-    is left out.
+
+def _program(blocks: list[Block], around: dict[str, tuple[str, str]]) -> str:
+    """The blocks as one program, with what the page presumes around them. `await` outside of a function is allowed."""
+    parts = []
+    for block in blocks:
+        mine = [each for key, each in around.items() if key in block.text]
+        parts += [*(before for before, _ in mine), block.text, *(after for _, after in mine)]
+    text = "\n".join(textwrap.dedent(part) for part in parts)
+    try:
+        compile(text, "page", "exec")
+    except SyntaxError:
+        return f"import asyncio\n\nasync def main():\n{textwrap.indent(text, '    ')}\n\nasyncio.run(main())\n"
+    return text
+
+
+def _end_the_endless(commands: list[Command], endless: dict[str, str]) -> list[Command]:
+    """Commands that do not end by themselves run in the background, until the page ends; then SIGINT ends them.
+
+    endless: the first words of such a command, and a command that waits until it does what the page says.
+    """
+    result, ends = [], []
+    for command in commands:
+        ready = [each for words, each in endless.items() if command.line.startswith(words)]
+        if not ready:
+            result.append(command)
+            continue
+        name = f"endless_{len(ends)}"
+        result += [Command(f"env --default-signal=INT {command.line} & {name}=$!"), Command(ready[0], command.output)]
+        ends.append(Command(f"kill -INT ${name}; wait ${name}"))
+    assert len(ends) == len(endless), f"the page has not all of {sorted(endless)}: see presumed.py"
+    return result + ends
+
+
+def _run(commands: list[Command], at: Path, address: str, programs: str, timeout_s: float) -> list[str]:
+    """The output of each command, with standard error in it, and its status.
+
+    On a busy machine the broker that the page starts may need seconds: commands wait for it.
     """
     (at / PATIENT).write_text("bootstrap.timeout.ms=60000\n")
-    script = [line for command in commands for line in (f'echo "{MARK}"', command.line)]
-    path = f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "SEMEL_BOOTSTRAP_SERVER": address, "COLUMNS": "100", **mine}
-    environment["SEMEL_CONFIG_FILE"] = str(at / PATIENT)
+    script = [ENDED, f'echo "{MARK}"', *(line for each in commands for line in (each.line, "ended"))]
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(at),
+        "COLUMNS": "100",
+        "SEMEL_BOOTSTRAP_SERVER": address,
+        "SEMEL_CONFIG_FILE": str(at / PATIENT),
+        "SEMEL_PORT": address.rpartition(":")[2],
+    }
     with subprocess.Popen(
         ["bash", "-m", "-c", "\n".join([*script, "kill $(jobs -p) 2>/dev/null", "wait"])],
         cwd=at,
         env=environment,
         text=True,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
     ) as running:
         try:
             out, _ = running.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            _kill_session(running.pid)
+            out, _ = running.communicate()
+            raise AssertionError(f"not at the end after {timeout_s} s:\n{out}") from None
         finally:
             _kill_session(running.pid)
-    parts = out.split(f"{MARK}\n")[1:]
+    parts = out.split(f"{MARK}\n")[1:-1]
     assert len(parts) == len(commands), out
-    return [WAITING.sub("", part) for part in parts]
+    return parts
 
 
 def _kill_session(session: int) -> None:

@@ -1,7 +1,7 @@
-"""Every block of every page that is not run elsewhere: commands and options exist, programs compile, imports are there.
+"""Every block of every page: commands and options exist, programs compile, imports are there.
 
-test_pages, test_quick_start and others run whole pages. The rest needs a cluster, Spark or hours; what can be known
-without running it is checked here.
+test_pages runs the blocks of README.md and docs/*.md. Those that it does not run, and those of other folders, are
+checked here as far as that is possible without running them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 import pytest
-from docs.pages import ROOT
+from docs.blocks import ROOT
 from semel.cli.main import main
 
 BLOCK = re.compile(r"^```(?P<language>[a-z]*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)

@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import semel_broker
 from click.testing import CliRunner
 from semel._config.client import ProducerConfig
 from semel.cli.main import main
@@ -26,6 +27,7 @@ from support.processes import BrokerProcess
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text()
 CONFIGURATIONS = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+BROKER = Path(semel_broker.__file__).parent
 FILES = ("net/tls_session.py", "net/tls_connection.py", "net/server.py", "net/handshakes.py")
 
 
@@ -84,7 +86,7 @@ def test_the_table_of_sasl_has_every_reason() -> None:
     table = PAGE.partition("| reason | the client |")[2].partition("Until it is authenticated")[0]
     listed = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", table))
     known = set(login.REFUSALS) | {"listener_without_sasl"}
-    for file in sorted((ROOT / "broker" / "semel_broker" / "security" / "sasl").glob("*.py")):
+    for file in sorted((BROKER / "security" / "sasl").glob("*.py")):
         known |= set(re.findall(r'(?:AuthenticationFailed|fail)\(\s*"([a-z_]+)"', file.read_text()))
         known |= set(re.findall(r'"([a-z]+_[a-z_]+)",\s*(?:do\)|"(?:let|check) )', file.read_text()))
     assert listed == known | {"closed_in_authentication"}
@@ -103,7 +105,7 @@ def test_every_reason_of_a_refused_token_is_listed() -> None:
     listed = set(re.findall(r"`([a-z_]+)`", section.partition("Reasons:")[2]))
     known = {"unknown_key"}
     for name in ("oauth_bearer.py", "oauth_bearer_exchange.py"):
-        text = (ROOT / "broker" / "semel_broker" / "security" / "sasl" / name).read_text()
+        text = (BROKER / "security" / "sasl" / name).read_text()
         known |= set(re.findall(r'TokenRefusedError\(\s*"([a-z_]+)"', text))
     assert listed == known | {"closed_in_authentication"}
 
@@ -139,6 +141,6 @@ def test_the_table_has_every_reason() -> None:
     known = {name for name, _ in tls_session.FAILURES.values()} | set(tls_connection.REFUSALS)
     known |= {NoPrincipalError.reason, NotABrokerError.reason}
     for file in FILES:
-        text = (ROOT / "broker" / "semel_broker" / file).read_text()
+        text = (BROKER / file).read_text()
         known |= set(re.findall(r'(?:TlsFailure|_log_failure|refuse)\(\s*"([a-z_]+)"', text))
     assert listed == known - {"stopping"} | {"handshake_failed"}

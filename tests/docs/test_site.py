@@ -7,7 +7,7 @@ import tomllib
 from typing import Any
 
 import yaml
-from docs.pages import ROOT
+from docs.blocks import ROOT
 
 SITE = tomllib.loads((ROOT / "website" / "zensical.toml").read_text())["project"]
 NOT_ON_THE_SITE = {"CODE_OF_CONDUCT.md", "strangers/README.md"}

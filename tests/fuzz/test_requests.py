@@ -107,7 +107,8 @@ GROWTH_BYTES_PER_FRAME_MAX = 60
 
 
 def test_memory_stays_flat_under_the_same_frames_again_and_again() -> None:
-    target = FuzzedBroker.open(**ARENA_SETTINGS, connections_max_idle_ms="10000000")
+    few = {"connections_max_idle_ms": "10000000", "max_incremental_fetch_session_cache_slots": "3"}
+    target = FuzzedBroker.open(**ARENA_SETTINGS, **few)
     maker = ConversationMaker(target, Random(5))
     conversations = [maker.conversation(*maker.random.choice(SERVED)) for _ in range(SAME_AGAIN)]
     frames = sum(map(len, conversations))

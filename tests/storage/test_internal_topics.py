@@ -5,6 +5,20 @@ from semel_protocol.errors import ProtocolError
 from semel_protocol.schema import Message
 from semel_storage.internal_topics import (
     VERSIONS,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
     GroupMetadataValueMember,
@@ -16,6 +30,7 @@ from semel_storage.internal_topics import (
     decode_offsets_key,
     decode_versioned,
     encode_versioned,
+    version_of,
 )
 
 GROUP = GroupMetadataValue(
@@ -107,7 +122,7 @@ def test_every_version_decodes_to_the_fields_it_has(message: Message) -> None:
 
 
 def test_newer_key_types_are_not_malformed_keys() -> None:
-    assert decode_offsets_key(b"\x00\x05whatever") is None
+    assert decode_offsets_key(b"\x00\x0bwhatever") is None
     assert decode_offsets_key(b"\x00\x00\x00\x01g\x00\x01t\x00\x00\x00\x00") == OffsetCommitKey(
         group="g", topic="t", partition=0
     )
@@ -116,3 +131,47 @@ def test_newer_key_types_are_not_malformed_keys() -> None:
             decode_offsets_key(malformed)
     with pytest.raises(ProtocolError, match="v9 is unknown"):
         decode_versioned(OffsetCommitValue, b"\x00\x09")
+
+
+@pytest.mark.parametrize(
+    ("cls", "hexed"),
+    [
+        (ConsumerGroupMetadataKey, "0003000167"),
+        (ConsumerGroupMetadataValue, "00000000000700"),
+        (ConsumerGroupMetadataValue, "0000000000070100080000000000000005"),
+        (ConsumerGroupPartitionMetadataKey, "0004000167"),
+        (
+            ConsumerGroupPartitionMetadataValue,
+            "000002000000000000000100000000000000020274000000030200000001020272000000",
+        ),
+        (ConsumerGroupMemberMetadataKey, "000500016700016d"),
+        (
+            ConsumerGroupMemberMetadataValue,
+            "00000269000263032f68030274027504782e2a000493e00672616e676500",
+        ),
+        (
+            ConsumerGroupMemberMetadataValue,
+            "000001010263032f68010100000001010100110100000005020672616e67650301020000",
+        ),
+        (ConsumerGroupTargetAssignmentMetadataKey, "0006000167"),
+        (ConsumerGroupTargetAssignmentMetadataValue, "0000000000070100080000000000000009"),
+        (ConsumerGroupTargetAssignmentMemberKey, "000700016700016d"),
+        (
+            ConsumerGroupTargetAssignmentMemberValue,
+            "000002000000000000000100000000000000020300000000000000020000",
+        ),
+        (ConsumerGroupCurrentMemberAssignmentKey, "000800016700016d"),
+        (
+            ConsumerGroupCurrentMemberAssignmentValue,
+            (
+                "00000000000700000006010200000000000000010000000000000002020000000000020000000000000001000000000000000202"
+                "00000002010005020000000600"
+            ),
+        ),
+        (ConsumerGroupRegularExpressionKey, "00100001670003782e2a"),
+        (ConsumerGroupRegularExpressionValue, "0000020378610000000000000003000000000000000400"),
+    ],
+)
+def test_records_of_consumer_groups_are_those_of_kafkas_own_encoder(cls: type[Message], hexed: str) -> None:
+    data = bytes.fromhex(hexed)
+    assert encode_versioned(decode_versioned(cls, data), version_of(data)) == data

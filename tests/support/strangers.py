@@ -122,7 +122,8 @@ class Confluent:
             "enable.auto.commit": False,
             **extra,
         }
-        config = {"session.timeout.ms": 10000, "heartbeat.interval.ms": 300, **config}
+        if config.get("group.protocol") != "consumer":  # there the broker chooses both
+            config = {"session.timeout.ms": 10000, "heartbeat.interval.ms": 300, **config}
 
         class Polling(Member):
             def work(self, leave: threading.Event) -> None:

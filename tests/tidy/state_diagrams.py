@@ -76,6 +76,13 @@ DIAGRAMS = (
         "EMPTY",
     ),
     Diagram(
+        "A member of the consumer protocol, at its coordinator",
+        "semel_broker.groups.consumer.model",
+        "The state of a member in a group of the consumer protocol (KIP-848). UNREVOKED: it has to revoke partitions "
+        "first. UNRELEASED: it waits for partitions that other members have to revoke.",
+        "STABLE",
+    ),
+    Diagram(
         "A connection to a listener with SASL, at the broker",
         "semel_broker.security.sasl.states",
         "Which requests a connection may send (KIP-43, KIP-152, KIP-368). A refused connection is closed.",

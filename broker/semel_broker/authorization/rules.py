@@ -53,6 +53,8 @@ from semel_protocol.messages import (
     k51_alter_user_scram_credentials,
     k61_describe_producers,
     k65_describe_transactions,
+    k68_consumer_group_heartbeat,
+    k69_consumer_group_describe,
     k20001_begin_transaction_group,
     k20002_decide_transaction_group,
     k20003_describe_transaction_groups,
@@ -84,6 +86,8 @@ TOPIC, GROUP, CLUSTER, TXN = (
     ResourceType.TRANSACTIONAL_ID,
 )
 ACKS_NONE = 0
+ASKED_BY_ID_VERSION = 12
+"""From this version of Metadata on, a topic with an id is asked for by it."""
 CONFIG_RESOURCES = {2: TOPIC, 32: GROUP}
 """Types of resources in requests about settings that have ACLs of their own; all others are settings of the cluster."""
 
@@ -193,7 +197,11 @@ def _metadata(request: Any, ctx: RequestContext, access: Access) -> Steps:
     if not refused:
         return Permitted(request, complete=complete)
     rows = [
-        k03_metadata.MetadataResponseTopic(error_code=REFUSAL_OF[TOPIC], name=topic.name, topic_id=topic.topic_id)
+        k03_metadata.MetadataResponseTopic(
+            error_code=REFUSAL_OF[TOPIC],
+            name=None if _is_asked_by_id(topic, ctx) else topic.name,  # an id tells no name
+            topic_id=topic.topic_id,
+        )
         for topic in refused
     ]
 
@@ -206,9 +214,13 @@ def _metadata(request: Any, ctx: RequestContext, access: Access) -> Steps:
     return Permitted(request, complete=[*complete, with_refused])  # the handler runs: all responses have the brokers
 
 
+def _is_asked_by_id(topic: Any, ctx: RequestContext) -> bool:
+    return ctx.api_version >= ASKED_BY_ID_VERSION and topic.topic_id != ZERO_UUID
+
+
 def _asked_name(topic: Any, ctx: RequestContext) -> str | None:
     """The name of a topic that Metadata is asked for; None: it is asked for by an id that no topic has."""
-    if topic.name is not None or topic.topic_id == ZERO_UUID:
+    if not _is_asked_by_id(topic, ctx):
         return topic.name or ""
     found = ctx.broker.topics.get_by_id(topic.topic_id)
     return None if found is None else found.name
@@ -299,6 +311,8 @@ def _find_coordinator(request: Any, ctx: RequestContext, access: Access) -> Step
 
 def _offset_fetch(request: Any, ctx: RequestContext, access: Access) -> Steps:
     """Describe on the group, and Describe on each topic; a request for all topics shows those with Describe."""
+    if request.groups:
+        return (yield from _offset_fetch_groups(request, access))
     yield 1
     if not access.allows(Operation.DESCRIBE, GROUP, request.group_id):
         code = REFUSAL_OF[GROUP]
@@ -315,6 +329,45 @@ def _offset_fetch(request: Any, ctx: RequestContext, access: Access) -> Steps:
         named=_name,
     )
     return (yield from named.check(request, ctx, access))
+
+
+def _offset_fetch_groups(request: Any, access: Access) -> Steps:
+    """As `_offset_fetch`, for each of several groups (v8)."""
+    allowed: list[Any] = []
+    refused: list[Any] = []
+    hidden: dict[str, list[Any]] = {}
+    everything: dict[str, None] = {}
+    made = k09_offset_fetch.OffsetFetchResponseGroup
+    for group in request.groups:
+        yield 1
+        if not access.allows(Operation.DESCRIBE, GROUP, group.group_id):
+            refused.append(made(group_id=group.group_id, error_code=REFUSAL_OF[GROUP]))
+            continue
+        allowed.append(group)
+        if group.topics is None:
+            everything[group.group_id] = None
+            continue
+        kept = []
+        for topic in group.topics:
+            yield 1
+            if access.allows(Operation.DESCRIBE, TOPIC, topic.name):
+                kept.append(topic)
+            else:
+                hidden.setdefault(group.group_id, []).append(_OFFSET_FETCH_ROW(topic, REFUSAL_OF[TOPIC]))
+        group.topics = kept
+    request.groups = allowed
+
+    def complete(response: Any) -> Message:
+        for group in response.groups:
+            if group.group_id in everything:
+                group.topics = [each for each in group.topics if access.allows_quietly(DESCRIBE, TOPIC, each.name)]
+            if not group.error_code:
+                group.topics = [*group.topics, *hidden.get(group.group_id, ())]
+        response.groups = [*response.groups, *refused]
+        completed: Message = response
+        return completed
+
+    return Permitted(request, None if allowed else complete(k09_offset_fetch.OffsetFetchResponse()), [complete])
 
 
 _OFFSET_FETCH_ROW = _rows_of(
@@ -348,6 +401,64 @@ def _describe_groups(request: Any, ctx: RequestContext, access: Access) -> Steps
         return made
 
     return Permitted(permitted.request, permitted.answer, [*permitted.complete, with_operations])
+
+
+def _consumer_heartbeat(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """Read on the group, and Describe on each topic that the member names. A regular expression needs no right: it
+    matches among the topics with Describe."""
+    made = k68_consumer_group_heartbeat.ConsumerGroupHeartbeatResponse
+    yield 1
+    if not access.allows(Operation.READ, GROUP, request.group_id):
+        why = access.refusal(Operation.READ, GROUP, request.group_id)
+        return Permitted(request, made(error_code=REFUSAL_OF[GROUP], error_message=why))
+    for name in request.subscribed_topic_names or ():
+        yield 1
+        if not access.allows(Operation.DESCRIBE, TOPIC, name):
+            why = access.refusal(Operation.DESCRIBE, TOPIC, name)
+            return Permitted(request, made(error_code=REFUSAL_OF[TOPIC], error_message=why))
+    return Permitted(request)
+
+
+def _consumer_describe(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """Describe on each group, and on the topics of its members; with the authorized operations if asked for."""
+    made = k69_consumer_group_describe.ConsumerGroupDescribeResponseGroup
+    rows = Rows(
+        Operation.DESCRIBE,
+        GROUP,
+        "group_ids",
+        lambda group: group,
+        "groups",
+        lambda group, code: made(error_code=code, group_id=group),
+        k69_consumer_group_describe.ConsumerGroupDescribeResponse,
+    )
+    permitted = yield from rows.check(request, ctx, access)
+
+    def complete(response: Any) -> Message:
+        for at, group in enumerate(response.groups):
+            if group.error_code:
+                continue
+            if not all(access.allows_quietly(Operation.DESCRIBE, TOPIC, name) for name in _topics_shown(group)):
+                response.groups[at] = made(
+                    group_id=group.group_id,
+                    error_code=REFUSAL_OF[TOPIC],
+                    error_message="members read topics that you may not describe",
+                )
+            elif request.include_authorized_operations:
+                group.authorized_operations = access.operations(GROUP, group.group_id)
+        completed: Message = response
+        return completed
+
+    return Permitted(permitted.request, permitted.answer, [complete, *permitted.complete])
+
+
+def _topics_shown(group: Any) -> set[str]:
+    """The names of the topics in a described group."""
+    found: set[str] = set()
+    for member in group.members:
+        found.update(member.subscribed_topic_names)
+        for assignment in (member.assignment, member.target_assignment):
+            found.update(row.topic_name for row in assignment.topic_partitions if row.topic_name)
+    return found
 
 
 # --- topics ------------------------------------------------------------------------------------------------------
@@ -801,6 +912,8 @@ RULES: dict[int, tuple[Requirement, ...]] = {
     ),
     65: (Special([(DESCRIBE, TXN, "each row"), (DESCRIBE, TOPIC, "each topic shown")], _describe_transactions),),
     66: (Shown(DESCRIBE, TXN, "transaction_states", lambda row: row.transactional_id),),
+    68: (Special([(READ, GROUP, ""), (DESCRIBE, TOPIC, "each topic that is named")], _consumer_heartbeat),),
+    69: (Special([(DESCRIBE, GROUP, "each row"), (DESCRIBE, TOPIC, "the topics of members")], _consumer_describe),),
     20_001: (
         Whole(
             WRITE,

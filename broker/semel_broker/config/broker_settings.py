@@ -26,6 +26,7 @@ from semel_broker.config.settings import (
 HOUR_MS: Final = 3_600_000
 MIB: Final = 1 << 20
 Samples = Annotated[int, Meta(ge=1, le=1_000)]
+Slots = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 SampleSeconds = Annotated[int, Meta(ge=1, le=3_600)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Factor = Annotated[int, Meta(ge=1, le=32_767)]
@@ -152,6 +153,9 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     )
     socket_request_max_bytes: Annotated[Bytes, Doc("Largest request; a larger one closes its connection.")] = 100 * MIB
     fetch_max_bytes: Annotated[Bytes, Doc("Largest Fetch response, whatever is requested.")] = 55 * MIB
+    max_incremental_fetch_session_cache_slots: Annotated[
+        Slots, Doc("Fetch sessions of clients (KIP-227); clients beyond it fetch without. 0: none.")
+    ] = 1_000
 
     # Who may do what.
     authorizer_class_name: Annotated[
@@ -407,6 +411,35 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     # and a single consumer starts without a noticeable delay.
     group_initial_rebalance_delay_ms: Annotated[Bytes, Doc("Time an empty group waits for more members.")] = 300
     group_max_size: Annotated[Count, Doc("Members that one group may have.")] = INT32_MAX
+    group_coordinator_rebalance_protocols: Annotated[
+        tuple[Literal["classic", "consumer"], ...],
+        Doc("Protocols of groups: classic, which has to be there, and consumer (KIP-848)."),
+    ] = ("classic", "consumer")
+    group_consumer_session_timeout_ms: Annotated[Count, Doc("Session timeout of members of the consumer protocol.")] = (
+        45_000
+    )
+    group_consumer_min_session_timeout_ms: Annotated[Count, Doc("Least group.consumer.session.timeout.ms.")] = 45_000
+    group_consumer_max_session_timeout_ms: Annotated[Count, Doc("Greatest group.consumer.session.timeout.ms.")] = 60_000
+    group_consumer_heartbeat_interval_ms: Annotated[
+        Count, Doc("Interval of the heartbeats of members of the consumer protocol.")
+    ] = 5_000
+    group_consumer_min_heartbeat_interval_ms: Annotated[Count, Doc("Least group.consumer.heartbeat.interval.ms.")] = (
+        5_000
+    )
+    group_consumer_max_heartbeat_interval_ms: Annotated[
+        Count, Doc("Greatest group.consumer.heartbeat.interval.ms.")
+    ] = 15_000
+    group_consumer_max_size: Annotated[Count, Doc("Members that one group of the consumer protocol may have.")] = (
+        INT32_MAX
+    )
+    group_consumer_assignors: Annotated[
+        tuple[Literal["uniform", "range"], ...],
+        Doc("Assignors of the consumer protocol; the first one serves members that ask for none."),
+    ] = ("uniform", "range")
+    group_consumer_migration_policy: Annotated[
+        Literal["disabled"],
+        Doc("A group changes its protocol only while it has no members; members are not converted."),
+    ] = "disabled"
     offset_metadata_max_bytes: Annotated[Bytes, Doc("Largest metadata of a committed offset.")] = 4_096
     offsets_topic_num_partitions: Annotated[Count, Doc("Partitions of __consumer_offsets; fixed once it exists.")] = 50
     offsets_topic_replication_factor: Annotated[

@@ -9,7 +9,7 @@ _SECURITY: Final = (
 )
 _TLS: Final = "certificates and keys are PEM: set ssl.keystore.location and ssl.truststore.location"
 _THREADS: Final = "one event loop serves everything, there are no threads to count: leave it out"
-_GROUPS: Final = "groups have the classic protocol only: leave it out, and give clients group.protocol=classic"
+_GROUPS: Final = "groups have the protocols classic and consumer, without this setting: leave it out"
 _CALLBACK: Final = "there are no callback classes: leave it out, and use semel quota or kafka-configs"
 _DEFAULT: Final = "quotas are not settings: leave it out, and use semel quota set --default-user"
 _REPLICAS: Final = "replication.quota.bytes.per.second bounds replicas that catch up"
@@ -38,7 +38,6 @@ NAMES: Final = {
     "num.recovery.threads.per.data.dir": _THREADS,
     "log.cleaner.threads": _THREADS,
     "group.coordinator.threads": _THREADS,
-    "group.coordinator.rebalance.protocols": _GROUPS,
     "queued.max.requests": "max.connections bounds connections, and each has a fixed bound of requests: leave it out",
     "queued.max.request.bytes": "requests of all connections have a fixed bound together: leave it out",
     "max.connections.per.ip": "max.connections bounds connections, whatever their addresses",

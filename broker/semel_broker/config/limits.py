@@ -19,6 +19,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # Elements of all arrays in one request, however small: as many as a broker may have partitions. Each takes some
     # hundred bytes of memory once it is decoded.
     request_elements_max: int = 100_000
+    # Partitions of all fetch sessions together. Each takes some 300 bytes.
+    fetch_session_partitions_max: int = 200_000
     # Requests that a connection starts before others have their turn, and bytes of these.
     turn_requests_max: int = 4
     turn_bytes_max: int = 1 * MIB

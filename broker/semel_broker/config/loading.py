@@ -254,6 +254,28 @@ def _take_listener_settings(config: BrokerConfig, raw: Mapping[str, object]) -> 
             config.listener_settings.setdefault(listener, {})[setting.field] = setting.parse(value)
 
 
+def _check_consumer_groups(config: BrokerConfig) -> None:
+    """Check the settings of the consumer protocol against each other. Raises ConfigError."""
+    for what in ("session.timeout.ms", "heartbeat.interval.ms"):
+        low, value, high = (
+            getattr(config, f"group.consumer.{bound}{what}".replace(".", "_")) for bound in ("min.", "", "max.")
+        )
+        if not low <= value <= high:
+            raise ConfigError(
+                f"group.consumer.{what} = {value}: must be from group.consumer.min.{what}, which is {low}, to "
+                f"group.consumer.max.{what}, which is {high}"
+            )
+    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
+        raise ConfigError(
+            f"group.consumer.heartbeat.interval.ms = {config.group_consumer_heartbeat_interval_ms}: must be below "
+            f"group.consumer.session.timeout.ms, which is {config.group_consumer_session_timeout_ms}"
+        )
+    if "classic" not in config.group_coordinator_rebalance_protocols:
+        raise ConfigError("group.coordinator.rebalance.protocols: must contain classic")
+    if not config.group_consumer_assignors:
+        raise ConfigError("group.consumer.assignors: must name at least one of uniform and range")
+
+
 def _check_together(config: BrokerConfig) -> None:
     """Check settings against each other. Raises ConfigError."""
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
@@ -261,6 +283,7 @@ def _check_together(config: BrokerConfig) -> None:
             f"group.min.session.timeout.ms = {config.group_min_session_timeout_ms}: must be at most "
             f"group.max.session.timeout.ms, which is {config.group_max_session_timeout_ms}"
         )
+    _check_consumer_groups(config)
     if config.message_max_bytes > config.socket_request_max_bytes:
         raise ConfigError(
             f"message.max.bytes = {config.message_max_bytes}: must be at most socket.request.max.bytes, "

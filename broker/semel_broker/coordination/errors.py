@@ -34,13 +34,17 @@ def _not_fenced_until(version: int) -> tuple[Rule, ...]:
 
 
 RULES: dict[int, tuple[Rule, ...]] = {
-    OFFSET_COMMIT: (Rule(ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION, until=9),),
+    OFFSET_COMMIT: (
+        Rule(ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION, until=9),
+        Rule(ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNSUPPORTED_VERSION, until=9),
+    ),
     INIT_PRODUCER_ID: _not_fenced_until(4),
     ADD_PARTITIONS_TO_TXN: _not_fenced_until(2),
     ADD_OFFSETS_TO_TXN: _not_fenced_until(2),
     END_TXN: _not_fenced_until(2),
     TXN_OFFSET_COMMIT: (
         *_not_fenced_until(ALL_VERSIONS),
+        Rule(ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION),
         Rule(ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         Rule(ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         Rule(ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE, since=4),

@@ -1,1 +1,1 @@
-"""Consumer groups: the classic protocol as a pure state machine, and offsets kept in `__consumer_offsets`."""
+"""Consumer groups: two protocols as pure state machines, and offsets kept in `__consumer_offsets`."""

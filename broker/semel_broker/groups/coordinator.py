@@ -17,6 +17,8 @@ from semel_storage.internal_topics import CONSUMER_OFFSETS
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.shards import Shards
+from semel_broker.groups.consumer.model import TopicFacts
+from semel_broker.groups.consumer.requests import Catalog
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import CommittedOffset
 from semel_broker.groups.shard import GroupShard
@@ -38,11 +40,14 @@ class GroupCoordinator:
         self.shards: Shards[GroupShard] = Shards(
             topics,
             CONSUMER_OFFSETS,
-            lambda partition, reading: GroupShard(world, config, self.counts, topics.catch_up, partition, reading),
+            lambda partition, reading: GroupShard(
+                world, config, self.counts, topics.catch_up, self.catalog, partition, reading
+            ),
             load_timeout_ms=config.limits.coordinator_load_hold_ms_max,
         )
         self._expiry_timer: TimerHandle | None = None
         self._forgetting: dict[Task[None], None] = {}
+        self._catalog = Catalog(0, self._facts, self._names)
 
     # --- life ---
 
@@ -100,6 +105,10 @@ class GroupCoordinator:
         """An id that no member has had: `prefix` (client id or instance id), "-", a random UUID."""
         return f"{prefix}-{UUID(int=self._world.rng.getrandbits(128), version=4)}"
 
+    def catalog(self) -> Catalog:
+        """The topics that groups of the consumer protocol may read."""
+        return self._catalog
+
     # --- offsets ---
 
     def transaction_ended(self, index: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
@@ -127,12 +136,21 @@ class GroupCoordinator:
     # --- inside ---
 
     def _cluster_changed(self, delta: ImageDelta) -> None:
-        """Delete the offsets of topics that any broker has deleted."""
+        """Delete the offsets of topics that any broker has deleted; groups look at their topics again."""
+        if delta.topics or delta.gone:
+            self._catalog = Catalog(self._catalog.version + 1, self._facts, self._names)
         for record in delta.gone.values():
             if self.shards.here():
                 task = get_running_loop().create_task(self.forget_topic(record.name))
                 self._forgetting[task] = None
                 task.add_done_callback(self._forgotten)
+
+    def _facts(self, name: str) -> TopicFacts | None:
+        topic = self._topics.get(name)
+        return TopicFacts(topic.topic_id, topic.partition_count) if topic is not None else None
+
+    def _names(self) -> list[str]:
+        return [name for name in self._topics.names() if not self._topics.required(name).is_internal]
 
     def _schedule_expiry(self) -> None:
         interval_s = self._config.offsets_retention_check_interval_ms / 1000

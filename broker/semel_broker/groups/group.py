@@ -12,6 +12,8 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.answers import CloseConnectionError
+from semel_broker.coordination.engine import FifoLock
+from semel_broker.groups.consumer.model import ConsumerGroup
 from semel_broker.groups.offsets import GroupOffsets
 from semel_broker.groups.subscription import subscribed_topics
 
@@ -64,14 +66,8 @@ class Member(msgspec.Struct, kw_only=True):
     commits_over: int = 0
 
     def has_committed_over(self, connection: int) -> None:
-        """The newest connection wins: an OffsetCommit that a client abandoned with its connection, and sent again over
-        a newer one, must not reset offsets when it arrives late. `connection`: its number; 0 if it does not matter.
-
-        Raises CloseConnectionError: the client has left the connection.
-        """
-        if 0 < connection < self.commits_over:
-            raise CloseConnectionError("stale_connection", member=self.member_id)
-        self.commits_over = connection or self.commits_over
+        """The member commits offsets over this connection: see `newest_connection`."""
+        self.commits_over = newest_connection(self.member_id, self.commits_over, connection)
 
     def metadata_for(self, protocol: str | None) -> bytes:
         """The member's metadata for the assignor `protocol`; b"" if it does not support it."""
@@ -81,6 +77,17 @@ class Member(msgspec.Struct, kw_only=True):
         return b""
 
 
+def newest_connection(member_id: str, newest: int, connection: int) -> int:
+    """The newest connection wins: an OffsetCommit that a client abandoned with its connection, and sent again over
+    a newer one, must not reset offsets when it arrives late. `connection`: its number; 0 if it does not matter.
+
+    Returns the newest of both. Raises CloseConnectionError: the client has left the connection.
+    """
+    if 0 < connection < newest:
+        raise CloseConnectionError("stale_connection", member=member_id)
+    return connection or newest
+
+
 class Group(msgspec.Struct, kw_only=True):
     """One group. Members are kept in the order in which they came.
 
@@ -88,6 +95,8 @@ class Group(msgspec.Struct, kw_only=True):
     `deadline_ms`: when the present phase ends without the missing members (monotonic; None: no such phase).
     `initial_limit_ms`: while an empty group waits for more members to come, the latest end of that wait.
     `since_ms`: wall time of the last change of state; offsets of an empty group age from there.
+    `consumer`: the group in the consumer protocol (KIP-848); then it has no members in the classic one. Its requests
+    run one after the other, under `lock`.
     """
 
     group_id: str
@@ -105,6 +114,8 @@ class Group(msgspec.Struct, kw_only=True):
     initial_limit_ms: int | None = None
     since_ms: int = -1
     offsets: GroupOffsets = msgspec.field(default_factory=GroupOffsets)
+    consumer: ConsumerGroup | None = None
+    lock: FifoLock | None = None
 
     # --- state ---
 
@@ -129,7 +140,37 @@ class Group(msgspec.Struct, kw_only=True):
     @property
     def is_disposable(self) -> bool:
         """Whether the group has nothing to keep: it never had a generation and has no offsets."""
-        return self.state is GroupState.EMPTY and not (self.generation_id or self.pending or self.offsets)
+        if self.state is not GroupState.EMPTY or self.consumer is not None:
+            return False
+        is_locked = self.lock is not None and self.lock.is_taken
+        return not (is_locked or self.generation_id or self.pending or self.offsets)
+
+    @property
+    def own_lock(self) -> FifoLock:
+        """The lock, made when first needed: groups of the classic protocol have none."""
+        if self.lock is None:
+            self.lock = FifoLock()
+        return self.lock
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members, in either protocol."""
+        return self.state is GroupState.EMPTY and not (self.consumer is not None and self.consumer.members)
+
+    @property
+    def type_name(self) -> str:
+        """The type of the group, as ListGroups shows it."""
+        return "classic" if self.consumer is None else "consumer"
+
+    @property
+    def shown_state(self) -> str:
+        """The state of the group, as ListGroups shows it."""
+        return self.state.value if self.consumer is None else self.consumer.state
+
+    @property
+    def shown_protocol_type(self) -> str:
+        """The protocol type of the group, as ListGroups shows it."""
+        return self.protocol_type if self.consumer is None else CONSUMER
 
     # --- members ---
 
@@ -231,6 +272,8 @@ class Group(msgspec.Struct, kw_only=True):
 
     def topics_read(self) -> frozenset[str] | None:
         """The topics that members read; None: the broker cannot read their metadata."""
+        if self.consumer is not None:
+            return self.consumer.topics_read()
         if self.members and self.protocol_type != CONSUMER:
             return None
         return subscribed_topics(member.metadata_for(self.protocol) for member in self.members.values())

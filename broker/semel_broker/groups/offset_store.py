@@ -15,8 +15,10 @@ from semel_protocol.errors import KafkaError
 from semel_storage.internal_topics import Row
 
 from semel_broker.coordination.journal import Journal, Producer
+from semel_broker.groups.consumer.records import rows as consumer_rows
+from semel_broker.groups.consumer.state import forget_group
 from semel_broker.groups.expiry import expired_offsets
-from semel_broker.groups.group import Group, GroupState
+from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import group_tombstone, offset_rows
@@ -204,7 +206,8 @@ class OffsetStore:
                 if not self.is_unstable(group.group_id, record.topic, record.partition)
             ]
             doomed = self._without_newer(group.group_id, list(dict.fromkeys(expired))) if expired else []
-            empty = group.state is GroupState.EMPTY and not group.pending and len(doomed) == len(group.offsets)
+            empty = group.is_empty and not group.pending and len(doomed) == len(group.offsets)
+            empty = empty and group.own_lock.take()  # no member joins until the group is deleted
             if not doomed and not empty:
                 continue
             self._log.info("offsets_expired", group=group.group_id, offsets=len(doomed), group_forgotten=empty)
@@ -212,7 +215,11 @@ class OffsetStore:
                 self._group_tombstones(group, doomed) if empty else self._offset_tombstones(group.group_id, doomed)
             )
             position = self._journal.end_offset
-            self._journal.write(rows, partial(apply, position), partial(self._not_expired, group))
+            self._journal.write(
+                rows,
+                partial(self._expired, group if empty else None, partial(apply, position)),
+                partial(self._not_expired, group, empty),
+            )
 
     async def _delete(
         self, group_id: str, doomed: Sequence[OffsetRecord], rows: Sequence[Row], apply: Callable[[int], None]
@@ -236,23 +243,35 @@ class OffsetStore:
     def _group_tombstones(
         self, group: Group, doomed: Sequence[OffsetRecord]
     ) -> tuple[list[Row], Callable[[int], None]]:
-        rows = [*offset_rows(group.group_id, doomed), group_tombstone(group.group_id)]
+        rows = offset_rows(group.group_id, doomed)
+        if group.consumer is None:
+            rows.append(group_tombstone(group.group_id))
+        else:
+            rows += consumer_rows(group.group_id, forget_group(group.consumer))
         return rows, partial(self._group_deleted, group.group_id, doomed, group.generation_id)
 
     def _group_deleted(self, group_id: str, doomed: Iterable[OffsetRecord], generation_id: int, position: int) -> None:
-        """The tombstones of a group, written at `generation_id`, are durable: remove the group.
+        """The tombstones of a group, written at `generation_id` or under the group's lock, are durable: remove it.
 
         Offsets committed meanwhile belong to a new group without a generation. A group that a member has joined
         meanwhile remains, without the deleted offsets.
         """
         self.apply(group_id, doomed, position)
         group = self._groups.get(group_id)
-        if group is not None and group.state is GroupState.EMPTY and group.generation_id == generation_id:
+        if group is not None and group.is_empty and group.generation_id == generation_id:
+            group.consumer = None
             self._remove(group)
             if group.offsets:
                 self._groups[group_id] = Group(group_id=group_id, offsets=group.offsets)
 
-    def _not_expired(self, group: Group, error: Exception) -> None:
+    def _expired(self, locked: Group | None, apply: Callable[[], None]) -> None:
+        apply()
+        if locked is not None:
+            locked.own_lock.give()
+
+    def _not_expired(self, group: Group, is_locked: bool, error: Exception) -> None:
+        if is_locked:
+            group.own_lock.give()
         tell = self._log.warning if isinstance(error, KafkaError) else self._log.error  # the next sweep tries again
         tell("offsets_not_expired", group=group.group_id, error=str(error))
 

@@ -14,6 +14,8 @@ from semel_storage.internal_topics import (
     decode_versioned,
 )
 
+from semel_broker.groups.consumer.model import ConsumerGroup
+from semel_broker.groups.consumer.records import change_of
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import CommittedOffset
 from semel_broker.groups.pending_offsets import PendingOffsets
@@ -75,9 +77,12 @@ class Replay:
                 group = groups[key.group] = Group(group_id=key.group)
             if isinstance(key, OffsetCommitKey):
                 group.offsets.apply(offset_of(key, decode_versioned(OffsetCommitValue, raw_value)))
-            else:
-                assert isinstance(key, GroupMetadataKey)
+            elif isinstance(key, GroupMetadataKey):
                 restore(group, decode_versioned(GroupMetadataValue, raw_value), now)
+            else:
+                if group.consumer is None:
+                    group.consumer = ConsumerGroup(key.group)
+                group.consumer.apply(change_of(key, raw_value))
         return groups
 
     def pending(self) -> PendingOffsets[tuple[str, str, int], CommittedOffset]:

@@ -19,6 +19,9 @@ from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.journal import Journal, Producer
 from semel_broker.coordination.shards import TRANSIENT, Shard
 from semel_broker.groups import state
+from semel_broker.groups.consumer import state as consumer_state
+from semel_broker.groups.consumer.requests import Catalog
+from semel_broker.groups.consumer_groups import ConsumerGroups
 from semel_broker.groups.deadlines import GROUP, Alarm, Key
 from semel_broker.groups.group import CONSUMER, Group, GroupState
 from semel_broker.groups.offset_store import DELETED_AT_ONCE, Counts, OffsetStore
@@ -45,6 +48,7 @@ class GroupShard(Shard):
         config: BrokerConfig,
         counts: Counts,
         catch_up: Callable[[], Awaitable[None]],
+        catalog: Callable[[], Catalog],
         partition: Partition,
         reading: Lock,
     ) -> None:
@@ -56,6 +60,17 @@ class GroupShard(Shard):
         self._journal = Journal(world, partition, passed=ErrorCode.INVALID_PRODUCER_EPOCH)
         self.offset_store = OffsetStore(world.log, self._journal, self.groups, self._remove, counts)
         self._alarm = Alarm(self._monotonic_ms, self._check_deadline)
+        self.consumers = ConsumerGroups(
+            world,
+            config,
+            self._journal,
+            self.groups,
+            remove=self._remove,
+            arm=self._alarm.arm,
+            check=self.check,
+            catalog=catalog,
+            catch_up=catch_up,
+        )
 
     # --- life ---
 
@@ -69,6 +84,7 @@ class GroupShard(Shard):
         await self.forget_outlived()  # topics may have been deleted before this load
         for group in self.groups.values():
             self._watch(group, group.members)
+        self.consumers.resume()
         self._log.info("groups_loaded", partition=self.index, groups=len(self.groups))
 
     def _load_nothing(self) -> None:
@@ -81,6 +97,7 @@ class GroupShard(Shard):
 
     async def _finish(self) -> None:
         await self._journal.close()
+        await self.consumers.finish()
 
     # --- membership ---
 
@@ -96,6 +113,10 @@ class GroupShard(Shard):
                 f"session timeout {ask.session_timeout_ms} ms is outside [{low}, {high}]: change session.timeout.ms, "
                 "or group.min.session.timeout.ms and group.max.session.timeout.ms of the broker",
             )
+        group = self.groups.get(group_id)
+        if group is not None and group.consumer is not None:
+            await self.consumers.make_way(group_id)
+            self.check()
         group = self.groups.get(group_id) or Group(group_id=group_id)
         to: Future[Joined] = get_running_loop().create_future()
         transition = state.join(group, ask, to, self._now(), self._rules)
@@ -147,7 +168,10 @@ class GroupShard(Shard):
         Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS,
         GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, CloseConnectionError (`Member.has_committed_over`)."""
         group = self.groups.get(group_id)
-        if group is not None:
+        if group is not None and group.consumer is not None:
+            consumer_state.check_commit(group.consumer, member_id, instance_id, generation_id)
+            self.consumers.has_committed_over(group_id, member_id, connection)
+        elif group is not None:
             state.check_commit(group, member_id, instance_id, generation_id, self._now())
             if (member := group.members.get(member_id)) is not None:
                 member.has_committed_over(connection)
@@ -177,7 +201,9 @@ class GroupShard(Shard):
         raises."""
         verify(self.index)
         group = self.groups.get(group_id)
-        if group is not None:
+        if group is not None and group.consumer is not None:
+            consumer_state.check_commit(group.consumer, member_id, instance_id, generation_id, in_transaction=True)
+        elif group is not None:
             state.check_commit_in_transaction(group, member_id, instance_id, generation_id)
         elif generation_id >= 0:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {group_id}: join it first")
@@ -191,6 +217,15 @@ class GroupShard(Shard):
         await."""
         group = self.groups.get(group_id)
         return group.offsets if group is not None else GroupOffsets()
+
+    def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
+        """Whether a member of the consumer protocol may read offsets (OffsetFetch v9); others always may.
+
+        Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
+        """
+        group = self.groups.get(group_id)
+        if member_id is not None and epoch >= 0 and group is not None and group.consumer is not None:
+            consumer_state.check_member_epoch(group.consumer, member_id, None, epoch)
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
         """OffsetDelete: delete offsets of topics that no member reads; a code for each partition.
@@ -237,9 +272,16 @@ class GroupShard(Shard):
         and the request gets NON_EMPTY_GROUP. Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NON_EMPTY_GROUP,
         GROUP_ID_NOT_FOUND.
         """
+        if self._known(group_id).consumer is not None:
+            await self.consumers.delete(group_id, self._delete_group)
+            return
+        await self._delete_group(self._known(group_id))
+
+    async def _delete_group(self, group: Group) -> None:
+        group_id = group.group_id
         while True:
             group = self._known(group_id)
-            if group.state is not GroupState.EMPTY:
+            if not group.is_empty:
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members: stop them first")
             if len(group.offsets) <= DELETED_AT_ONCE:
                 break
@@ -310,6 +352,8 @@ class GroupShard(Shard):
         group = self.groups.get(group_id)
         if group is None:
             return None
+        if group.consumer is not None and member_id != GROUP:
+            return self.consumers.check_deadline(group, member_id, now_ms)
         now = self._now()
         when_ms = group.deadline_ms if member_id == GROUP else state.expiry_of(group, member_id, now)
         if when_ms is None or when_ms > now_ms:

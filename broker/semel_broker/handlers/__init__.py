@@ -70,6 +70,8 @@ from semel_broker.handlers import (
     k61_describe_producers,
     k65_describe_transactions,
     k66_list_transactions,
+    k68_consumer_group_heartbeat,
+    k69_consumer_group_describe,
     k20001_begin_transaction_group,
     k20002_decide_transaction_group,
     k20003_describe_transaction_groups,
@@ -126,6 +128,8 @@ HANDLERS: dict[int, Handler] = {
     61: k61_describe_producers.handle,
     65: k65_describe_transactions.handle,
     66: k66_list_transactions.handle,
+    68: k68_consumer_group_heartbeat.handle,
+    69: k69_consumer_group_describe.handle,
     20_001: k20001_begin_transaction_group.handle,
     20_002: k20002_decide_transaction_group.handle,
     20_003: k20003_describe_transaction_groups.handle,
@@ -133,5 +137,5 @@ HANDLERS: dict[int, Handler] = {
 }
 """API key -> handler."""
 
-LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 46, 48, 50, 61, 65, 66, 20_003})
+LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 46, 48, 50, 61, 65, 66, 69, 20_003})
 """Keys of APIs whose response may be long although the request is short: the response is encoded in slices."""

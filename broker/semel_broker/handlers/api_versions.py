@@ -1,7 +1,9 @@
 """The versions of each API that this broker offers: the declared versions, and those that its settings add.
 
-Transaction version 2 (KIP-890) spans several APIs. A client that sees the feature finalized sends Produce v12,
-TxnOffsetCommit v5 and EndTxn v5. The broker therefore offers these versions exactly when the feature is finalized.
+Group version 1 (KIP-848) is the consumer protocol of groups. Its clients need the member epoch in OffsetCommit and
+OffsetFetch. Transaction version 2 (KIP-890) spans several APIs. A client that sees the
+feature finalized sends Produce v12, TxnOffsetCommit v5 and EndTxn v5. The broker therefore offers these versions
+exactly when the feature is finalized.
 """
 
 from __future__ import annotations
@@ -18,9 +20,15 @@ Versions = tuple[int, int]
 """First and last version, as in an ApiVersions response."""
 
 PRODUCE, INIT_PRODUCER_ID, END_TXN, TXN_OFFSET_COMMIT = 0, 22, 26, 28
+OFFSET_COMMIT, OFFSET_FETCH, DESCRIBE_GROUPS, LIST_GROUPS = 8, 9, 15, 16
 TRANSACTION_VERSION = "transaction.version"
 TRANSACTION_VERSION_MAX = 2
 LAST_WITH_TRANSACTION_VERSION_2 = {PRODUCE: 12, INIT_PRODUCER_ID: 5, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
+GROUP_VERSION = "group.version"
+GROUP_VERSION_MAX = 1
+LAST_WITH_GROUP_VERSION_1 = {OFFSET_COMMIT: 9, OFFSET_FETCH: 9, DESCRIBE_GROUPS: 6, LIST_GROUPS: 5}
+CONSUMER_PROTOCOL = frozenset({68, 69})
+"""The APIs of the consumer protocol, which are not offered without it."""
 LAST_WITH_TWO_PHASE_COMMIT = {INIT_PRODUCER_ID: 6}
 FEATURE_LEVEL_0_SINCE = 4
 """Below this version an ApiVersions response must not list a feature of first level 0 (KAFKA-17011)."""
@@ -30,6 +38,10 @@ def offered(config: BrokerConfig) -> dict[int, Versions]:
     """API key -> versions, for each API that has an advertised version."""
     versions = {key: api.advertised for key, api in APIS.items() if api.advertised is not None}
     more: list[dict[int, int]] = []
+    if has_consumer_protocol(config):
+        more.append(LAST_WITH_GROUP_VERSION_1)
+    else:
+        versions = {key: found for key, found in versions.items() if key not in CONSUMER_PROTOCOL}
     if config.transaction_version >= TRANSACTION_VERSION_MAX:
         more.append(LAST_WITH_TRANSACTION_VERSION_2)
     if config.transaction_two_phase_commit_enable:
@@ -39,20 +51,26 @@ def offered(config: BrokerConfig) -> dict[int, Versions]:
     return versions
 
 
+def has_consumer_protocol(config: BrokerConfig) -> bool:
+    return "consumer" in config.group_coordinator_rebalance_protocols
+
+
 def supported_features(version: int) -> list[ApiVersionsResponseSupportedFeature]:
     """The features that this release supports, for an ApiVersions response of `version`."""
     if version < FEATURE_LEVEL_0_SINCE:
         return []
     return [
-        ApiVersionsResponseSupportedFeature(
-            name=TRANSACTION_VERSION, min_version=0, max_version=TRANSACTION_VERSION_MAX
-        )
+        ApiVersionsResponseSupportedFeature(name=name, min_version=0, max_version=level_max)
+        for name, level_max in ((GROUP_VERSION, GROUP_VERSION_MAX), (TRANSACTION_VERSION, TRANSACTION_VERSION_MAX))
     ]
 
 
 def finalized_features(config: BrokerConfig) -> list[ApiVersionsResponseFinalizedFeature]:
     """The feature levels in force in the cluster."""
-    level = config.transaction_version
+    levels = {TRANSACTION_VERSION: config.transaction_version}
+    if has_consumer_protocol(config):
+        levels = {GROUP_VERSION: GROUP_VERSION_MAX, **levels}
     return [
-        ApiVersionsResponseFinalizedFeature(name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level)
+        ApiVersionsResponseFinalizedFeature(name=name, max_version_level=level, min_version_level=level)
+        for name, level in levels.items()
     ]

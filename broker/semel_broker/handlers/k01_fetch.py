@@ -1,8 +1,7 @@
 """Fetch (key 1): stored batches from an offset on, unchanged; waits until there are enough of them.
 
-Served: v4 to v11, to consumers only: replicas do not fetch from this listener. Without fetch sessions (KIP-227):
-session epochs -1 and 0 are full fetches, whatever the session id. Any other epoch is answered with
-FETCH_SESSION_ID_NOT_FOUND. The answer's session id is always 0, so that clients continue with full fetches.
+Served: v4 to v11, to consumers only: replicas do not fetch from this listener. Fetch sessions (KIP-227) are made into
+full fetches before (`k01_sessions`).
 
 Answered when `min_bytes` are readable, when a partition has an error, or after `max_wait_ms`. The first partition with
 data gives at least one whole batch, also above the limits. The first partition changes with each request, so that no
@@ -42,8 +41,6 @@ from semel_broker.partitions.partition import READ_COMMITTED, Partition
 from semel_broker.scheduling.turns import Slices
 from semel_broker.scheduling.waiters import FetchWaiter
 
-FULL_FETCH_EPOCHS = (0, -1)
-"""0 asks for a new session, -1 for none."""
 PARTITIONS_AT_ONCE_MAX = 256
 """A fetch of more partitions is read in slices."""
 WOKEN_PARTITIONS_MAX = 10_000
@@ -56,8 +53,6 @@ NO_LEADER, NO_DIVERGENCE, NO_SNAPSHOT = FetchResponseLeader(), FetchResponseDive
 def handle(request: FetchRequest, ctx: RequestContext) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
     if request.replica_id >= 0:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "replicas do not fetch from a client listener")
-    if request.session_epoch not in FULL_FETCH_EPOCHS:
-        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {request.session_id}")
     fetch = Fetch(request, ctx)
     if fetch.partition_count > PARTITIONS_AT_ONCE_MAX:
         return _in_slices(fetch, request.max_wait_ms, ctx.slices())

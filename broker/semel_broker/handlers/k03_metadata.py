@@ -98,8 +98,7 @@ def _asked(request: MetadataRequest, ctx: RequestContext) -> list[str | bytes]:
         return list[str | bytes](ctx.broker.topics.names())
     asked: dict[str | bytes, None] = {}
     for topic in request.topics:
-        is_by_id = topic.topic_id != ZERO_UUID and topic.name is None
-        asked[topic.topic_id if is_by_id else topic.name or ""] = None
+        asked[topic.topic_id if topic.topic_id != ZERO_UUID else topic.name or ""] = None
     return list(asked)
 
 

@@ -3,7 +3,8 @@
 Errors of one row: see `offset_rows`. A request with very many rows is stored in portions: when an error of the group
 comes between two of them, the rows before it are stored and carry no error. v2 to v4 may ask for an expiry time of
 their own (removed by KIP-211). v6 adds the leader epoch, v7 the instance id. v9 answers an unknown group with
-GROUP_ID_NOT_FOUND and a stale generation with ILLEGAL_GENERATION; before, both get ILLEGAL_GENERATION.
+GROUP_ID_NOT_FOUND and a stale generation with ILLEGAL_GENERATION; before, both get ILLEGAL_GENERATION. In v9 the
+generation may be the epoch of a member of the consumer protocol (KIP-848); a stale one gets STALE_MEMBER_EPOCH.
 """
 
 from __future__ import annotations

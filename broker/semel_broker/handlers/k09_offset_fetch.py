@@ -3,7 +3,8 @@
 A partition without an offset is answered with -1, also in an unknown group. The same holds for an offset that was
 committed for an earlier topic of that name. Topics null (v2) asks for all offsets that the group has committed. v7 adds
 `require_stable` (KIP-447): a partition is answered with UNSTABLE_OFFSET_COMMIT while an open transaction has written an
-offset for it; otherwise a transactional reader would process records twice. v8 asks for several groups at once.
+offset for it; otherwise a transactional reader would process records twice. v8 asks for several groups at once. v9 adds
+the member and its epoch (KIP-848): STALE_MEMBER_EPOCH or UNKNOWN_MEMBER_ID if the member is not up to date.
 
 From v2 on the response has a top-level field for an error of the group. Up to v7 each partition asked for carries that
 error, too: aiokafka reads only this field, and took NOT_COORDINATOR at the top for "nothing is committed". Kafka leaves
@@ -36,7 +37,10 @@ async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetc
     if ctx.api_version >= GROUPS_VERSION:
         distinct = {row.group_id: row for row in request.groups}
         return OffsetFetchResponse(
-            groups=[await _group(row.group_id, row.topics, stable, ctx) for row in distinct.values()]
+            groups=[
+                await _group(row.group_id, row.topics, stable, ctx, row.member_id, row.member_epoch)
+                for row in distinct.values()
+            ]
         )
     group = await _group(request.group_id, request.topics, stable, ctx)
     topics = _refused(request.topics or (), group.error_code) if group.error_code else group.topics
@@ -55,9 +59,18 @@ def _refused(topics: Sequence[OffsetFetchRequestTopic], group_code: int) -> list
     ]
 
 
-async def _group(group_id: str, topics: Topics, stable: bool, ctx: RequestContext) -> OffsetFetchResponseGroup:
+async def _group(
+    group_id: str,
+    topics: Topics,
+    stable: bool,
+    ctx: RequestContext,
+    member_id: str | None = None,
+    member_epoch: int = -1,
+) -> OffsetFetchResponseGroup:
     try:
         shard = await ctx.broker.groups.shards.ready_if_any(group_id)
+        if shard is not None:
+            shard.check_fetch(group_id, member_id, member_epoch)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
     offsets = shard.offsets(group_id) if shard is not None else GroupOffsets()

@@ -1,11 +1,14 @@
-"""DescribeGroups (key 15): state and members of groups. An unknown group is "Dead", without an error.
+"""DescribeGroups (key 15): state and members of classic groups.
+
+An unknown group, and one of the consumer protocol, is "Dead": without an error up to v5, with GROUP_ID_NOT_FOUND from
+v6 on (KIP-1043). ConsumerGroupDescribe describes groups of the consumer protocol.
 
 Metadata and assignments of members are shown while the group is Stable. v3 adds authorized operations (KIP-430), v4 the
 instance id.
 """
 
 from semel_protocol.acls import ResourceType, every_operation
-from semel_protocol.errors import KafkaError
+from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k15_describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -15,6 +18,8 @@ from semel_protocol.messages.k15_describe_groups import (
 
 from semel_broker.context import RequestContext
 from semel_broker.groups.group import Group, GroupState
+
+NOT_FOUND_VERSION = 6
 
 
 async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> DescribeGroupsResponse:
@@ -37,7 +42,9 @@ async def _describe(group_id: str, ctx: RequestContext) -> DescribeGroupsRespons
         return DescribeGroupsResponseGroup(group_id=group_id, error_code=error.code)
     group = shard.groups.get(group_id) if shard is not None else None
     if group is None:
-        return DescribeGroupsResponseGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        return _not_found(group_id, f"there is no group {group_id}", ctx)
+    if group.consumer is not None:
+        return _not_found(group_id, f"{group_id} is a group of the consumer protocol: use ConsumerGroupDescribe", ctx)
     stable = group.state is GroupState.STABLE
     return DescribeGroupsResponseGroup(
         group_id=group_id,
@@ -46,6 +53,13 @@ async def _describe(group_id: str, ctx: RequestContext) -> DescribeGroupsRespons
         protocol_data=(group.protocol or "") if stable else "",
         members=_members(group, stable),
     )
+
+
+def _not_found(group_id: str, why: str, ctx: RequestContext) -> DescribeGroupsResponseGroup:
+    dead = DescribeGroupsResponseGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+    if ctx.api_version >= NOT_FOUND_VERSION:
+        dead.error_code, dead.error_message = ErrorCode.GROUP_ID_NOT_FOUND, why
+    return dead
 
 
 def _members(group: Group, stable: bool) -> list[DescribeGroupsResponseMember]:

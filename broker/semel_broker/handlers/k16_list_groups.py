@@ -8,21 +8,22 @@ from semel_protocol.messages.k16_list_groups import ListGroupsRequest, ListGroup
 from semel_broker.context import RequestContext
 from semel_broker.groups.group import Group
 
-CLASSIC = "classic"
-
 
 async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsResponse:
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
-    groups = [] if types and CLASSIC not in types else await ctx.broker.groups.groups()
-    listed = [group for group in groups if not states or group.state.value.lower() in states]
+    listed = [
+        group
+        for group in await ctx.broker.groups.groups()
+        if (not types or group.type_name in types) and (not states or group.shown_state.lower() in states)
+    ]
     return ListGroupsResponse(groups=await ctx.slices().each(listed, _row))
 
 
 def _row(group: Group) -> ListGroupsResponseGroup:
     return ListGroupsResponseGroup(
         group_id=group.group_id,
-        protocol_type=group.protocol_type,
-        group_state=group.state.value,
-        group_type=CLASSIC,
+        protocol_type=group.shown_protocol_type,
+        group_state=group.shown_state,
+        group_type=group.type_name,
     )

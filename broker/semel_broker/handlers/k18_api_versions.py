@@ -3,7 +3,7 @@
 The first request of a connection. A version that is not served is answered in the layout of version 0 with
 UNSUPPORTED_VERSION and the version range of this API, so that the client can use a lower version (KIP-511). Every
 minimum is 0, also for APIs that refuse version 0: see `semel_protocol.api.Api`. v3 adds the features (KIP-584):
-`transaction.version`.
+`group.version` and `transaction.version`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def _rows(config: BrokerConfig) -> list[ApiVersionsResponseApiKey]:
     return [
         ApiVersionsResponseApiKey(api_key=key, min_version=versions[key][0], max_version=versions[key][1])
         for key in _served()
+        if key in versions
     ]
 
 

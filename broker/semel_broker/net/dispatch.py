@@ -95,7 +95,7 @@ class Dispatcher:
         key, version = header.api_key, header.api_version
         if sasl is not None:
             sasl.check(key, version, peer.client_id)
-        handler = self._handlers.get(key)
+        handler = self._handlers.get(key) if key in self._offered else None
         if handler is None:
             raise CloseConnectionError(
                 "api_not_served", api_key=key, api_version=version, **dict[str, Any](not_served(key))

@@ -91,7 +91,7 @@ class Throttling:
             wait_s, is_sent = self._quotas.fetched(self.user, self.client_id, size, now) if size else (0.0, True)
             self._mute(wait_s)
             if not is_sent:
-                response = FetchResponse()
+                response = FetchResponse(session_id=response.session_id)
         if self._is_metered:
             worked_s = self._worked_s + self._work_clock() - self._since
             self._mute(self._quotas.worked(self.user, self.client_id, worked_s, now))

@@ -42,6 +42,7 @@ VERSION_MAX = {
     8: 8,  # OffsetCommit 9 is the consumer group protocol of KIP-848
     9: 7,  # OffsetFetch 8 asks for several groups at once
     10: 3,  # FindCoordinator 4 asks for several keys at once
+    15: 5,  # DescribeGroups 6 fails for a group that does not exist, and 5 says that it is dead
     20: 5,  # DeleteTopics 6 names topics by id
     24: 3,  # AddPartitionsToTxn 4 is for brokers
     26: 4,  # EndTxn 5 is transaction version 2

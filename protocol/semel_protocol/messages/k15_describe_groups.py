@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15): state and members of groups. KIP-430 (v3), KIP-345 (v4)."""
+"""DescribeGroups (key 15): state and members of groups. KIP-430 (v3), KIP-345 (v4), KIP-1043 (v6)."""
 
 from typing import Annotated
 
@@ -21,6 +21,7 @@ class DescribeGroupsResponseMember(Message, kw_only=True):
 
 class DescribeGroupsResponseGroup(Message, kw_only=True):
     error_code: Int16 = 0
+    error_message: Annotated[str | None, since(6)] = None
     group_id: str = ""
     group_state: str = ""
     protocol_type: str = ""

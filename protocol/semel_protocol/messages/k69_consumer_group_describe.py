@@ -1,8 +1,10 @@
-"""ConsumerGroupDescribe (key 69). KIP-848."""
+"""ConsumerGroupDescribe (key 69): groups of the consumer protocol. KIP-848; KIP-1099 member type (v1)."""
+
+from typing import Annotated
 
 from msgspec import field
 
-from semel_protocol.schema import ZERO_UUID, Int16, Int32, Message, Uuid
+from semel_protocol.schema import ZERO_UUID, Int8, Int16, Int32, Message, Uuid, since
 
 
 class ConsumerGroupDescribeRequest(Message, kw_only=True):
@@ -37,6 +39,7 @@ class ConsumerGroupDescribeResponseMember(Message, kw_only=True):
     target_assignment: ConsumerGroupDescribeResponseTargetAssignment = field(
         default_factory=ConsumerGroupDescribeResponseTargetAssignment
     )
+    member_type: Annotated[Int8, since(1)] = -1
 
 
 class ConsumerGroupDescribeResponseGroup(Message, kw_only=True):

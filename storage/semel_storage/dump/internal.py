@@ -13,6 +13,7 @@ from semel_protocol.errors import ProtocolError
 from semel_protocol.schema import Int32, Message, codec
 
 from semel_storage.internal_topics import (
+    CONSUMER_GROUP_VALUES,
     CONSUMER_OFFSETS,
     OFFSETS_KEYS,
     TRANSACTION_GROUP_KEY,
@@ -21,6 +22,13 @@ from semel_storage.internal_topics import (
     TRANSACTION_STATE,
     TRANSACTION_STATES,
     VERSION_BYTES,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
@@ -39,6 +47,7 @@ Decoder = Callable[[bytes | None, bytes | None], tuple[Shown, Shown]]
 VALUE_OF: dict[type[Message], type[Message]] = {
     OffsetCommitKey: OffsetCommitValue,
     GroupMetadataKey: GroupMetadataValue,
+    **CONSUMER_GROUP_VALUES,
     TransactionLogKey: TransactionLogValue,
     TransactionGroupKey: TransactionGroupValue,
 }
@@ -49,6 +58,13 @@ TRANSACTION_KEYS: dict[int, type[Message]] = {
 TYPE_NAME: dict[type[Message], str] = {
     OffsetCommitKey: "offset_commit",
     GroupMetadataKey: "group_metadata",
+    ConsumerGroupMetadataKey: "consumer_group_metadata",
+    ConsumerGroupPartitionMetadataKey: "consumer_group_partition_metadata",
+    ConsumerGroupMemberMetadataKey: "consumer_group_member_metadata",
+    ConsumerGroupTargetAssignmentMetadataKey: "consumer_group_target_assignment_metadata",
+    ConsumerGroupTargetAssignmentMemberKey: "consumer_group_target_assignment_member",
+    ConsumerGroupCurrentMemberAssignmentKey: "consumer_group_current_member_assignment",
+    ConsumerGroupRegularExpressionKey: "consumer_group_regular_expression",
     TransactionLogKey: "transaction",
     TransactionGroupKey: "transaction_group",
 }

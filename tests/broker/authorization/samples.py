@@ -23,6 +23,7 @@ from semel_protocol.schema import Message
 NAMES = {
     "group_id": "g",
     "groups": "g",
+    "group_ids": "g",
     "groups_names": "g",
     "key": "g",
     "transactional_id": "x",

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from broker.authorization.samples import error_codes, sample
 from broker.conftest import StartBroker
+from broker.consumers import Consumer
 from broker.harness import Harness, Wire
 from semel_broker.authorization.requirements import REFUSAL_OF
 from semel_broker.authorization.rules import RULES
 from semel_broker.handlers import HANDLERS
+from semel_broker.node import FETCH
 from semel_protocol.acls import (
     CLUSTER_NAME,
     WILDCARD,
@@ -24,7 +26,14 @@ from semel_protocol.acls import (
 )
 from semel_protocol.api import APIS
 from semel_protocol.errors import ErrorCode
-from semel_protocol.messages import k03_metadata, k10_find_coordinator, k19_create_topics, k22_init_producer_id
+from semel_protocol.messages import (
+    k03_metadata,
+    k09_offset_fetch,
+    k10_find_coordinator,
+    k19_create_topics,
+    k22_init_producer_id,
+)
+from semel_protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ANONYMOUS = "User:ANONYMOUS"
@@ -187,6 +196,8 @@ ENOUGH: Sequence[tuple[int, Sequence[tuple[Operation, ResourceType, str]]]] = [
     (51, [(Operation.ALTER, CLUSTER, CLUSTER_NAME)]),
     (61, [(Operation.READ, TOPIC, "t")]),
     (65, [(Operation.DESCRIBE, TXN, "x")]),
+    (68, [(Operation.READ, GROUP, "g"), (Operation.DESCRIBE, TOPIC, "t")]),
+    (69, [(Operation.DESCRIBE, GROUP, "g")]),
     (20_001, [(Operation.WRITE, TXN, "s/")]),
     (20_002, [(Operation.WRITE, TXN, "s/")]),
     (20_003, [(Operation.DESCRIBE, TXN, "s/")]),
@@ -373,4 +384,69 @@ async def test_a_refusal_is_logged_once_with_who_and_what(start_broker: StartBro
 async def test_without_an_authorizer_handlers_are_called_directly(broker: Harness) -> None:
     """Security that is off costs nothing."""
     assert broker.node is not None
-    assert broker.node.server.context.dispatcher._handlers is HANDLERS
+    handlers = broker.node.server.context.dispatcher._handlers
+    assert all(handlers[key] is handler for key, handler in HANDLERS.items() if key != FETCH)
+
+
+async def test_an_id_does_not_tell_the_name_of_a_topic_that_may_not_be_seen(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    wire = await harness.wire()
+    assert harness.node is not None
+    topic_id = harness.node.broker.topics.required("t").topic_id
+    asked = [k03_metadata.MetadataRequestTopic(name=None, topic_id=each) for each in (topic_id, b"x" * 16)]
+    found = (await wire.call(k03_metadata.MetadataRequest(topics=asked), 12)).topics
+    assert {each.topic_id: (each.error_code, each.name) for each in found} == {
+        topic_id: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None),  # as of Kafka: ids are no secret, names are
+        b"x" * 16: (ErrorCode.UNKNOWN_TOPIC_ID, None),
+    }
+    await allow(harness, Operation.DESCRIBE, TOPIC, "t")
+    found = (await wire.call(k03_metadata.MetadataRequest(topics=asked[:1]), 12)).topics
+    assert [(each.error_code, each.name) for each in found] == [(0, "t")]
+
+
+async def test_a_pattern_matches_only_topics_that_the_member_may_describe(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    await allow(harness, Operation.READ, GROUP, "g")
+    one = Consumer(await harness.wire(), "a", topics=None, regex=".*")
+    assert await one.beat(subscribed_topic_names=None) == 0
+    assert one.owned == frozenset()
+    await allow(harness, Operation.DESCRIBE, TOPIC, "t")
+    two = Consumer(await harness.wire(), "b", topics=None, regex="t|x")
+    assert await two.beat(subscribed_topic_names=None) == 0
+    assert two.partitions == [0]
+
+
+async def test_groups_that_read_hidden_topics_are_not_described(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    for operation, kind, name in ((Operation.READ, GROUP, "g"), (Operation.READ, TOPIC, "t")):
+        await allow(harness, operation, kind, name)
+    one = Consumer(await harness.wire(), "a")
+    assert await one.beat() == 0
+    request = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=True)
+    (found,) = (await one.wire.call(request, 1)).groups
+    assert (found.error_code, len(found.members)) == (0, 1)
+    assert found.authorized_operations == 1 << Operation.READ | 1 << Operation.DESCRIBE
+    right = Acl(TOPIC, "t", PatternType.LITERAL, ANONYMOUS, WILDCARD, Operation.READ, Permission.ALLOW)
+    await change(harness, right, delete=True)
+    (found,) = (await one.wire.call(request, 1)).groups
+    assert (found.error_code, found.members) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
+
+
+async def test_offsets_of_several_groups_are_fetched_as_far_as_allowed(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    await allow(harness, Operation.DESCRIBE, GROUP, "g")
+    wire = await harness.wire()
+    asked = k09_offset_fetch.OffsetFetchRequest(
+        groups=[
+            k09_offset_fetch.OffsetFetchRequestGroup(
+                group_id=group, topics=[k09_offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+            )
+            for group in ("g", "other")
+        ]
+    )
+    mine, other = (await wire.call(asked, 9)).groups
+    assert [row.error_code for row in mine.topics[0].partitions] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert (other.error_code, other.topics) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
+    await allow(harness, Operation.DESCRIBE, TOPIC, "t")
+    mine, _ = (await wire.call(asked, 9)).groups
+    assert [row.error_code for row in mine.topics[0].partitions] == [0]

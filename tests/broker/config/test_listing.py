@@ -69,6 +69,7 @@ def test_few_settings_have_the_prefix_of_refused_ones() -> None:
         "socket.request.max.bytes",
         "authorizer.class.name",
         "security.inter.broker.protocol",
+        *[name for name in BROKER_SETTINGS if name.startswith("group.consumer.")],
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",
         "remote.storage.enable",

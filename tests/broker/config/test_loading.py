@@ -117,6 +117,32 @@ def test_settings_that_contradict_each_other_are_refused(overrides: list[str]) -
         load(overrides=overrides)
 
 
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("group.consumer.session.timeout.ms=1000", "must be from group.consumer.min.session.timeout.ms"),
+        ("group.consumer.heartbeat.interval.ms=60000", "to group.consumer.max.heartbeat.interval.ms"),
+        ("group.consumer.max.heartbeat.interval.ms=1000", "must be from"),
+        ("group.coordinator.rebalance.protocols=consumer", "must contain classic"),
+        ("group.consumer.assignors=", "at least one of uniform and range"),
+        ("group.consumer.migration.policy=upgrade", "disabled"),
+    ],
+)
+def test_settings_of_the_consumer_protocol_are_checked_together(override: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load(overrides=[override])
+
+
+def test_heartbeats_come_more_often_than_sessions_end() -> None:
+    with pytest.raises(ConfigError, match="must be below"):
+        load(
+            overrides=[
+                "group.consumer.max.heartbeat.interval.ms=60000",
+                "group.consumer.heartbeat.interval.ms=45000",
+            ]
+        )
+
+
 def test_unknown_variables_of_the_environment_warn_and_known_ones_are_checked() -> None:
     config = load(environment={"SEMEL_SERVICE_HOST": "10.0.0.1", "PATH": "/bin", "SEMEL_BOOTSTRAP_SERVER": "x"})
     assert config.warnings == ["SEMEL_SERVICE_HOST is ignored: service.host: there is no such setting"]

@@ -75,6 +75,7 @@ class Seat(Replicant):
 
     cluster_id = "c"
     host = "127.0.0.1"
+    acls = None
 
     async def start(self) -> Seat:
         self.config.limits = replace(

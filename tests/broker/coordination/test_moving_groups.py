@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from broker.cluster.brokers import until
+from broker.consumers import Consumer, settle
 from broker.coordination.seats import Seat, Seats, code_of
 from broker.members import GroupMember
 from semel_broker.config.listeners import PLAINTEXT
@@ -288,3 +289,27 @@ async def test_each_broker_lists_and_describes_its_own_groups(seats: Seats) -> N
     described = await wire.call(DescribeGroupsRequest(groups=[mine, other]))
     assert [row.error_code for row in described.groups] == [0, NOT_COORDINATOR]
     assert await code_of(one.ask.delete_group(other)) is NOT_COORDINATOR
+
+
+async def test_members_of_the_consumer_protocol_continue_at_the_next_coordinator(seats: Seats) -> None:
+    one, two = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    members = [Consumer(await one.wire(), name, group) for name in "ab"]
+    await settle(*members)
+    owned = [member.owned for member in members]
+    assert [len(each) for each in owned] == [1, 1]
+    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    assert await members[0].beat() == NOT_COORDINATOR
+    for member in members:
+        member.wire = await two.wire()
+    await settle(*members)
+    assert [member.owned for member in members] == owned
+    assert [member.epoch for member in members] == [2, 2]
+    assert await members[0].commit({members[0].partitions[0]: 7}) == [0]
+    await members[1].leave()
+    await settle(members[0])
+    assert members[0].partitions == [0, 1]
+    await seats.move(CONSUMER_OFFSETS, 0, 1)
+    members[0].wire = await one.wire()
+    assert await members[0].beat() == 0
+    assert members[0].partitions == [0, 1]

@@ -207,7 +207,7 @@ async def test_unreadable_groups_are_refused_not_forgotten(desk: Desk) -> None:
 async def test_records_of_later_releases_are_skipped(desk: Desk) -> None:
     await desk.commit({0: 1})
     partition = desk.topics.partition(CONSUMER_OFFSETS, coordinator_partition("g", 50))
-    unknown = bytearray(build_batch([Record(0, 0, b"\0\3anything", b"at all")]))
+    unknown = bytearray(build_batch([Record(0, 0, b"\0\11anything", b"at all")]))
     partition.append(unknown, header=read_header(unknown))
     await desk.restart()
     assert await desk.offset() == 1

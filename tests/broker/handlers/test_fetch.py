@@ -126,31 +126,6 @@ async def test_read_committed_gives_an_empty_list_of_aborted_transactions(wire: 
     assert committed.preferred_read_replica == -1
 
 
-@pytest.mark.parametrize("session_id", [-1, 0, 7])
-@pytest.mark.parametrize("session_epoch", [-1, 0])
-async def test_session_epochs_minus_1_and_0_are_full_fetches_whatever_the_id(
-    wire: Wire, session_id: int, session_epoch: int
-) -> None:
-    """kafka-go sends (-1, -1). As Kafka 4.1.1, except that no session begins."""
-    await wire.create_topic("t")
-    await wire.produce("t", batch(b"a"))
-    request = fetch_request("t", 0, max_wait_ms=0, session_id=session_id, session_epoch=session_epoch)
-    for version in (7, 11):
-        response = await wire.call(request, version)
-        assert (response.error_code, response.session_id) == (0, 0)
-        assert [record.value for record in records_of(response.responses[0].partitions[0].records)] == [b"a"]
-
-
-@pytest.mark.parametrize("session_id", [-1, 0, 7])
-@pytest.mark.parametrize("session_epoch", [1, 2, -2])
-async def test_other_session_epochs_are_refused_as_unknown_sessions(
-    wire: Wire, session_id: int, session_epoch: int
-) -> None:
-    await wire.create_topic("t")
-    response = await wire.call(fetch_request("t", 0, session_id=session_id, session_epoch=session_epoch))
-    assert (response.error_code, response.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
-
-
 async def test_leader_epochs_are_checked(wire: Wire) -> None:
     await wire.create_topic("t")
     for epoch, code in ((-1, 0), (0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)):

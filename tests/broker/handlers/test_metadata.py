@@ -143,3 +143,16 @@ async def test_describe_producers(wire: Wire) -> None:
     [producer] = rows[0].active_producers
     assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (9, 2, 1)
     assert (producer.current_txn_start_offset, rows[1].active_producers) == (-1, [])
+
+
+async def test_topics_are_described_by_id(wire: Wire) -> None:
+    """Members of the consumer protocol get topic ids, and ask for the names. Java leaves the name empty, not null."""
+    await wire.create_topic("t", 2)
+    (topic,) = (await wire.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)).topics
+    for name in (None, ""):
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=name, topic_id=topic.topic_id)])
+        (found,) = (await wire.call(asked, 12)).topics
+        assert (found.error_code, found.name, len(found.partitions)) == (0, "t", 2)
+    unknown = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=b"x" * 16)])
+    (found,) = (await wire.call(unknown, 12)).topics
+    assert (found.error_code, found.name, found.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, b"x" * 16)

@@ -81,6 +81,7 @@ from semel_protocol.messages.k51_alter_user_scram_credentials import (
 )
 from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 from semel_protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
+from semel_protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 from semel_storage.disk.memory_disk import MemoryDisk
 from support.tiers import tiered
 from support.virtual_loop import VirtualLoop
@@ -201,6 +202,10 @@ REQUESTS: dict[str, tuple[Any, int]] = {
         7,
     ),
     "DescribeGroups": (DescribeGroupsRequest(groups=NAMES), 2),
+    "ConsumerGroupDescribe": (
+        ConsumerGroupDescribeRequest(group_ids=NAMES, include_authorized_operations=False),
+        1,
+    ),
     "CreateTopics, validated only": (
         CreateTopicsRequest(
             topics=[
@@ -525,6 +530,7 @@ def test_every_api_that_can_be_long_is_tested() -> None:
         "LeaveGroup": "as many as a group has members",
         "SyncGroup": "as many as a group has members",
         "ListGroups": "names of states",
+        "ConsumerGroupHeartbeat": "as many as a member reads topics",
         "ListTransactions": "names of states, and producer ids",
         "IncrementalAlterConfigs": "as AlterConfigs",
         "TxnOffsetCommit": "as OffsetCommit",

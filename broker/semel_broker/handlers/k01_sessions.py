@@ -1,0 +1,81 @@
+"""Fetch sessions (KIP-227): makes a full fetch of an incremental one, and leaves out of the answer what is known.
+
+It stands outside of the authorizer, so that each fetch of a session is authorised anew for all of its partitions.
+
+| session epoch | the fetch |
+|---|---|
+| -1 | is full; a session that it names ends |
+| 0 | is full and begins a session if there is room; a session that it names ends |
+| others | names the changes only, and continues the session if it has this epoch |
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from msgspec.structs import replace
+from semel_protocol.messages.k01_fetch import FetchRequest, FetchResponse, FetchResponseTopic
+
+from semel_broker.context import RequestContext
+from semel_broker.handlers import Answer, Handler
+from semel_broker.partitions.fetch_sessions import FetchSession
+
+LAST, FIRST = -1, 0
+"""Epochs of full fetches."""
+SESSIONS_SINCE: Final = 7
+ROWS_AT_ONCE_MAX: Final = 256
+
+
+def with_sessions(fetch: Handler) -> Handler:
+    """The handler of Fetch, with sessions."""
+
+    def handle(request: FetchRequest, ctx: RequestContext) -> Answer:
+        session = _session(request, ctx)
+        if session is None:
+            return fetch(request, ctx)
+        answer = fetch(replace(request, topics=session.topics(), session_id=0, session_epoch=LAST), ctx)
+        is_whole = request.session_epoch == FIRST
+        if isinstance(answer, FetchResponse) and session.count <= ROWS_AT_ONCE_MAX:
+            return _answer(answer, session, [session.news(topic) for topic in answer.responses], is_whole=is_whole)
+        return _later(answer, session, ctx, is_whole=is_whole)
+
+    return handle
+
+
+def _session(request: FetchRequest, ctx: RequestContext) -> FetchSession | None:
+    """The session of a fetch; None: it has none. Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH."""
+    epoch = request.session_epoch
+    if ctx.api_version < SESSIONS_SINCE or (epoch == LAST and request.session_id <= 0):
+        return None
+    sessions, owner = ctx.broker.fetch_sessions, ctx.principal.name
+    if epoch in (LAST, FIRST):
+        sessions.remove(request.session_id, owner)
+        return None if epoch == LAST else sessions.create(owner, request.topics)
+    session = sessions.used(request.session_id, epoch, owner, request.topics, request.forgotten_topics_data)
+    if not session.count:
+        sessions.remove(session.session_id, owner)
+        request.topics = []
+        return None
+    return session
+
+
+async def _later(answer: Any, session: FetchSession, ctx: RequestContext, *, is_whole: bool) -> FetchResponse:
+    if not isinstance(answer, FetchResponse):
+        answer = cast("FetchResponse", await getattr(answer, "answer", answer))
+    slices = ctx.slices()
+    news = []
+    for topic in answer.responses:
+        news.append(session.news(topic))
+        if slices.is_over(1 + len(topic.partitions)):
+            await slices.next()
+    return _answer(answer, session, news, is_whole=is_whole)
+
+
+def _answer(
+    response: FetchResponse, session: FetchSession, news: list[FetchResponseTopic | None], *, is_whole: bool
+) -> FetchResponse:
+    """The response with the id of the session and, unless it is the first one, with the news alone."""
+    response.session_id = session.session_id
+    if not is_whole:
+        response.responses = [topic for topic in news if topic is not None]
+    return response

@@ -1,0 +1,96 @@
+"""ConsumerGroupHeartbeat (key 68): a member of the consumer protocol joins, stays or leaves (KIP-848).
+
+The member epoch says which: 0 joins, a positive one stays, -1 leaves, -2 leaves for a while (static members). Answered
+once everything that the heartbeat changes is durable. v1 adds regular expressions, which match among the topics that
+the member may describe, and makes the client choose its member id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from semel_protocol.acls import Operation, ResourceType
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatResponseAssignment,
+    ConsumerGroupHeartbeatResponseTopicPartitions,
+)
+
+from semel_broker.context import RequestContext
+from semel_broker.groups.consumer.model import LEFT_STATIC, Places, by_topic
+from semel_broker.groups.consumer.requests import JOIN, Heartbeat
+
+MEMBER_ID_VERSION = 1
+
+
+async def handle(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) -> ConsumerGroupHeartbeatResponse:
+    try:
+        return await _heartbeat(request, ctx)
+    except KafkaError as error:
+        return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+
+
+async def _heartbeat(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) -> ConsumerGroupHeartbeatResponse:
+    _check(request, ctx.api_version)
+    groups, rows = ctx.broker.groups, request.topic_partitions
+    ask = Heartbeat(
+        member_id=request.member_id or groups.new_member_id(request.instance_id or ctx.client_id),
+        epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        client_id=ctx.client_id,
+        client_host=f"/{ctx.client_host}",  # as Java prints an address; tools expect it
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=None if request.subscribed_topic_names is None else tuple(request.subscribed_topic_names),
+        regex=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=None if rows is None else frozenset((row.topic_id, index) for row in rows for index in row.partitions),
+        may_read=_may_describe(ctx),
+    )
+    if ask.epoch == JOIN:
+        shard = await groups.shard(request.group_id)
+    else:
+        shard = await groups.shard_of_known(request.group_id)
+    place = await shard.consumers.heartbeat(request.group_id, ask)
+    return ConsumerGroupHeartbeatResponse(
+        member_id=place.member_id,
+        member_epoch=place.epoch,
+        heartbeat_interval_ms=ctx.broker.config.group_consumer_heartbeat_interval_ms,
+        assignment=None if place.assigned is None else _assignment(place.assigned),
+    )
+
+
+def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+    """Raises INVALID_REQUEST."""
+    joins = request.member_epoch == JOIN
+    subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+    for is_wrong, why in (
+        (not request.group_id, "a group needs a name: set group.id"),
+        (not request.member_id and (version >= MEMBER_ID_VERSION or not joins), "the member id is missing"),
+        (request.instance_id == "", "the instance id is empty: set group.instance.id, or leave it out"),
+        (request.rack_id == "", "the rack id is empty: set client.rack, or leave it out"),
+        (request.member_epoch < LEFT_STATIC, f"there is no member epoch {request.member_epoch}"),
+        (request.member_epoch == LEFT_STATIC and request.instance_id is None, "only static members leave for a while"),
+        (joins and request.rebalance_timeout_ms < 0, "a member that joins needs a rebalance timeout"),
+        (joins and request.topic_partitions != [], "a member that joins owns no partitions, and has to say so"),
+        (joins and not subscribes, "a member that joins subscribes to names or to a regular expression"),
+    ):
+        if is_wrong:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+
+def _may_describe(ctx: RequestContext) -> Callable[[str], bool]:
+    """Whether the sender may describe a topic."""
+    acls, principal = ctx.broker.acls, ctx.principal
+    if acls is None:
+        return lambda topic: True
+    return lambda topic: acls.authorizer.allows(principal, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+
+def _assignment(assigned: Places) -> ConsumerGroupHeartbeatResponseAssignment:
+    row = ConsumerGroupHeartbeatResponseTopicPartitions
+    return ConsumerGroupHeartbeatResponseAssignment(
+        topic_partitions=[row(topic_id=each, partitions=found) for each, found in by_topic(assigned).items()]
+    )

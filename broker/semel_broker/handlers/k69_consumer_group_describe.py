@@ -1,0 +1,90 @@
+"""ConsumerGroupDescribe (key 69): groups of the consumer protocol with members and assignments (KIP-848).
+
+GROUP_ID_NOT_FOUND: there is no such group, or it is classic. A topic that was deleted has the empty name. v1 adds the
+type of members, which is always 1, consumer.
+"""
+
+from __future__ import annotations
+
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k69_consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseAssignment,
+    ConsumerGroupDescribeResponseGroup,
+    ConsumerGroupDescribeResponseMember,
+    ConsumerGroupDescribeResponseTargetAssignment,
+    ConsumerGroupDescribeResponseTopicPartitions,
+)
+
+from semel_broker.context import RequestContext
+from semel_broker.groups.consumer.model import NOTHING, ConsumerGroup, Places, by_topic
+from semel_broker.groups.consumer.state import preferred_assignor
+
+CONSUMER_MEMBER = 1
+
+
+async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> ConsumerGroupDescribeResponse:
+    """One row per group, in the order of the request."""
+    slices = ctx.slices()
+    groups = []
+    for group_id in dict.fromkeys(request.group_ids):
+        try:
+            group = await _described(group_id, ctx)
+        except KafkaError as error:
+            row = ConsumerGroupDescribeResponseGroup(
+                group_id=group_id, error_code=error.code, error_message=error.message
+            )
+        else:
+            row = ConsumerGroupDescribeResponseGroup(
+                group_id=group_id,
+                group_state=group.state,
+                group_epoch=group.epoch,
+                assignment_epoch=group.assignment_epoch,
+                assignor_name=preferred_assignor(group, tuple(ctx.broker.config.group_consumer_assignors)),
+                members=[_member(group, member_id, ctx) for member_id in group.members],
+            )
+        groups.append(row)
+        if slices.is_over(1 + len(row.members)):
+            await slices.next()
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+async def _described(group_id: str, ctx: RequestContext) -> ConsumerGroup:
+    """Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, NOT_COORDINATOR, COORDINATOR_*."""
+    group = (await ctx.broker.groups.shard_of_known(group_id)).groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+    if group.consumer is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id} is a classic group: use DescribeGroups")
+    return group.consumer
+
+
+def _member(group: ConsumerGroup, member_id: str, ctx: RequestContext) -> ConsumerGroupDescribeResponseMember:
+    member, current = group.members[member_id], group.current(member_id)
+    return ConsumerGroupDescribeResponseMember(
+        member_id=member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=current.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.regex,
+        assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=_rows(current.assigned, ctx)),
+        target_assignment=ConsumerGroupDescribeResponseTargetAssignment(
+            topic_partitions=_rows(group.targets.get(member_id, NOTHING), ctx)
+        ),
+        member_type=CONSUMER_MEMBER,
+    )
+
+
+def _rows(places: Places, ctx: RequestContext) -> list[ConsumerGroupDescribeResponseTopicPartitions]:
+    rows = []
+    for topic_id, partitions in by_topic(places).items():
+        topic = ctx.broker.topics.get_by_id(topic_id)
+        name = topic.name if topic is not None else ""
+        rows.append(
+            ConsumerGroupDescribeResponseTopicPartitions(topic_id=topic_id, topic_name=name, partitions=partitions)
+        )
+    return rows

@@ -1,0 +1,183 @@
+"""librdkafka with group.protocol=consumer (KIP-848): members come, die and return; each record is read once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.processes import BrokerProcess
+from support.strangers import Confluent
+
+SETTINGS = {
+    "group.consumer.min.session.timeout.ms": "2000",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
+}
+MEMBER = """
+import json, sys
+from confluent_kafka import Consumer
+config = json.loads(sys.argv[1])
+consumer = Consumer(config)
+consumer.subscribe([sys.argv[2]])
+before = None
+while True:
+    messages = consumer.consume(500, 0.1)
+    for message in messages:
+        assert message.error() is None, message.error()
+        print("value", message.value().decode(), flush=True)
+    if messages:
+        consumer.commit(asynchronous=False)
+        print("committed", len(messages), flush=True)
+    assigned = sorted(each.partition for each in consumer.assignment())
+    if assigned != before:
+        before = assigned
+        print("assigned", *assigned, flush=True)
+"""
+
+
+class MemberProcess:
+    """A consumer in a process of its own, which a test can kill."""
+
+    def __init__(self, address: str, subscription: str, **config: str) -> None:
+        settings = {
+            "bootstrap.servers": address,
+            "group.id": "g",
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **{key.replace("_", "."): value for key, value in config.items()},
+        }
+        self.values: list[str] = []
+        self.committed = 0
+        self.assigned: list[int] = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", MEMBER, json.dumps(settings), subscription], stdout=subprocess.PIPE, text=True
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            word, *rest = line.split()
+            if word == "value":
+                self.values += rest
+            elif word == "committed":
+                self.committed += int(rest[0])
+            else:
+                self.assigned = [int(each) for each in rest]
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(20)
+        self._reader.join(20)
+
+
+Start = Callable[..., MemberProcess]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path / "data", **SETTINGS).start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def start(broker: BrokerProcess) -> Iterator[Start]:
+    started: list[MemberProcess] = []
+
+    def start(subscription: str = "t", **config: str) -> MemberProcess:
+        started.append(MemberProcess(broker.address, subscription, **config))
+        return started[-1]
+
+    yield start
+    for member in started:
+        member.kill()
+
+
+def until(condition: Callable[[], bool], members: list[MemberProcess], what: str) -> None:
+    deadline = time.monotonic() + 40
+    while not condition():
+        assert all(member.is_running for member in members), what
+        state = [(member.assigned, member.committed) for member in members]
+        assert time.monotonic() < deadline, f"{what}: not within 40 s: {state}"
+        time.sleep(0.02)
+
+
+def shared(members: list[MemberProcess], partitions: int = 6) -> bool:
+    owned = sorted(partition for member in members for partition in member.assigned)
+    return owned == list(range(partitions)) and all(member.assigned for member in members)
+
+
+def values(first: int, last: int) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(number % 6, None, b"%d" % number) for number in range(first, last)]
+
+
+def test_three_members_share_and_the_others_take_over_from_one_that_is_killed(
+    broker: BrokerProcess, start: Start
+) -> None:
+    face = Confluent(broker.address)
+    face.create_topic("t", 6)
+    members = [start() for _ in range(3)]
+    until(lambda: shared(members), members, "three members share six partitions")
+    face.produce("t", values(0, 300))
+    until(lambda: sum(member.committed for member in members) == 300, members, "all is read and committed")
+    members[1].kill()
+    left = [members[0], members[2]]
+    until(lambda: shared(left), left, "two members take over")
+    face.produce("t", values(300, 600))
+    until(lambda: sum(member.committed for member in members) == 600, left, "all is read and committed")
+    counts = Counter(value for member in members for value in member.values)
+    assert counts == Counter(str(number) for number in range(600)), "each value once"
+
+
+def test_a_static_member_that_is_killed_and_returns_gets_its_partitions_after_its_session(
+    broker: BrokerProcess, start: Start
+) -> None:
+    face = Confluent(broker.address)
+    face.create_topic("t", 6)
+    one, two = start(group_instance_id="one"), start(group_instance_id="two")
+    until(lambda: shared([one, two]), [one, two], "two members share six partitions")
+    one.kill()
+    until(lambda: two.assigned == list(range(6)), [two], "the session has ended")
+    again = start(group_instance_id="one")
+    until(lambda: shared([again, two]), [again, two], "the next incarnation shares")
+
+
+def test_a_subscription_by_pattern_gets_topics_that_come_later(broker: BrokerProcess, start: Start) -> None:
+    face = Confluent(broker.address)
+    face.create_topic("orders-1", 2)
+    one = start("^orders-.*")
+    until(lambda: one.assigned == [0, 1], [one], "the first topic is matched")
+    face.create_topic("orders-2", 2)
+    until(lambda: one.assigned == [0, 0, 1, 1], [one], "the second topic is matched")
+    face.produce("orders-2", [(0, None, b"x")])
+    until(lambda: one.committed == 1, [one], "the record is read")
+
+
+def test_members_continue_when_the_broker_is_killed_and_started_again(broker: BrokerProcess, start: Start) -> None:
+    face = Confluent(broker.address)
+    face.create_topic("t", 6)
+    members = [start(), start()]
+    until(lambda: shared(members), members, "two members share six partitions")
+    face.produce("t", values(0, 60))
+    until(lambda: sum(member.committed for member in members) == 60, members, "all is read and committed")
+    broker.kill()
+    broker.start()
+    Confluent(broker.address).produce("t", values(60, 120))
+    until(lambda: sum(member.committed for member in members) == 120, members, "reading goes on")
+    counts = Counter(value for member in members for value in member.values)
+    assert counts == Counter(str(number) for number in range(120)), "each value once"

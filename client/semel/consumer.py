@@ -30,9 +30,10 @@ from semel._consume.fetcher import Fetcher
 from semel._consume.positions import Positions
 from semel._consume.records import Records
 from semel._consume.topic_watch import TopicWatch
+from semel._group.consumer_group import AnyGroup, ConsumerGroup
 from semel._group.group import Group
 from semel._group.heartbeat import PollCalls
-from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
+from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Membership, Offsets
 from semel._net.background import Background
 from semel._net.cluster import Cluster
 from semel._net.lifecycle import Life
@@ -74,16 +75,17 @@ class Consumer(Generic[K_co, V_co]):
         cluster = self._cluster = Cluster(config, auto_create_topics=config.allow_auto_create_topics)
         self._timeout_ms = config.default_api_timeout_ms
         self._subscription = Subscription(exclude_internal_topics=config.exclude_internal_topics)
-        self._offsets = Offsets(cluster, config)
+        self._offsets = Offsets(cluster, config, self._fetching_membership)
         self._fetcher = Fetcher(cluster, config, self._subscription, lambda: self._positions.wake())
         self._positions = Positions(
             cluster.edge, config, self._subscription, self._offsets, found=self._fetcher.wake, fail=self._fetcher.fail
         )
         self._calls = PollCalls()
-        self._group: Group | None = None
+        self._group: AnyGroup | None = None
         self._commits: Commits | None = None
         if config.group_id is not None:
-            self._group = Group(
+            kind = ConsumerGroup if config.is_consumer_protocol else Group
+            self._group = kind(
                 cluster, config, self._subscription, self._calls,
                 before_revocation=self._before_revocation, changed=self._changed,
             )  # fmt: skip
@@ -463,6 +465,9 @@ class Consumer(Generic[K_co, V_co]):
         self._fetcher.arrived.notify()
         if self._group is not None:
             self._group.settled.notify()
+
+    def _fetching_membership(self) -> Membership | None:
+        return self._group.member.fetching_membership if isinstance(self._group, ConsumerGroup) else None
 
     async def _before_revocation(self, partitions: Sequence[TopicPartition]) -> None:
         await self._require_group().commit_consumed(partitions)

@@ -1,20 +1,28 @@
 """The membership of one consumer in a group of the consumer protocol (KIP-848): one task over the table of its member.
 
-The coordinator assigns the partitions. This task exchanges them, one step at a time: revoke what is assigned no more,
-acknowledge, then adopt what is new. A revocation waits while the application processes records of the partitions, for
-at most about rebalance_timeout_ms. The heartbeats are a task of their own.
+The coordinator assigns the partitions. This task exchanges them, one step at a time: it revokes partitions that are not
+assigned any more, acknowledges, then adopts new ones. A revocation waits while the application processes records of the
+partitions, for at most about rebalance_timeout_ms. The heartbeats are a task of their own.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 
 from semel._config.consumer import ConsumerConfig
 from semel._group.consumer_heartbeats import ConsumerHeartbeats
-from semel._group.consumer_member import MEMBER_STATES, ConsumerMember, IdPartition, State, Subscribed, topic_ids
+from semel._group.consumer_member import (
+    BEATING_STATES,
+    MEMBER_STATES,
+    ConsumerMember,
+    IdPartition,
+    State,
+    Subscribed,
+    topic_ids,
+)
+from semel._group.group import Group
 from semel._group.heartbeat import MaxPollExceededError, PollCalls, PollWatch
 from semel._group.offsets import Membership
 from semel._group.ownership import Ownership, names_of
@@ -23,7 +31,7 @@ from semel._group.topic_regex import regex_for_brokers
 from semel._net.cluster import Cluster
 from semel._net.retry import Backoff, Deadline
 from semel._net.signal import Signal
-from semel._subscription.subscription import Mode, Subscription
+from semel._subscription.subscription import Subscription
 from semel.errors import CommitFailedError, KafkaError, KafkaTimeoutError
 from semel.structs import TopicPartition
 
@@ -85,7 +93,7 @@ class ConsumerGroup:
             elif self._ownership.lost is not None:
                 await self._let_go()
             elif self.member.state in (State.UNJOINED, State.FENCED):
-                await self._join()
+                self._join()
             elif not await self._step():
                 await self._until_woken()
         await self.heartbeats.end()
@@ -96,7 +104,7 @@ class ConsumerGroup:
         self.heartbeats.request()
 
     def subscription_changed(self) -> None:
-        """The application subscribed to other topics, or unsubscribed."""
+        """The application subscribed to other topics, or unsubscribed. The next step revokes the others' partitions."""
         for state in self._subscription.states.values():
             if not self._is_subscribed(state.topic_partition.topic):
                 state.hold()
@@ -171,46 +179,47 @@ class ConsumerGroup:
         while not self._subscription.is_automatic or self._polls.exceeded():
             await self._wake.wait()
 
-    async def _join(self) -> None:
-        if self._subscription.mode is Mode.PATTERN:
-            await self._cluster.refresh()
-        if self._subscription.is_automatic and self._ownership.lost is None:
-            self.member.join()
-            self.settled.notify()
-            self.heartbeats.look()
+    def _join(self) -> None:
+        self.member.join()
+        self.settled.notify()
+        self.heartbeats.look()
 
     async def _step(self) -> bool:
         """Takes one step towards the target assignment. False when there is none to take now."""
-        member, names = self.member, self._names
-        if member.state is not State.RECONCILING and self._is_in_step():
-            return False
+        member = self.member
         if member.state not in MEMBER_STATES:
             return False
-        unknown = [topic_id for topic_id in topic_ids(member.target) if names.get(topic_id) is None]
-        if unknown and self._cluster.edge.monotonic() >= self._resolve_at:
-            await self._resolve(unknown)
-            return True
-        gone = self._gone()
+        self._forget_dropped()
+        gone, new, unknown = self._gone(), self._new(), self._unknown()
+        is_held = any(state.held for state in self._subscription.states.values())
+        if member.state is State.STABLE and (gone or new or is_held):
+            self._to(State.RECONCILING)
         if gone:
             await self._revoke(gone)
-            return True
-        new = self._new()
-        if new or (not unknown and self._targets_adopted != member.targets):
+        elif unknown and self._cluster.edge.monotonic() >= self._resolve_at:
+            await self._resolve(unknown)
+        elif new or is_held or (not unknown and self._targets_adopted != member.targets):
             await self._adopt(new)
-            return True
-        if not unknown and member.state is State.RECONCILING:
-            self._to(State.STABLE)
-        return False
+        else:
+            if not unknown and member.state is State.RECONCILING:
+                self._to(State.STABLE)
+            return False
+        return True
 
-    def _is_in_step(self) -> bool:
-        return not self._gone() and not self._new()
+    def _forget_dropped(self) -> None:
+        """`unsubscribe` has dropped partitions. If it was followed by `subscribe`, they are new again."""
+        states = self._subscription.states
+        if any(each not in states for each in self._ids):
+            self._own({each: at for each, at in self._ids.items() if each in states})
+
+    def _unknown(self) -> list[bytes]:
+        """The assigned topics without a name yet."""
+        return [topic_id for topic_id in topic_ids(self.member.target) if self._names.get(topic_id) is None]
 
     def _gone(self) -> list[TopicPartition]:
         """The owned partitions that are not assigned any more, or whose topics are not subscribed."""
         target = self.member.target
-        return [
-            each for each, at in self._ids.items() if at not in target or not self._is_subscribed(each.topic)
-        ]
+        return [each for each, at in self._ids.items() if at not in target or not self._is_subscribed(each.topic)]
 
     def _new(self) -> dict[TopicPartition, IdPartition]:
         """The assigned partitions that are not owned yet, as far as their topics have names."""
@@ -226,8 +235,11 @@ class ConsumerGroup:
         try:
             await self._names.resolve(unknown)
         except KafkaError as error:
+            if not error.retriable:
+                self._failed(error)
+                return
             log.info("group %r: cannot get the names of assigned topics, trying again: %s", self.member.group_id, error)
-        if all(self._names.get(topic_id) for topic_id in unknown):
+        if not self._unknown():
             self._backoff.reset()
         else:
             self._resolve_at = self._cluster.edge.monotonic() + self._backoff.next_ms() / 1000
@@ -255,11 +267,10 @@ class ConsumerGroup:
 
     async def _until_woken(self) -> None:
         """Waits for a change. There is no await between the last check of `_step` and this."""
-        is_complete = all(self._names.get(topic_id) for topic_id in topic_ids(self.member.target))
-        if is_complete:
-            await self._wake.wait()
-        else:
+        if self._unknown():
             await self._wake.wait(max(self._resolve_at - self._cluster.edge.monotonic(), 0) * 1000)
+        else:
+            await self._wake.wait()
 
     # The subscription
 
@@ -293,6 +304,8 @@ class ConsumerGroup:
         self.settled.notify()
 
     def _failed(self, error: KafkaError) -> None:
+        if self.member.state not in BEATING_STATES:
+            return
         self.failure = error
         self.member.move(State.FAILED)
         self._ownership.lose(error)
@@ -302,3 +315,7 @@ class ConsumerGroup:
     async def _let_go(self) -> None:
         self._ids = {}
         await self._ownership.let_go(before_listener=lambda: None)
+
+
+AnyGroup = Group | ConsumerGroup
+"""The membership in a group of either protocol."""

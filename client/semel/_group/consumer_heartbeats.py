@@ -103,7 +103,7 @@ class ConsumerHeartbeats:
         return self.sent + 1
 
     async def leave(self) -> None:
-        """Leaves the group, so that the others get the partitions at once. If that fails, the session ends by itself."""
+        """Leaves the group, so that the others get the partitions soon. If that fails, the session ends by itself."""
         request = self._member.leave_request()
         if request is None:
             return
@@ -123,7 +123,9 @@ class ConsumerHeartbeats:
                 await self._wake.wait()
                 continue
             if self._polls.exceeded():
-                self._on_lost(MaxPollExceededError(f"no call for records within {self._config.max_poll_interval_ms} ms"))
+                self._on_lost(
+                    MaxPollExceededError(f"no call for records within {self._config.max_poll_interval_ms} ms")
+                )
                 continue
             pause_ms = await self._beat()
             if pause_ms is not None:
@@ -155,6 +157,8 @@ class ConsumerHeartbeats:
             answer: ConsumerGroupHeartbeatResponse = await connection.request(
                 request, timeout_ms=self._config.request_timeout_ms
             )
+            if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+                raise UnsupportedVersionError(_unserved(connection))
             if answer.error_code:
                 # The message of a broker may say more: which assignors it has, or why an expression is invalid.
                 said = f": {answer.error_message}" if answer.error_message else ""
@@ -175,10 +179,7 @@ class ConsumerHeartbeats:
             self._cluster.forget_coordinator(self._member.group_id)
             raise
         if not connection.serves(ConsumerGroupHeartbeatRequest):
-            raise UnsupportedVersionError(
-                f"{connection.name} does not serve ConsumerGroupHeartbeat (KIP-848), or has the consumer protocol turned "
-                "off: use group_protocol='classic', or a broker with group.coordinator.rebalance.protocols=consumer"
-            )
+            raise UnsupportedVersionError(_unserved(connection))
         return connection
 
     def _failed(self, error: KafkaError) -> float | None:
@@ -204,3 +205,10 @@ class ConsumerHeartbeats:
         if self._outage.is_due():
             log.info("group %r: %s; trying again", member.group_id, error)
         return min(self._backoff.next_ms(), member.interval_ms)
+
+
+def _unserved(connection: Connection) -> str:
+    return (
+        f"{connection.name} does not serve ConsumerGroupHeartbeat (KIP-848): use group_protocol='classic', or a broker "
+        "whose group.coordinator.rebalance.protocols has 'consumer'"
+    )

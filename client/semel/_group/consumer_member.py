@@ -108,17 +108,22 @@ class ConsumerMember:
 
     @property
     def membership(self) -> Membership:
-        """The membership for commits."""
-        if self.state not in MEMBER_STATES:
-            return Membership()
-        return Membership(self.epoch, self.member_id, self._config.group_instance_id)
+        """The membership for commits. After it ended it is the last one, so that the coordinator refuses it: a commit
+        without a membership would be accepted.
+        """
+        return self._last
 
     @property
     def transaction_membership(self) -> Membership:
-        """The membership for commits in a transaction. After the membership ended it is the last one, so that the
-        coordinator refuses it: a commit without a membership would be accepted.
+        """The membership for commits in a transaction."""
+        return self.outdated or self._last
+
+    @property
+    def fetching_membership(self) -> Membership | None:
+        """The membership for reading committed offsets; None at the moment without one, which the coordinator
+        accepts.
         """
-        return self.outdated or (self.membership if self.state in MEMBER_STATES else self._last)
+        return self._last if self.state in MEMBER_STATES else None
 
     # Heartbeats
 
@@ -177,7 +182,7 @@ class ConsumerMember:
             self.target = frozenset((row.topic_id, index) for row in rows for index in row.partitions)
             self.targets += 1
             self.move(State.RECONCILING)
-        self._last = self.membership
+        self._last = Membership(self.epoch, self.member_id, self._config.group_instance_id)
 
     def unanswered(self) -> None:
         """A heartbeat failed. The coordinator may have applied it or not: the next one carries everything."""

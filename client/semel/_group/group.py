@@ -218,9 +218,7 @@ class Group:
 
     async def _until_wanted(self) -> None:
         """Waits in UNJOINED until topics are subscribed and the application asks for records."""
-        while not self._subscription.is_automatic or (
-            self._max_poll_exceeded and self._polls.exceeded()
-        ):
+        while not self._subscription.is_automatic or (self._max_poll_exceeded and self._polls.exceeded()):
             await self.heartbeats.end()
             self._to(State.UNJOINED)
             await self._lose_all()

@@ -15,7 +15,7 @@ from semel._group.offsets import Membership
 from semel._net.retry import Deadline
 from semel._net.signal import Signal
 from semel._subscription.listener import notify_listener
-from semel._subscription.subscription import Subscription
+from semel._subscription.subscription import Mode, Subscription
 from semel.errors import KafkaError
 from semel.structs import TopicPartition
 
@@ -28,8 +28,8 @@ class MemberIdentity(Protocol):
     outdated: Membership | None
 
     @property
-    def membership(self) -> Membership:
-        """The membership for commits."""
+    def transaction_membership(self) -> Membership:
+        """The membership for commits in a transaction."""
 
 
 class Ownership:
@@ -103,7 +103,8 @@ class Ownership:
         before_listener: forgets the membership, which `drop` has noted for records in hand.
         """
         error, self.lost = self.lost, None
-        owned = list(self._subscription.states)
+        # Partitions that the application has assigned itself meanwhile are no part of the membership.
+        owned = list(self._subscription.states) if self._subscription.mode is not Mode.MANUAL else []
         self.drop(owned)
         self._changed()
         before_listener()
@@ -130,7 +131,7 @@ class Ownership:
         """Ends the states of the partitions. Notes the membership if the application processes records of them."""
         states = self._subscription.states
         if self._member.outdated is None and any(states[each].in_hand for each in partitions if each in states):
-            self._member.outdated = self._member.membership
+            self._member.outdated = self._member.transaction_membership
         self._subscription.drop(partitions)
 
     async def notify_listener(self, method: str, partitions: Iterable[TopicPartition]) -> None:

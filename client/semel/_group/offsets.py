@@ -211,7 +211,7 @@ class Offsets:
             OffsetFetchRequestTopic(name=topic, partition_indexes=indexes) for topic, indexes in grouped(wanted).items()
         ]
         request = OffsetFetchRequest(require_stable=self._config.read_committed)
-        member = self._member()
+        member = self._member() if connection.serves(OffsetFetchRequest, MEMBER_EPOCH_VERSION) else None
         if member is None:
             request.group_id, request.topics = self._group_id, topics
             version_max = None

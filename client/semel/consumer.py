@@ -240,6 +240,8 @@ class Consumer(Generic[K_co, V_co]):
         """Subscribes to topics by name, or to all topics that match a pattern from the start of their names.
 
         New topics that match the pattern are added when metadata shows them. Replaces the previous subscription.
+        With group_protocol="consumer" the broker evaluates the pattern, and finds new topics by its own times; the
+        client does it when RE2 lacks the syntax, or when the pattern matches internal topics that are left out.
 
         topics: names. pattern: a regular expression, as a text or compiled. listener: is called when partitions are
         assigned or revoked.

@@ -20,12 +20,13 @@
 # make docs   the site of the documents, with the API reference, in build/site (ARGS=serve shows it on 127.0.0.1:8000)
 # make dist   wheel and sdist in dist/; the wheel is installed into empty environments, where README, docs and examples run
 # make bench  the figures of docs/figures.md, measured on this machine
+# JOBS=N     processes that run tests: one more than two cores, because tests of real processes wait for each other
 # Each target does all the set-up it needs; it wants python3 (3.11 or newer), make and a package registry.
 
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-JOBS   ?= 2
+JOBS   ?= 3
 MINUTES ?= 2
 BROKERS ?= 1
 
@@ -122,6 +123,8 @@ map: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m tidy.file_map --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.state_diagrams --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.authorization --write
+	@PYTHONPATH=tests $(BIN)/python -m tidy.metrics --write
+	@$(BIN)/python -m monitoring.dashboard
 
 cluster: $(VENV)/.processes
 	@$(if $(SECURE),test -f tls/ca.pem || $(BIN)/semel cert dev tls --host broker-1 --host broker-2 --host broker-3)

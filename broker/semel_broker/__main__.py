@@ -21,6 +21,7 @@ from semel_protocol import __version__
 
 if TYPE_CHECKING:
     from semel_broker.config.loading import BrokerConfig
+    from semel_broker.metrics.server import MetricsServer
     from semel_broker.net.open_files import OpenFiles
     from semel_broker.world import Logger, World
 
@@ -137,7 +138,7 @@ def serve(
     The name of each option's setting is in parentheses. Sources of settings, from lowest to highest priority: defaults,
     the --config file, environment variables (SEMEL_LOG_DIR for log.dir), --set, the other options.
     """
-    _check_extra("`semel serve`", "broker", "structlog", *(() if sys.platform == "win32" else ("uvloop",)))
+    _check_extra("`semel serve`", "broker", "structlog", "h11", *(() if sys.platform == "win32" else ("uvloop",)))
     from semel_storage.disk.os_disk import OsDisk
 
     from semel_broker.audit_file import open_audit
@@ -158,8 +159,6 @@ def serve(
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     first_user = _first_user(bootstrap_user, bootstrap_password_file)
-    if config.is_clustered:
-        _check_extra("A broker with etcd.endpoints", "cluster", "h11")
     log = make_logger(log_level, log_format)
     _allow_many_connections()
     try:
@@ -177,6 +176,8 @@ def serve(
         may_keep_descriptor=files.may_keep,
         unacknowledged=unacknowledged,
         audit=None if audit is None else audit.write,
+        audit_lost=lambda: 0 if audit is None else audit.lost_lines,
+        sync_seconds=disk.pace.seconds,
         load_tls=lambda settings: ServerTls(settings, log),
         stretch=PasswordHashing().stretch,
         read_jwks=read_jwks,
@@ -213,10 +214,14 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles, first_use
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             loop.add_signal_handler(number, stop.set)
     loop.set_exception_handler(lambda _, context: _log_loop_error(world, files, context))
+    metrics: MetricsServer | None = None
     try:
+        metrics = await _open_metrics(config, log)
         node = await Node.start(config, world, first_user=first_user)
     except Exception as error:
         text = _start_failure(config, error)
+        if metrics is not None:
+            await metrics.close()
         if text is None:
             raise
         log.error("start_failed", error=text)
@@ -239,6 +244,8 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles, first_use
             "etcd_password_in_plaintext", user=config.etcd_user, do="use https:// in etcd.endpoints, and TLS in etcd"
         )
     gc.collect()
+    if metrics is not None:
+        metrics.serve(node)
     gc.freeze()  # objects that live as long as the broker need no further collection
     log.info(
         "ready",
@@ -250,14 +257,47 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles, first_use
         node_id=node.broker.node_id,
         data_dir=config.log_dir,
         durability=config.durability,
+        **({} if metrics is None else {"metrics_port": metrics.port}),
         pid=os.getpid(),
         start_ms=round((monotonic() - _STARTED) * 1000),
     )
     await stop.wait()
     log.info("stopping")
     await node.stop()
+    if metrics is not None:
+        await metrics.close()
     log.info("stopped")
     return 0
+
+
+async def _open_metrics(config: BrokerConfig, log: Logger) -> MetricsServer | None:
+    """Open the listener of metrics and health. Raises ListenError.
+
+    The default address may be in use by another broker on this machine: then there are no metrics, and the log says it.
+    """
+    from semel_broker.config.listeners import metrics_address
+    from semel_broker.metrics.server import MetricsServer
+    from semel_broker.net.server import ListenError
+
+    address = metrics_address(config)
+    if address is None:
+        return None
+    server = MetricsServer(address, log)
+    try:
+        await server.open()
+    except ListenError as error:
+        if "metrics.listener" in config.given:
+            raise
+        log.warning(
+            "metrics_not_served",
+            address=str(address),
+            error=error.strerror,
+            do="give metrics.listener another port, or leave it empty",
+        )
+        return None
+    if address.host not in LOOPBACK:
+        log.warning("metrics_beyond_loopback", host=address.host, port=server.port, authentication="none")
+    return server
 
 
 def _warn_of_open_listeners(config: BrokerConfig, log: Logger, first_user: tuple[str, str] | None) -> None:
@@ -310,9 +350,15 @@ def _start_failure(config: BrokerConfig, error: Exception) -> str | None:
 
     from semel_broker.cluster.local_store import CorruptStoreError
     from semel_broker.cluster.store import StoreError, StoreUnavailableError
+    from semel_broker.config.listeners import metrics_address
     from semel_broker.config.loading import ConfigError
     from semel_broker.net.server import ListenError
 
+    if isinstance(error, ListenError) and error.address == metrics_address(config):
+        return (
+            f"metrics.listener = {error.address}: {error.strerror}; stop the other process, give another address, or "
+            "leave the setting empty"
+        )
     where = str(error.address) if isinstance(error, ListenError) else f"{config.host_name}:{config.port}"
     port, host = ("in listeners", "in listeners") if config.listeners else ("with --port", "with --host")
     match error:

@@ -24,6 +24,8 @@ class AuditFile:
         """Raises ConfigError if it cannot be opened."""
         self._path, self._log = path, log
         self._lost = 0
+        self.lost_lines = 0
+        """Since the start."""
         self._is_torn = False  # the last line is incomplete
         try:
             self._descriptor = self._open()
@@ -49,6 +51,7 @@ class AuditFile:
                     do="make room on its disk, or let the broker's user write there; until then audit lines are lost",
                 )
             self._lost += 1
+            self.lost_lines += 1
             return
         if self._lost:
             self._log.warning("audit_log_written_again", file=self._path, lost_lines=self._lost)
@@ -74,6 +77,8 @@ class AuditFile:
 
 class AuditStream:
     """Lines on standard output."""
+
+    lost_lines = 0
 
     def write(self, line: str) -> None:
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from semel_broker.config.listeners import Endpoint
+from semel_broker.counters.counters import Counters
 from semel_broker.partitions.refused_batches import RefusedBatches
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.recompressor import Recompressor
@@ -69,6 +70,7 @@ class Broker(msgspec.Struct, kw_only=True):
     registration: Registration | None = None
     """None: the broker runs alone, with a store of its own."""
     refused_batches: RefusedBatches = msgspec.field(default_factory=RefusedBatches)
+    counters: Counters = msgspec.field(default_factory=Counters)
 
 
 class RequestContext(msgspec.Struct, frozen=True, gc=False):

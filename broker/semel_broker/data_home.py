@@ -12,6 +12,7 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.local_store import STORE_FILE, CorruptStoreError, LocalStore
 from semel_broker.cluster.records import CLUSTER_ID
 from semel_broker.cluster.store import Expect, OutcomeUnknownError, Put, Store
+from semel_broker.cluster.timed_store import TimedStore
 from semel_broker.config.loading import BrokerConfig, ConfigError
 from semel_broker.world import World
 
@@ -38,7 +39,7 @@ class DataHome:
         """
         is_shared = store is not None or config.is_clustered
         if is_shared:
-            store = store or _etcd_store(config, world)
+            store = TimedStore(store or _etcd_store(config, world), world.monotonic)
             parts.push_async_callback(store.close)
             logs = _open_logs(config, world, await _cluster_id(store, world))
         else:

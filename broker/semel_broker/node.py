@@ -8,7 +8,9 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
+from semel_protocol.acls import Operation, ResourceType
 
+from semel_broker.authorization.access import Access
 from semel_broker.authorization.administration import NOT_AUDITED
 from semel_broker.authorization.audit_log import AuditLog
 from semel_broker.authorization.audited import audited
@@ -25,6 +27,7 @@ from semel_broker.config.principal_rules import PrincipalRules
 from semel_broker.config.sasl_settings import OAuthSettings
 from semel_broker.context import Broker
 from semel_broker.coordination.producer_ids import ProducerIds
+from semel_broker.counters.counters import Counters
 from semel_broker.data_home import DataHome
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.handlers import HANDLERS, Handler
@@ -42,7 +45,7 @@ from semel_broker.scheduling.repeated_lines import RepeatedLines
 from semel_broker.scheduling.turns import Turns
 from semel_broker.scheduling.work_turns import WorkTurns
 from semel_broker.security.acl_store import AclStore
-from semel_broker.security.authorizer import Authorizer
+from semel_broker.security.authorizer import Authorizer, Decision
 from semel_broker.security.quota_store import QuotaStore
 from semel_broker.security.quotas.client_quotas import ClientQuotas
 from semel_broker.security.quotas.rate import Window
@@ -67,9 +70,20 @@ class Node:
     Clients get the addresses `broker.endpoints`.
     """
 
-    def __init__(self, broker: Broker, server: Server, ports: dict[str, int], parts: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        server: Server,
+        ports: dict[str, int],
+        controller: Controller,
+        registration: Registration,
+        parts: AsyncExitStack,
+    ) -> None:
         self.broker = broker
         self.server = server
+        self.controller = controller
+        self.registration = registration
+        self.is_stopping = False
         self.ports = ports
         self._parts = parts
 
@@ -125,7 +139,7 @@ class Node:
             peer_port = 0 if peers is None else await _listen_to_peers(broker, home, registration, peers, audit, parts)
             if first_user is not None:
                 await broker.users.make_first(*first_user, world)
-            await _join(broker, home, registration, peer_port, parts)
+            controller = await _join(broker, home, registration, peer_port, parts)
             await server.serve()
 
             async def stop_server() -> None:
@@ -136,11 +150,12 @@ class Node:
                 await server.stop(STOP_GRACE_S)
 
             parts.push_async_callback(stop_server)
-            return cls(broker, server, ports, parts.pop_all())
+            return cls(broker, server, ports, controller, registration, parts.pop_all())
         raise AssertionError("unreachable")
 
     async def stop(self) -> None:
         """Hand leaderships over, answer requests in progress, sync and snapshot the logs, and mark a clean shutdown."""
+        self.is_stopping = True
         await self._parts.aclose()
 
 
@@ -151,7 +166,12 @@ def _handlers(broker: Broker, audit: AuditLog | None) -> Mapping[int, Handler]:
     authorizer = None if broker.acls is None else broker.acls.authorizer
     handlers: Mapping[int, Handler] = HANDLERS
     if authorizer is not None:
-        notes = [Refusals(broker.log).note, *([] if audit is None else [audit.refused])]
+        counters = broker.counters.security
+
+        def count(access: Access, operation: Operation, kind: ResourceType, name: str, decision: Decision) -> None:
+            counters.note_refused(operation.name, kind.name)
+
+        notes = [count, Refusals(broker.log).note, *([] if audit is None else [audit.refused])]
 
         def note(*refusal: Any) -> None:
             for each in notes:
@@ -212,6 +232,7 @@ async def _sasl(listener: Listener, broker: Broker, audit: AuditLog | None, part
         now_s=world.monotonic,
         now_ms=world.now_ms,
         authentication_failed=None if audit is None else audit.authentication_failed,
+        counters=broker.counters.security,
     )
 
 
@@ -245,12 +266,14 @@ async def _open(
     `peers` None: the broker runs alone.
     """
     lease = registration if home.is_shared else None
+    counters, begun = Counters(), world.monotonic()
     topics = await Topics.open(
         world=world, config=config, store=home.store, feed=home.feed, logs=home.logs, lease=lease
     )
+    counters.recovery_seconds = world.monotonic() - begun
     home.is_recovered = True
     parts.push_async_callback(topics.close)
-    groups = GroupCoordinator(world, config, topics)
+    groups = GroupCoordinator(world, config, topics, counters.groups)
     groups.start()
     parts.push_async_callback(groups.close)
     producer_ids = ProducerIds(home.store)
@@ -262,6 +285,7 @@ async def _open(
         groups.transaction_ended,
         leaders=ImageLeaders(home.feed.image) if home.is_shared else None,
         peers=peers,
+        counters=counters.transactions,
     )
     transactions.start()
     parts.push_async_callback(transactions.close)
@@ -283,6 +307,7 @@ async def _open(
         advertised_brokers=AdvertisedBrokers(home.feed, world.monotonic),
         turns=Turns(get_running_loop(), world.monotonic),
         log=world.log,
+        counters=counters,
         users=UserStore(home.store, home.feed, await _secret(config, world, home), world.log),
         acls=_acls(config, world, home),
         quotas=_quotas(config, world, home),
@@ -339,7 +364,9 @@ async def _listen_to_peers(
     )
     replicator.start()
     parts.push_async_callback(replicator.close)
-    dispatcher = Dispatcher(broker, peer_handlers(replicator.sessions), PEER_VERSIONS)
+    dispatcher = Dispatcher(
+        broker, peer_handlers(replicator.sessions), PEER_VERSIONS, counters=broker.counters.peer_requests
+    )
     # Turns of their own: other brokers do not wait behind clients.
     turns = Turns(get_running_loop(), world.monotonic)
     server = Server(
@@ -380,7 +407,7 @@ def _peer_security(config: BrokerConfig, world: World) -> PeerSecurity | None:
 
 async def _join(
     broker: Broker, home: DataHome, registration: Registration, peer_port: int, parts: AsyncExitStack
-) -> None:
+) -> Controller:
     """Register in the cluster: from now on this broker has roles while its session lives."""
     config = broker.config
     registration.on_admitted.append(broker.topics.local.take_roles)
@@ -404,3 +431,4 @@ async def _join(
             is_synced=config.durability == "fsync",
         )
     )
+    return controller

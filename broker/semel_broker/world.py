@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 from semel_protocol.scram import ScramMechanism, salted_password
 from semel_storage.disk.disk import Disk
+from semel_storage.histogram import Histogram
 
 
 class Logger(Protocol):
@@ -141,6 +142,10 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes in the kernel's send queue of a connection that its peer has not acknowledged yet."""
     audit: Callable[[str], None] | None = None
     """Writes a line of the audit log; never raises. None: there is no audit log."""
+    audit_lost: Callable[[], int] = lambda: 0
+    """Lines of the audit log that could not be written, since the start."""
+    sync_seconds: Histogram | None = None
+    """How long the syncs of the disk took. None: the disk does not measure it."""
     load_tls: Callable[[Any], Tls] | None = None
     """Makes the TLS of a listener from its `TlsSettings`; raises ConfigError. None: this world has no TLS."""
     load_peer_tls: Callable[[Any], PeerTls] | None = None

@@ -9,6 +9,7 @@ from broker.wire import EventLog, Wire
 from semel_broker.config.limits import Limits
 from semel_broker.config.loading import load
 from semel_broker.context import Broker, RequestContext
+from semel_broker.counters.counters import Counters
 from semel_broker.handlers import Handler, k18_api_versions
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
@@ -41,7 +42,7 @@ class Bench:
         config.limits = limits or Limits()
         loop = asyncio.get_running_loop()
         turns = Turns(loop, loop_time)
-        broker = cast("Broker", SimpleNamespace(log=self.log, config=config, turns=turns))
+        broker = cast("Broker", SimpleNamespace(log=self.log, config=config, turns=turns, counters=Counters()))
         self.server = Server(Dispatcher(broker, self.handlers), config, self.log, loop, turns)
         self.port = await self.server.listen("127.0.0.1", 0)
 

@@ -35,11 +35,13 @@ class Harness:
 
     async def start(self) -> Harness:
         self.directory.mkdir(parents=True, exist_ok=True)
+        disk = disk_here()
         world = World(
             now_ms=wall_ms,
             monotonic=loop_time,
             rng=Random(),
-            disk=disk_here(),
+            disk=disk,
+            sync_seconds=disk.pace.seconds,
             log=self.log,
             audit=self.audit.append if self.settings.get("audit.log.file") else None,
             load_tls=lambda settings: ServerTls(settings, self.log),

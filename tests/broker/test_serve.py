@@ -264,6 +264,19 @@ async def test_a_damaged_log_is_refused_with_a_message_and_not_changed(spawn: Sp
         assert log.read_bytes() == damaged
 
 
+async def test_a_metrics_listener_in_use_stops_the_start_only_if_it_was_asked_for(spawn: Spawn, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listener = f"metrics.listener=127.0.0.1:{taken.getsockname()[1]}"
+        process = await spawn("--port", "0", "--set", listener)
+        line = await process.line("start_failed")
+        assert line["error"].startswith(listener.replace("=", " = "))
+        assert await process.end(None) == 1
+    process = await (await spawn("--port", "0", "--set", "metrics.listener=127.0.0.1:0")).ready()
+    assert process.lines[-1]["metrics_port"] > 0
+
+
 # --- messages at the start -------------------------------------------------------------------------------------
 
 
@@ -272,7 +285,7 @@ async def test_a_damaged_log_is_refused_with_a_message_and_not_changed(spawn: Sp
     [
         ("broker", "structlog", ()),
         ("broker", "uvloop", ()),
-        ("cluster", "h11", ("--etcd", "http://127.0.0.1:2379")),
+        ("broker", "h11", ("--etcd", "http://127.0.0.1:2379")),
     ],
 )
 async def test_without_the_packages_of_an_extra_one_sentence_says_what_to_install(

@@ -20,6 +20,8 @@ class BrokerProcess:
     """
 
     prefix: tuple[str, ...] = ()
+    module = "semel_broker"
+    """The module that runs as `semel serve`."""
 
     def __init__(self, data_dir: Path, **settings: str) -> None:
         self.data_dir = data_dir
@@ -53,7 +55,7 @@ class BrokerProcess:
             for key, value in self.settings.items():
                 arguments += ["--set", f"{key}={value}"]
             self._process = subprocess.Popen(
-                [*self.prefix, sys.executable, "-m", "semel_broker", *arguments],
+                [*self.prefix, sys.executable, "-m", self.module, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

@@ -40,6 +40,7 @@ from semel_protocol.messages import (
     k31_delete_acls,
     k32_describe_configs,
     k33_alter_configs,
+    k35_describe_log_dirs,
     k37_create_partitions,
     k42_delete_groups,
     k43_elect_leaders,
@@ -806,6 +807,7 @@ RULES: dict[int, tuple[Requirement, ...]] = {
             "responses",
         ),
     ),
+    35: (cluster(DESCRIBE, _error(k35_describe_log_dirs.DescribeLogDirsResponse)),),
     36: (),  # before there is a principal
     37: (
         _topic(

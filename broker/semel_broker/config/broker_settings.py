@@ -66,6 +66,13 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         "SASL_PLAINTEXT:SASL_PLAINTEXT",
         "SASL_SSL:SASL_SSL",
     )
+    metrics_listener: Annotated[
+        str,
+        Doc("HOST:PORT of metrics and health over HTTP, without TLS and authentication; empty: off."),
+    ] = "127.0.0.1:9404"
+    metrics_series_max: Annotated[
+        Count, Doc("Most series of topics, partitions and groups in one scrape; the others are left out.")
+    ] = 20_000
     ssl_keystore_type: Annotated[Literal["PEM"], Doc("Format of certificate and key; Java's stores are not read.")] = (
         "PEM"
     )

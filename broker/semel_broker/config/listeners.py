@@ -96,6 +96,19 @@ def listeners_of(config: BrokerSettings, given: Mapping[str, str]) -> tuple[List
     )
 
 
+def metrics_address(config: BrokerSettings) -> Endpoint | None:
+    """The address of `metrics.listener`; None: there are no metrics. Raises ConfigError."""
+    text = config.metrics_listener
+    if not text:
+        return None
+    match = LISTENER.fullmatch(f"METRICS://{text}")
+    if match is None or int(match[4]) > PORT_MAX or not (match[2] or match[3]):
+        raise ConfigError(
+            f"metrics.listener = {text!r}: must be HOST:PORT, such as 127.0.0.1:9404 or [::1]:9404, or empty for none"
+        )
+    return Endpoint(match[2] or match[3], int(match[4]))
+
+
 def advertised_endpoints(listeners: Iterable[Listener], ports: Mapping[str, int]) -> dict[str, Endpoint]:
     """The addresses for clients by listener. `ports`: the bound ports."""
     return {

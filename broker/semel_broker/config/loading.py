@@ -14,7 +14,7 @@ from msgspec import field
 
 from semel_broker.config.broker_settings import HOUR_MS, BrokerSettings
 from semel_broker.config.limits import Limits
-from semel_broker.config.listeners import Listener, listeners_of
+from semel_broker.config.listeners import Listener, listeners_of, metrics_address
 from semel_broker.config.peer_listener import PEERS, PeerListener, split
 from semel_broker.config.sasl_settings import SaslSettings, sasl_settings_of
 from semel_broker.config.settings import INT64_MAX, ConfigError, Setting, parse_all, settings_of, unknown
@@ -289,6 +289,7 @@ def _check_together(config: BrokerConfig) -> None:
             f"message.max.bytes = {config.message_max_bytes}: must be at most socket.request.max.bytes, "
             f"which is {config.socket_request_max_bytes}"
         )
+    metrics_address(config)
     if config.authorizer_class_name not in ("", *AUTHORIZERS):
         raise ConfigError(
             f"authorizer.class.name = {config.authorizer_class_name}: must be empty or {AUTHORIZERS[0]}, "

@@ -70,6 +70,8 @@ class Shard:
         self._why = ""
         self._error: KafkaError | None = None
         self._loading: Task[None] | None = None
+        self.load_s = 0.0
+        """The time that the load took."""
 
     @property
     def is_ready(self) -> bool:
@@ -169,6 +171,7 @@ class Shard:
 
     async def _run(self) -> None:
         end = self.partition.end_offset
+        begun = get_running_loop().time()
         while True:
             try:
                 await self.partition.committed(end)
@@ -183,6 +186,7 @@ class Shard:
                 self._enter(Stage.FAILED)
                 self._log.exception(f"{self.kind}_not_loaded", partition=self.index, error=repr(error))
             else:
+                self.load_s = get_running_loop().time() - begun
                 self._enter(Stage.READY)
             return
 
@@ -272,6 +276,10 @@ class Shards(Generic[S]):
     def at(self, index: int) -> S | None:
         """The shard of this partition, in any stage."""
         return self._shards.get(index)
+
+    def all(self) -> list[S]:
+        """The shards in any stage, by partition."""
+        return [shard for _, shard in sorted(self._shards.items())]
 
     def here(self) -> list[S]:
         """The shards that can answer now, by partition."""

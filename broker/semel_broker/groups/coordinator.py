@@ -17,6 +17,7 @@ from semel_storage.internal_topics import CONSUMER_OFFSETS
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.shards import Shards
+from semel_broker.counters.coordinators import GroupCounters
 from semel_broker.groups.consumer.model import TopicFacts
 from semel_broker.groups.consumer.requests import Catalog
 from semel_broker.groups.group import Group
@@ -33,7 +34,9 @@ class GroupCoordinator:
     besides what it says.
     """
 
-    def __init__(self, world: World, config: BrokerConfig, topics: Topics) -> None:
+    def __init__(
+        self, world: World, config: BrokerConfig, topics: Topics, counters: GroupCounters | None = None
+    ) -> None:
         self._world = world
         self._config = config
         self._topics = topics
@@ -41,7 +44,7 @@ class GroupCoordinator:
             topics,
             CONSUMER_OFFSETS,
             lambda partition, reading: GroupShard(
-                world, config, self.counts, topics.catch_up, self.catalog, partition, reading
+                world, config, self.counts, topics.catch_up, self.catalog, partition, reading, counters
             ),
             load_timeout_ms=config.limits.coordinator_load_hold_ms_max,
         )

@@ -18,6 +18,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.journal import Journal, Producer
 from semel_broker.coordination.shards import TRANSIENT, Shard
+from semel_broker.counters.coordinators import GroupCounters, count
 from semel_broker.groups import state
 from semel_broker.groups.consumer import state as consumer_state
 from semel_broker.groups.consumer.requests import Catalog
@@ -51,8 +52,10 @@ class GroupShard(Shard):
         catalog: Callable[[], Catalog],
         partition: Partition,
         reading: Lock,
+        counters: GroupCounters | None = None,
     ) -> None:
         super().__init__(partition, world.log, reading)
+        self._counters = GroupCounters() if counters is None else counters
         self._catch_up = catch_up
         self._world = world
         self._config = config
@@ -295,6 +298,8 @@ class GroupShard(Shard):
     def _carry_out(self, transition: Transition) -> None:
         """Answer the requests that the transition answers, persist its change, and watch the sessions it names."""
         group = transition.group
+        if transition.cause:
+            count(self._counters.rebalances, transition.cause)
         for answer in transition.answers:
             to = cast("Future[Joined | Synced]", answer.to)
             if to.done():

@@ -72,6 +72,8 @@ class Transition(msgspec.Struct, kw_only=True):
     answers: list[Answer] = []
     watch: list[str] = []
     change: Change | None = None
+    cause: str = ""
+    """Why a rebalance has begun; empty: none has."""
 
     def answer(self, to: object | None, result: Joined | Synced | KafkaError) -> None:
         if to is not None:
@@ -145,7 +147,7 @@ def _join_new(transition: Transition, ask: Join, to: object) -> None:
     from_empty = group.state is EMPTY
     group.add(member)
     transition.watch.append(member_id)
-    rebalance(transition, wait_for_more=from_empty and transition.rules.initial_rebalance_delay_ms > 0)
+    rebalance(transition, "joined", wait_for_more=from_empty and transition.rules.initial_rebalance_delay_ms > 0)
     if group.initial_limit_ms is not None:  # more members may be about to join: wait longer for them
         group.deadline_ms = min(now.monotonic_ms + transition.rules.initial_rebalance_delay_ms, group.initial_limit_ms)
 
@@ -159,7 +161,7 @@ def _rejoin(transition: Transition, member: Member, ask: Join, to: object) -> No
         transition.answer(to, joined(group, member))
         return
     _update(transition, member, ask, to)
-    rebalance(transition)
+    rebalance(transition, "joined_again")
 
 
 def _rejoin_as_new(transition: Transition, member: Member, ask: Join, to: object) -> None:
@@ -176,7 +178,7 @@ def _rejoin_as_new(transition: Transition, member: Member, ask: Join, to: object
             return
     _fence(transition, member, ask.new_member_id)
     _update(transition, member, ask, to)
-    rebalance(transition)
+    rebalance(transition, "replaced")
 
 
 def replace(transition: Transition, change: Replace) -> None:
@@ -230,14 +232,15 @@ def _refuse_full(transition: Transition, ask: Join, to: object) -> None:
 # --- the rebalance ----------------------------------------------------------------------------------------------------
 
 
-def rebalance(transition: Transition, *, wait_for_more: bool = False) -> None:
+def rebalance(transition: Transition, cause: str, *, wait_for_more: bool = False) -> None:
     """Begin a rebalance unless one is under way, and end it if all members have joined. `wait_for_more`: the group was
-    empty and waits for more members (KIP-134)."""
+    empty and waits for more members (KIP-134). `cause`: for the counters."""
     group = transition.group
     if group.state is not PREPARING:
         for member in group.waiting():  # these requests wait for an assignment of the old generation
             release_sync(transition, member, rebalancing(group))
         group.enter(PREPARING, transition.now.wall_ms)
+        transition.cause = cause
         group.deadline_ms = transition.now.monotonic_ms + group.rebalance_timeout_ms
         group.initial_limit_ms = group.deadline_ms if wait_for_more else None
     complete_if_ready(transition)
@@ -300,12 +303,12 @@ def joined(group: Group, member: Member, leader: str | None = None) -> Joined:
     )
 
 
-def remove(transition: Transition, member: Member, why: str) -> None:
+def remove(transition: Transition, member: Member, why: str, cause: str) -> None:
     gone = KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member.member_id} {why}: join again")
     transition.answer(member.joining, gone)
     transition.answer(member.syncing, gone)
     transition.group.remove(member)
-    rebalance(transition)
+    rebalance(transition, cause)
 
 
 def release_sync(transition: Transition, member: Member, result: Synced | KafkaError) -> None:
@@ -370,7 +373,7 @@ def leave(group: Group, member_id: str, instance_id: str | None, now: Moment, ru
         return transition
     if not member_id and instance_id is not None:
         member_id = group.static_members.get(instance_id, "")
-    remove(transition, group.find(member_id, instance_id), "left")
+    remove(transition, group.find(member_id, instance_id), "left", "left")
     return transition
 
 
@@ -430,7 +433,7 @@ def expire(group: Group, member_id: str, now: Moment, rules: Rules) -> Transitio
         del group.pending[member_id]
         complete_if_ready(transition)
     else:
-        remove(transition, group.members[member_id], "expired")
+        remove(transition, group.members[member_id], "expired", "session_expired")
     return transition
 
 
@@ -443,7 +446,7 @@ def deadline(group: Group, now: Moment, rules: Rules) -> Transition:
     group.deadline_ms = None
     missing = [member for member in group.members.values() if not member.synced]
     for member in missing:
-        remove(transition, member, "never synced")
+        remove(transition, member, "never synced", "sync_timed_out")
     return transition
 
 
@@ -485,7 +488,7 @@ def refuse(group: Group, change: Change, error: KafkaError, now: Moment, rules: 
     elif isinstance(change, Assign) and group.state is COMPLETING and group.generation_id == change.generation_id:
         for member in group.members.values():
             release_sync(transition, member, error)
-        rebalance(transition)
+        rebalance(transition, "not_stored")
     return transition
 
 

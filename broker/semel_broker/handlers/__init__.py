@@ -54,6 +54,7 @@ from semel_broker.handlers import (
     k31_delete_acls,
     k32_describe_configs,
     k33_alter_configs,
+    k35_describe_log_dirs,
     k36_sasl_authenticate,
     k37_create_partitions,
     k42_delete_groups,
@@ -112,6 +113,7 @@ HANDLERS: dict[int, Handler] = {
     31: k31_delete_acls.handle,
     32: k32_describe_configs.handle,
     33: k33_alter_configs.handle,
+    35: k35_describe_log_dirs.handle,
     36: k36_sasl_authenticate.handle,
     37: k37_create_partitions.handle,
     42: k42_delete_groups.handle,
@@ -137,5 +139,5 @@ HANDLERS: dict[int, Handler] = {
 }
 """API key -> handler."""
 
-LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 46, 48, 50, 61, 65, 66, 69, 20_003})
+LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 35, 46, 48, 50, 61, 65, 66, 69, 20_003})
 """Keys of APIs whose response may be long although the request is short: the response is encoded in slices."""

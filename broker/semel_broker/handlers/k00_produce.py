@@ -200,8 +200,15 @@ def _append(
             transactional.check(request.transactional_id or "", partition, header, ctx, admissions)
         if ctx.broker.refused_batches and partition.log.producers.get(header.producer_id) is None:
             ctx.broker.refused_batches.check((topic, row.index), header)
-        result = partition.append(records, header=header, acks_all=request.acks == ACKS_ALL)
+        result = partition.append(
+            records,
+            header=header,
+            acks_all=request.acks == ACKS_ALL,
+            transactional_id=request.transactional_id or "",
+        )
     except KafkaError as error:
+        refused = ctx.broker.counters.appends.refused
+        refused[error.code] = refused.get(error.code, 0) + 1
         if error.retriable and error.code != ErrorCode.CORRUPT_MESSAGE and row.records is not None:
             _note_refused((topic, row.index), row.records, ctx)
         return _refused(row.index, error.with_traceback(None))  # else it would keep this frame, and the frame keeps it

@@ -22,6 +22,7 @@ from semel_protocol.foreign import explained
 
 from semel_broker.answers import CloseConnectionError, InOrder
 from semel_broker.config.listeners import PLAINTEXT
+from semel_broker.counters.requests import AT_ONCE_S, UNKNOWN, ApiCounters
 from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Peer
 from semel_broker.net.eager import begin
@@ -54,10 +55,23 @@ class ReadPause(IntFlag):
 class Request:
     """A started request: its place in the order of answers."""
 
-    __slots__ = ("answer_bytes", "chunks", "frame_bytes", "is_fetch", "pipelined", "task")
+    __slots__ = (
+        "answer_bytes",
+        "answered_at",
+        "chunks",
+        "counters",
+        "frame_bytes",
+        "is_fetch",
+        "pipelined",
+        "started_at",
+        "task",
+    )
 
-    def __init__(self, frame: bytearray, *, is_token: bool = False) -> None:
+    def __init__(self, frame: bytearray, counters: ApiCounters, *, is_token: bool = False) -> None:
         api_key = b"" if is_token else frame[:2]
+        self.counters = counters
+        self.started_at = 0.0  # when it began to wait
+        self.answered_at = 0.0  # 0.0: it is not answered, or at once
         self.frame_bytes = len(frame)
         self.pipelined = api_key == PRODUCE
         self.is_fetch = api_key == FETCH
@@ -91,6 +105,7 @@ class Connection(BufferedProtocol):
         if sasl is not None:
             self._login = Login(context, sasl, self.abort, lambda: bool(self._requests))
         self._queue: deque[bytearray] = deque()  # received, not started
+        self._received_at: deque[float] = deque()  # the time of each of them
         self._requests: deque[Request] = deque()  # started, not written; the oldest first
         self._blocked: Request | None = None  # started and unanswered, and not a Produce
         self._in_flight_bytes = 0
@@ -128,6 +143,7 @@ class Connection(BufferedProtocol):
         )
         # Writing is paused while the kernel has not accepted all bytes; during that time the answers are counted.
         self._transport.set_write_buffer_limits(0, 0)
+        self.peer.software = self._context.connections.made(self.peer.listener)
         self._opened(self)
         if self._login is not None:
             self._login.opened(self.peer.host, self.peer.port)
@@ -158,6 +174,7 @@ class Connection(BufferedProtocol):
                 memory.whole(self._holding)
         self._in_flight_bytes += whole_bytes
         self._queue.extend(frames)
+        self._received_at.extend([self._context.turns.monotonic()] * len(frames))
         self._note_partial_frame(begun_now=bool(frames))
         if frames:
             self.advance()
@@ -176,14 +193,15 @@ class Connection(BufferedProtocol):
         self.advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        context = self._context
         if not self._closed:
             self._log_closed("peer_closed" if exc is None else "connection_lost", {"error": str(exc)} if exc else {})
         self._cancel_fetches()
         if self._login is not None:
             self._cancel_login(self._login)
-        self._queue.clear()
+        context.connections.lost(self.peer.listener, self.peer.software, self._closed)
+        self._clear_queue()
         self._requests.clear()
-        context = self._context
         context.turns.leave(self.take_turn)
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
@@ -227,7 +245,7 @@ class Connection(BufferedProtocol):
             requests -= 1
             size -= len(frame)
             self.peer.waiting = len(self._queue)
-            self._start(frame)
+            self._start(frame, self._received_at.popleft())
             size -= self._write()  # now: a large answer may pause writing
         self._check_in_flight()
 
@@ -246,10 +264,30 @@ class Connection(BufferedProtocol):
             and not self._transport.is_closing()
         )
 
-    def _start(self, frame: bytearray) -> None:
-        sasl = self.peer.sasl
-        request = Request(frame, is_token=sasl is not None and sasl.expects_raw_token)
+    def _start(self, frame: bytearray, received_at: float) -> None:
+        sasl, context = self.peer.sasl, self._context
+        is_token = sasl is not None and sasl.expects_raw_token
+        counters = context.requests.of(UNKNOWN if is_token else int.from_bytes(frame[:2], "big"))
+        self.peer.counters = counters
+        request = Request(frame, counters, is_token=is_token)
         self._requests.append(request)
+        begun_at = context.turns.monotonic()
+        counters.requests += 1
+        counters.bytes_in += len(frame)
+        if begun_at - received_at > AT_ONCE_S:
+            counters.queue.observe(begun_at - received_at)
+        begun = self._begin(frame, request)
+        request.started_at = context.turns.monotonic()
+        counters.handle.observe(request.started_at - begun_at)
+        if isinstance(begun, list):
+            self._answer(request, begun)
+        elif begun is not None:
+            if not request.pipelined:
+                self._blocked = request
+            self._wait_for(request, begun)
+
+    def _begin(self, frame: bytearray, request: Request) -> Chunks | Task[Chunks] | None:
+        """The answer to a request, or the task that waits for it; None: the connection ends."""
         try:
             answer = self._context.dispatcher.start(frame, self.peer)
             if isinstance(answer, InOrder):
@@ -257,15 +295,13 @@ class Connection(BufferedProtocol):
             begun = answer if isinstance(answer, list) else begin(answer, self._context.loop)
         except CloseConnectionError as end:
             self._end_with(request, end)
-            return
+            return None
+        finally:
+            work = self._context.work
+            work.api, work.request = "", None
         if self.peer.muted_until:
             self.mute()
-        if isinstance(begun, list):
-            self._answer(request, begun)
-            return
-        if not request.pipelined:
-            self._blocked = request
-        self._wait_for(request, begun)
+        return begun
 
     def _wait_for(self, request: Request, task: Task[Chunks]) -> None:
         request.task = task
@@ -274,6 +310,8 @@ class Connection(BufferedProtocol):
         def answered(task: Task[Chunks]) -> None:
             del self._context.tasks[task]
             request.task = None
+            request.answered_at = self._context.turns.monotonic()
+            request.counters.wait.observe(request.answered_at - request.started_at)
             if self._blocked is request:
                 self._blocked = None
             if self.peer.muted_until:
@@ -298,7 +336,7 @@ class Connection(BufferedProtocol):
             self.close(end.reason, **end.fields)
             return
         self._pause_reading(ReadPause.STOPPING)
-        self._queue.clear()
+        self._clear_queue()
         self._answer(request, end.chunks)
         self._finishing = end
 
@@ -316,24 +354,29 @@ class Connection(BufferedProtocol):
         if self._requests[0] is not request:
             request.answer_bytes = sum(map(len, chunks))
             answers.take(request.answer_bytes)
+            request.answered_at = request.answered_at or self._context.turns.monotonic()
 
     def _write(self) -> int:
         """Write the answers that are ready, in the order of requests; return their size in bytes."""
         ready: Chunks = []
-        done_bytes = waited_bytes = 0
+        done_bytes = waited_bytes = size = 0
         requests = self._requests
         while requests and (chunks := requests[0].chunks) is not None:
             request = requests.popleft()
             done_bytes += request.frame_bytes
             waited_bytes += request.answer_bytes
             ready += chunks
+            answer_bytes = sum(map(len, chunks))
+            request.counters.bytes_out += answer_bytes
+            size += answer_bytes
+            if request.answer_bytes:
+                request.counters.send.observe(self._context.turns.monotonic() - request.answered_at)
         if done_bytes:
             self._in_flight_bytes -= done_bytes
             if self._holding is not None:
                 self._context.memory.give_back(self._holding, done_bytes)
         if self._transport is None or self._transport.is_closing():
             return 0
-        size = sum(map(len, ready))
         if ready:
             self._transport.writelines(ready)
             self._note_written(size, waited_bytes)
@@ -481,9 +524,13 @@ class Connection(BufferedProtocol):
         """Stop reading and starting; answer the requests in progress except waiting fetches, then close."""
         self._pause_reading(ReadPause.STOPPING)
         self._finishing = CloseConnectionError("stopping")
-        self._queue.clear()
+        self._clear_queue()
         self._cancel_fetches()
         self._write()
+
+    def _clear_queue(self) -> None:
+        self._queue.clear()
+        self._received_at.clear()
 
     def _cancel_fetches(self) -> None:
         """Cancel waiting fetches, which only read. Other requests continue: a persisted change must also be applied."""

@@ -46,6 +46,9 @@ class ConnectionContext:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.tls_scratch = memoryview(bytearray(TLS_SCRATCH_BYTES))
         self.turns = turns
+        self.requests = dispatcher.counters
+        self.work = dispatcher.work
+        self.connections = dispatcher.connections
         limits = config.limits
         self.memory = FrameMemory(limits.total_in_flight_bytes_max, limits.small_frame_bytes)
         self.answers = AnswerMemory(

@@ -17,6 +17,8 @@ from semel_protocol.schema import Message
 from semel_broker.answers import CloseConnectionError, InOrder
 from semel_broker.config.listeners import PLAINTEXT
 from semel_broker.context import Broker, RequestContext
+from semel_broker.counters.connections import UNKNOWN, Software
+from semel_broker.counters.requests import ApiCounters, RequestCounters, count_errors
 from semel_broker.handlers import HANDLERS, LONG_ANSWERS, Handler, k18_api_versions
 from semel_broker.handlers.api_versions import Versions, offered
 from semel_broker.net.throttling import Begun, Chunks, Throttling
@@ -38,7 +40,8 @@ class Peer(msgspec.Struct, kw_only=True):
     `requests`: its started requests; `waiting`: its requests that are not started yet; `number`: the number of the
     connection, from 1; `answers`, `sasl`: see `RequestContext`; `principal`: the one of a connection without SASL.
     `muted_until`: on the clock of the event loop, the time before which no later request is started; 0.0: the
-    connection is not muted.
+    connection is not muted. `software`: what the client says it is. `counters`: of its
+    present request.
     """
 
     host: str
@@ -52,6 +55,8 @@ class Peer(msgspec.Struct, kw_only=True):
     principal: Principal = ANONYMOUS
     sasl: SaslSession | None = None
     muted_until: float = 0.0
+    software: Software = UNKNOWN
+    counters: ApiCounters = msgspec.field(default_factory=ApiCounters)
 
     @property
     def authenticated(self) -> Principal:
@@ -62,7 +67,7 @@ class Peer(msgspec.Struct, kw_only=True):
 class Dispatcher:
     """Starts requests, for all connections of a listener. `versions`: by API key; None: those offered to clients.
 
-    `quotas`: of the clients; None: there are none, as for other brokers.
+    `quotas`: of the clients; None: there are none, as for other brokers. `counters`: of these requests.
     """
 
     def __init__(
@@ -71,9 +76,13 @@ class Dispatcher:
         handlers: Mapping[int, Handler] = HANDLERS,
         versions: Mapping[int, Versions] | None = None,
         quotas: ClientQuotas | None = None,
+        counters: RequestCounters | None = None,
     ) -> None:
         self._quotas = quotas
         self._broker = broker
+        self.counters = broker.counters.requests if counters is None else counters
+        self.connections = broker.counters.connections
+        self.work = broker.counters.work
         self._handlers = handlers
         self._offered = offered(broker.config) if versions is None else versions
 
@@ -109,7 +118,9 @@ class Dispatcher:
         quotas, throttling = self._quotas, None
         if quotas is not None and quotas.is_active:
             throttling = Throttling(quotas, peer, len(frame), get_running_loop().time, self._broker.world.monotonic)
-        call = Call(api, version, header.correlation_id, throttling)
+        call = Call(api, version, header.correlation_id, peer.counters, throttling)
+        work = self.work
+        work.api, work.client_id, work.size = api.name, peer.client_id, len(frame)
         ctx = RequestContext(
             self._broker,
             version,
@@ -128,12 +139,16 @@ class Dispatcher:
             if len(frame) >= LONG_FRAME_BYTES:
                 begun = self._start_long(call, handler, frame, body_at, ctx)
             else:
-                begun = self._run(call, handler, api.decode_request(frame, version, body_at), ctx)
+                request = api.decode_request(frame, version, body_at)
+                if key == API_VERSIONS:
+                    self._note_software(request, peer)
+                begun = self._run(call, handler, request, ctx)
         except ProtocolError as error:
             raise call.malformed(error) from None
         return begun if throttling is None else throttling.rest(begun)
 
     def _run(self, call: Call, handler: Handler, request: Message, ctx: RequestContext) -> Begun:
+        self.work.request = request
         if call.throttling is not None:
             call.throttling.begin(request)
         try:
@@ -151,6 +166,12 @@ class Dispatcher:
         if isinstance(answer, InOrder):
             return InOrder(self._wait(call, answer.answer, ctx))
         return self._wait(call, answer, ctx)
+
+    def _note_software(self, request: Message, peer: Peer) -> None:
+        name: str = getattr(request, "client_software_name", "")
+        if name:
+            version: str = getattr(request, "client_software_version", "")
+            peer.software = self.connections.named(peer.listener, peer.software, name, version)
 
     async def _wait(
         self, call: Call, answer: Awaitable[Message | None], ctx: RequestContext, *, is_long: bool = False
@@ -250,17 +271,19 @@ async def _raw_token(frame: bytearray, sasl: SaslSession) -> Chunks:
 class Call(msgspec.Struct, frozen=True, gc=False):
     """API, version and correlation id of a request: what its answer is encoded with.
 
-    `throttling`: the quotas of its client; None: no client has any.
+    `counters`: of its API. `throttling`: the quotas of its client; None: no client has any.
     """
 
     api: Api
     version: int
     correlation_id: int
+    counters: ApiCounters
     throttling: Throttling | None = None
 
     def encode(self, response: Message | None) -> Chunks:
         if response is None:
             return []
+        count_errors(response, self.counters.errors)
         if self.throttling is not None:
             response = self.throttling.answer(response)
         return encode_response_frame(self.api, self.version, self.correlation_id, response)
@@ -269,6 +292,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
         """`encode` for an answer that may be long."""
         if response is None:
             return []
+        count_errors(response, self.counters.errors)
         if self.throttling is not None:
             response = self.throttling.answer(response)
         steps = encode_response_frame_in_steps(self.api, self.version, self.correlation_id, response)

@@ -69,7 +69,14 @@ class Server:
         )
         self._tls: list[Reloadable] = []
         self._tls_context = TlsContext(
-            config.limits, log, loop, self.context.tls_scratch, self._handshakes, handshake_lines, authentication_failed
+            config.limits,
+            log,
+            loop,
+            self.context.tls_scratch,
+            self._handshakes,
+            handshake_lines,
+            authentication_failed,
+            dispatcher.connections,
         )
         self._reload: asyncio.TimerHandle | None = None
         self._listeners: dict[Endpoint, asyncio.Server] = {}

@@ -17,6 +17,7 @@ from semel_protocol.foreign import not_tls
 from semel_protocol.primitives import Buffer
 
 from semel_broker.config.limits import Limits
+from semel_broker.counters.connections import ConnectionCounters
 from semel_broker.net.handshakes import Handshakes
 from semel_broker.scheduling.repeated_lines import RepeatedLines
 from semel_broker.security.quotas.client_quotas import ADMITTED, Admission
@@ -38,7 +39,9 @@ class TlsContext:
         handshakes: Handshakes,
         lines: RepeatedLines | None = None,
         authentication_failed: Callable[[str, str, str, str, str], None] | None = None,
+        counters: ConnectionCounters | None = None,
     ) -> None:
+        self.counters = ConnectionCounters() if counters is None else counters
         self.limits, self.log, self.loop = limits, log, loop
         self.scratch, self.handshakes = scratch, handshakes
         self.lines, self.authentication_failed = lines, authentication_failed
@@ -203,6 +206,8 @@ class TlsConnection(BufferedProtocol):
         is_probe = reason in ("stopping", "connection_creation_rate") or (
             reason == "closed_in_handshake" and not self._received
         )
+        if not is_probe:
+            self._context.counters.handshake_failed(self._listener, reason)
         if reason in OF_AUTHENTICATION and self._context.authentication_failed is not None:
             self._context.authentication_failed(self._host, self._listener, "SSL", reason, error)
         lines = self._context.lines

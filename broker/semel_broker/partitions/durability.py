@@ -52,6 +52,7 @@ class Durability:
         self._flushing: Task[None] | None = None
         self._timer: TimerHandle | None = None
         self._is_retired = False
+        self._batches_synced = log.batches_appended
 
     @property
     def end_offset(self) -> int:
@@ -107,7 +108,13 @@ class Durability:
 
     def note_synced(self) -> None:
         self._log.durability.note_synced()
+        self._count_sync(self._log.batches_appended)
         self._on_progress()
+
+    def _count_sync(self, batches: int) -> None:
+        """A sync has covered this many batches since the log was opened."""
+        self._flusher.batches_per_sync.observe(batches - self._batches_synced)
+        self._batches_synced = batches
 
     def flush(self) -> None:
         log = self._log
@@ -126,7 +133,9 @@ class Durability:
                 self._on_progress()  # a checkpoint may have synced it before this task started
                 if log.durability.synced_offset >= log.end_offset:
                     break
+                batches = log.batches_appended
                 await log.durability.sync()
+                self._count_sync(batches)
         except Exception as error:  # a bug of ours: a disk that fails ends the process
             self._on_failure(error)
             self._waiters.fail(error)

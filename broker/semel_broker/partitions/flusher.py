@@ -6,6 +6,7 @@ from asyncio import Handle, get_running_loop
 from typing import Protocol
 
 from semel_storage.disk.disk import Disk, File
+from semel_storage.histogram import COUNTS, Histogram
 
 SINGLY_MAX = 4
 """More files than this are not synced one after the other in the event loop."""
@@ -38,6 +39,8 @@ class Flusher:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        self.batches_per_sync = Histogram(COUNTS)
+        """Of the syncs that appends asked for, by log."""
         self._due: dict[Flushed, None] = {}
         self._handle: Handle | None = None
         self._hurries = 0  # in this turn

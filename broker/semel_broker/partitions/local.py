@@ -41,7 +41,7 @@ class LocalPartitions:
         self._image = image
         self._logs = logs
         self._lease = lease
-        self._flusher = Flusher(world.disk)
+        self.flusher = Flusher(world.disk)
         self._partitions: dict[Place, Partition] = {}
         self._has_roles = lease is None
 
@@ -84,7 +84,7 @@ class LocalPartitions:
             open_log=open_log,
             world=self._world,
             fsync=self._config.durability == "fsync",
-            flusher=self._flusher,
+            flusher=self.flusher,
             topic_id=view.topic_id,
             role=Role.NONE,
             lease=self._lease,

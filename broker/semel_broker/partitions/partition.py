@@ -260,27 +260,34 @@ class Partition:
     # --- writing ---------------------------------------------------------------------------------------------
 
     def append(
-        self, batch: Buffer, *, header: BatchHeader, lazily: bool = False, acks_all: bool = True
+        self,
+        batch: Buffer,
+        *,
+        header: BatchHeader,
+        lazily: bool = False,
+        acks_all: bool = True,
+        transactional_id: str = "",
     ) -> AppendResult:
         """Append one whole batch; runs to completion. With acks=all await `committed(result.last_offset + 1)`, with
         acks=1 the future of `storing`.
 
-        `lazily`: no caller waits for the commit. A duplicate is no error: its result has the first offsets. Raises
-        KafkaError: what `Log.append` raises (size, producer state), NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (with
-        `acks_all`), UNKNOWN_TOPIC_OR_PARTITION once the partition is retired, and KAFKA_STORAGE_ERROR if no more files
-        can be opened.
+        `lazily`: no caller waits for the commit. `transactional_id`: for the metrics. A duplicate is no error: its
+        result has the first offsets. Raises KafkaError: what `Log.append` raises (size, producer state),
+        NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (with `acks_all`), UNKNOWN_TOPIC_OR_PARTITION once the partition is
+        retired, and KAFKA_STORAGE_ERROR if no more files can be opened.
         """
         self.check_leading()
         log = self._log or self.open()
         if acks_all:
             self.check_in_sync(log)
+        now_ms = self._world.now_ms()
         try:
-            result = log.append(batch, header=header, leader_epoch=self.leader_epoch, now_ms=self._world.now_ms())
+            result = log.append(batch, header=header, leader_epoch=self.leader_epoch, now_ms=now_ms)
         except FilesUsedUp as error:
             raise used_up(error) from None
         if not result.duplicate:
             if header.is_transactional and self.open_transaction(header.producer_id) == result.base_offset:
-                self.view.note_transaction(result.base_offset)
+                self.view.note_transaction(result.base_offset, now_ms, transactional_id)
             self.view.note_append(log.end_offset, header.size)
             assert self.durability is not None
             self.durability.note_append(lazily)

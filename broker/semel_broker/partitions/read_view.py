@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     from semel_storage.log.log import Log
 
@@ -17,6 +19,18 @@ LOG_END = -1
 
 UNSTABLE_MIN = 1000
 """Byte counts of transactions to keep before those of completed transactions are removed."""
+
+
+class Undecided(msgspec.Struct, frozen=True, gc=False):
+    """A transaction without a marker below the high watermark. `bytes_before`: the count of bytes where it begins.
+
+    `began_ms`: when this broker appended its first batch; of one that was open before this broker led the partition,
+    when the last one was appended. `transactional_id`: empty if this broker was not told.
+    """
+
+    bytes_before: int
+    began_ms: int
+    transactional_id: str = ""
 
 
 class ReadView:
@@ -32,7 +46,7 @@ class ReadView:
         self._log: Log | None = None
         self._waiters: dict[FetchWaiter, int] = {}  # and the isolation level of each
         self._bytes_appended = 0
-        self._bytes_before: OrderedDict[int, int] = OrderedDict()  # by first offset of each undecided transaction
+        self._undecided: OrderedDict[int, Undecided] = OrderedDict()  # by first offset
         self._bytes_at: deque[tuple[int, int]] = deque()  # by end offset, for appends above the high watermark
         self._unstable_max = UNSTABLE_MIN
 
@@ -55,6 +69,16 @@ class ReadView:
         if first is None or first >= self.high_watermark:
             return self.high_watermark
         return max(first, log.start_offset)
+
+    def readable_from(self, offset: int) -> int:
+        """How many records a read_committed consumer at `offset` still gets: without markers and aborted records, as
+        far as `ProducerTable.unreadable` knows them.
+        """
+        end = self.last_stable_offset
+        if self._log is None or offset >= end:
+            return 0
+        start = max(offset, self._log.start_offset)
+        return max(0, end - start - self._log.producers.unreadable.between(start, end))
 
     def visible_end(self, isolation: int) -> int:
         """The offset at which a read of this isolation level ends: READ_COMMITTED or READ_UNCOMMITTED."""
@@ -125,7 +149,7 @@ class ReadView:
         return count
 
     def _count_stable(self) -> int:
-        before = self._bytes_before
+        before = self._undecided
         if not before:
             return self.bytes_visible
         assert self._log is not None
@@ -134,16 +158,24 @@ class ReadView:
             before.popitem(last=False)
         if first is None or first >= self.high_watermark:
             return self.bytes_visible
-        return before.get(first, self.bytes_stable)  # one from before the counting has ended, above the high watermark
+        known = before.get(first)  # None: it is from before the counting, and has ended above the high watermark
+        return self.bytes_stable if known is None else known.bytes_before
 
-    def note_transaction(self, offset: int) -> None:
+    def pinned_by(self) -> Undecided | None:
+        """The transaction that holds the last stable offset below the high watermark; None: there is none."""
+        if self._log is None:
+            return None
+        first = self._log.producers.transactions.first_unstable_offset(self.high_watermark)
+        return None if first is None or first >= self.high_watermark else self._undecided.get(first)
+
+    def note_transaction(self, offset: int, now_ms: int = -1, transactional_id: str = "") -> None:
         """A transaction begins with the batch at `offset`. To be called before `note_append` of this batch."""
-        before = self._bytes_before
-        before[offset] = self._bytes_appended
+        before = self._undecided
+        before[offset] = Undecided(self._bytes_appended, now_ms, transactional_id)
         if len(before) > self._unstable_max:  # some have ended while an older one stays open
             assert self._log is not None
             keep = set(self._log.producers.transactions.unstable_offsets)
-            self._bytes_before = OrderedDict((first, count) for first, count in before.items() if first in keep)
+            self._undecided = OrderedDict((first, known) for first, known in before.items() if first in keep)
             self._unstable_max = max(UNSTABLE_MIN, 2 * len(keep))
 
     def begin_counting(self) -> None:
@@ -151,9 +183,13 @@ class ReadView:
         log = self._log
         assert log is not None
         self._bytes_at.clear()
-        self._bytes_before.clear()
+        self._undecided.clear()
         self.bytes_visible = self._bytes_appended
-        firsts = sorted(state.txn_first_offset for state in log.producers.all() if state.txn_first_offset >= 0)
-        for first in firsts:
-            self._bytes_before[first] = self._bytes_appended - log.bytes_between(first, log.end_offset)
+        begun = sorted(
+            (state.txn_first_offset, state.last_append_ms)
+            for state in log.producers.all()
+            if state.txn_first_offset >= 0
+        )
+        for first, last_ms in begun:
+            self._undecided[first] = Undecided(self._bytes_appended - log.bytes_between(first, log.end_offset), last_ms)
         self.bytes_stable = self._count_stable()

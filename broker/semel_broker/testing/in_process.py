@@ -20,20 +20,23 @@ from random import SystemRandom
 from tempfile import TemporaryDirectory
 from time import monotonic, time_ns
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from semel_protocol.errors import KafkaError
 from semel_storage.disk.disk import MissingFile
 from semel_storage.disk.memory_disk import MemoryDisk
 
 from semel_broker.cluster.topic_plan import NewTopic
-from semel_broker.config.loading import load
+from semel_broker.config.loading import BrokerConfig, load
 from semel_broker.net.peer_tls import ClientTls
 from semel_broker.net.tls_session import ServerTls
 from semel_broker.node import Node
 from semel_broker.security.sasl.jwks_source import read_jwks
 from semel_broker.testing.authority import Authority
 from semel_broker.world import World
+
+if TYPE_CHECKING:
+    from semel_broker.metrics.server import MetricsServer
 
 T = TypeVar("T")
 
@@ -101,6 +104,13 @@ class EphemeralBroker:
         return f"{self.host}:{self.port}"
 
     @property
+    def metrics_port(self) -> int:
+        """The port of metrics and health, which the setting `metrics.listener` (\"127.0.0.1:0\") opens here."""
+        metrics = self._running().metrics
+        assert metrics is not None, "the broker has no metrics: give it the setting metrics.listener"
+        return metrics.port
+
+    @property
     def is_running(self) -> bool:
         return self._run is not None
 
@@ -128,13 +138,24 @@ class EphemeralBroker:
             read_jwks=read_jwks,
             load_peer_tls=lambda settings: ClientTls(settings, self._log),
         )
-        self._run = _Run(lambda: Node.start(config, world))
+        self._run = _Run(lambda: Node.start(config, world), self._metrics(config))
         try:
             self.settings["port"] = self._run.begin().port
         except BaseException:
             self._run = None
             raise
         return self
+
+    def _metrics(self, config: BrokerConfig) -> MetricsServer | None:
+        """The listener of metrics, if the settings ask for one."""
+        if not self.settings.get("metrics.listener"):
+            return None
+        from semel_broker.config.listeners import metrics_address
+        from semel_broker.metrics.server import MetricsServer  # needs h11
+
+        address = metrics_address(config)
+        assert address is not None
+        return MetricsServer(address, self._log)
 
     def stop(self) -> None:
         """Shut down cleanly, as by SIGTERM: requests in progress are answered, logs are synced."""
@@ -202,8 +223,9 @@ class _Run:
     node: Node
     _stop: asyncio.Future[bool]
 
-    def __init__(self, start: Callable[[], Awaitable[Node]]) -> None:
+    def __init__(self, start: Callable[[], Awaitable[Node]], metrics: MetricsServer | None) -> None:
         self._start = start
+        self.metrics = metrics
         self._ready: Future[Node] = Future()
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._run_thread, name="semel-broker", daemon=True)
@@ -236,12 +258,18 @@ class _Run:
         self.loop = asyncio.get_running_loop()
         self.loop.set_exception_handler(_log_loop_error)
         self._stop = self.loop.create_future()
+        if self.metrics is not None:
+            await self.metrics.open()
         self.node = await self._start()
+        if self.metrics is not None:
+            self.metrics.serve(self.node)
         self._ready.set_result(self.node)
         if await self._stop:
             await self.node.stop()
         else:
             await self.node.server.abort()  # the other parts end with the loop
+        if self.metrics is not None:
+            await self.metrics.close()
 
 
 class StandardLogger:

@@ -19,6 +19,7 @@ from semel_broker.cluster.store import StoreError
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.coordination.shards import Shards
+from semel_broker.counters.coordinators import TransactionCounters
 from semel_broker.partitions.partition import Partition
 from semel_broker.scheduling.turns import Turns
 from semel_broker.topics.topics import Topics
@@ -62,7 +63,9 @@ class TransactionCoordinator:
         *,
         leaders: Leaders | None = None,
         peers: PeerCalls | None = None,
+        counters: TransactionCounters | None = None,
     ) -> None:
+        counters = TransactionCounters() if counters is None else counters
         self._world = world
         self._config = config
         self._topics = topics
@@ -80,6 +83,7 @@ class TransactionCoordinator:
             here,
             lambda node: RemoteDestination(self._peers, node, timeout_ms),
             turns,
+            counters,
         )
         context = CoordinatorContext(
             world=world,
@@ -88,6 +92,7 @@ class TransactionCoordinator:
             producer_ids=producer_ids,
             expired=self._expired,
             me=ClientName(host=f"broker {config.node_id}"),
+            counters=counters,
         )
         self.shards: Shards[TransactionShard] = Shards(
             topics,

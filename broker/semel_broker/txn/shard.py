@@ -23,13 +23,15 @@ from semel_broker.coordination.engine import Engine, Slots
 from semel_broker.coordination.journal import Journal
 from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.coordination.shards import Shard
+from semel_broker.counters.coordinators import TransactionCounters, count
 from semel_broker.partitions.partition import Partition
 from semel_broker.txn.group_engine import GroupEngine
 from semel_broker.txn.markers.channel import Marker, MarkerChannel
 from semel_broker.txn.model import state
 from semel_broker.txn.model.identity import ClientName, ProducerIdentity
-from semel_broker.txn.model.ledger import ExpiredIds, Fences
+from semel_broker.txn.model.ledger import ExpiredIds, FenceReason, Fences
 from semel_broker.txn.model.metadata import (
+    ONGOING,
     PREPARE_COMMIT,
     PREPARE_EPOCH_FENCE,
     TopicPartition,
@@ -60,6 +62,7 @@ class CoordinatorContext(msgspec.Struct, frozen=True, kw_only=True):
     producer_ids: ProducerIds
     expired: ExpiredIds
     me: ClientName
+    counters: TransactionCounters = msgspec.field(default_factory=TransactionCounters)
 
 
 class TransactionShard(Shard):
@@ -251,6 +254,7 @@ class TransactionShard(Shard):
     def apply(self, slot: TransactionSlot, then: TransactionMetadata) -> None:
         """Put `then`, which is durable, into effect: log a fence, and send the markers of an ended transaction."""
         before = slot.metadata.fences[-1:] if slot.metadata is not None else ()
+        self._count(slot.metadata, then)
         if slot.metadata is not None and slot.metadata.identity != then.identity:
             slot.forget_connection()
         slot.apply(then)
@@ -258,6 +262,29 @@ class TransactionShard(Shard):
             self._log_fence(then)
         if then.is_prepared:
             self.write_markers(slot, then)
+
+    def _count(self, before: TransactionMetadata | None, then: TransactionMetadata) -> None:
+        """Count the begin, the decision and the fence that `then` brings."""
+        counters = self._context.counters
+        if before is not None and then.fences is before.fences and then.state is before.state:
+            return
+        fence = then.fences[-1] if then.fences else None
+        last = before.fences[-1] if before is not None and before.fences else None
+        is_fenced = fence is not None and (last is None or (last.at_ms, last.old) != (fence.at_ms, fence.old))
+        was_open = before is not None and before.state is ONGOING
+        if is_fenced:
+            assert fence is not None
+            count(counters.fenced, fence.reason.name.lower())
+        if then.state is ONGOING:
+            counters.begun += not was_open
+        elif was_open and then.is_prepared:
+            assert before is not None
+            counters.seconds.observe(max(0, then.last_update_ms - before.start_ms) / 1000)
+            if then.state is PREPARE_COMMIT:
+                counters.committed += 1
+            else:
+                is_own = fence is None or not is_fenced or fence.reason is FenceReason.EPOCH_EXHAUSTED
+                count(counters.aborted, "client" if fence is None or is_own else fence.reason.name.lower())
 
     def write_markers(self, slot: TransactionSlot, txn: TransactionMetadata) -> None:
         """Send the outcome to every partition of the transaction; complete it when each has its marker."""
@@ -330,6 +357,7 @@ class TransactionShard(Shard):
         if txn.state is PREPARE_EPOCH_FENCE:
             await self.persist(slot, state.taken_over(txn, self._world.now_ms(), self._context.me))
         elif txn.is_prepared:
+            self._context.counters.resumed += 1
             self._log.info("transaction_resumed", transactional_id=txn.transactional_id, state=txn.state.label)
             self.write_markers(slot, txn)
 

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic, perf_counter
 
+from semel_storage.histogram import Histogram
+
 QUICK_S = 0.0005
 """If the median of the last syncs is above this, threads sync. A single slow sync may be due to other processes."""
 SYNCS_REMEMBERED = 7
@@ -75,12 +77,15 @@ class SyncPace:
     def __init__(self) -> None:
         self.is_quick = False
         """Whether a small sync is probably faster than a handover to a thread."""
+        self.seconds = Histogram()
+        """Of all syncs: of a file, and of several files together."""
         self._last_s = deque((QUICK_S,) * SYNCS_REMEMBERED, SYNCS_REMEMBERED)
         self._pause_s = PAUSE_S
         self._not_before = 0.0
 
     def note(self, seconds: float) -> None:
         """Record the duration of a sync of one file."""
+        self.seconds.observe(seconds)
         self._last_s.append(seconds)
         self.is_quick = sorted(self._last_s)[SYNCS_REMEMBERED // 2] < QUICK_S
 
@@ -91,6 +96,7 @@ class SyncPace:
 
     def note_together(self, seconds: float) -> None:
         """Record the duration of a sync of the whole file system."""
+        self.seconds.observe(seconds)
         if seconds < SLOW_TOGETHER_S:
             self._pause_s = max(PAUSE_S, self._pause_s / 2)
             return

@@ -71,7 +71,10 @@ class Log:
         self.producers: ProducerTable = state.producers
         self.epochs = state.epochs
         self.bytes_appended = 0
-        """Since the log was opened."""
+        """Since the log was opened, as the next two."""
+        self.records_appended = self.batches_appended = 0
+        self.duplicates = 0
+        """Batches and markers that were not written again, since the log was opened."""
         self._last_now_ms = now_ms
         self.durability = Durability(
             self, state, disk, directory, checkpoint_bytes=checkpoint_bytes, save_checkpoints=save_checkpoints
@@ -205,6 +208,7 @@ class Log:
         if header.producer_id >= 0:
             known = producers.check(self.producers.get(header.producer_id), header)
             if known is not None:
+                self.duplicates += 1
                 stamp_ms = known.timestamp if self.config.log_append_time else -1
                 return AppendResult(known.base_offset, known.last_offset, stamp_ms, True)
         config = self.config
@@ -242,6 +246,7 @@ class Log:
         state = self.producers.get(producer_id)
         known = producers.check_marker(state, producer_epoch, coordinator_epoch, commit)
         if known is not None:
+            self.duplicates += 1
             return AppendResult(known.offset, known.offset, -1, True)
         marker = EndTxnMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
         batch = build_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
@@ -268,6 +273,8 @@ class Log:
         self.end_offset = last_offset + 1
         self._last_now_ms = now_ms
         self.bytes_appended += size
+        self.batches_appended += 1
+        self.records_appended += header.last_offset_delta + 1
         if self.bytes_appended >= self.durability.sync_due_bytes:
             self.durability.sync_in_background()
 
@@ -293,10 +300,12 @@ class Log:
                 segment, written = self._write_run(segment, view[written:at]), at
                 segment = self._roll_for(header)
             self._account(segment, header, view[at : at + header.size], now_ms)
+            self.records_appended += header.record_count
             at += header.size
         self._write_run(segment, view[written:])
         self._last_now_ms = now_ms
         self.bytes_appended += at
+        self.batches_appended += len(headers)
         if start_offset > self.start_offset:
             self.delete_records_before(min(start_offset, self.end_offset))
         if self.bytes_appended >= self.durability.sync_due_bytes:

@@ -8,6 +8,7 @@ from semel_storage.disk.disk import Buffer
 from semel_storage.producers import producers
 from semel_storage.producers.producers import ProducerState
 from semel_storage.producers.transactions import AbortedTransaction, Transactions
+from semel_storage.producers.unreadable import Unreadable
 
 
 class ProducerTable:
@@ -17,6 +18,7 @@ class ProducerTable:
         """`decided` as in `Transactions`."""
         self._states = {state.producer_id: state for state in states}
         self.transactions = Transactions(self._states.values(), decided)
+        self.unreadable = Unreadable()
 
     @property
     def decided(self) -> list[tuple[int, int]]:
@@ -36,6 +38,11 @@ class ProducerTable:
         before = self._states.get(producer_id)
         state = producers.apply(before, header, base_offset, batch, now_ms)
         self._states[producer_id] = state
+        if header.is_control:
+            is_abort = state.marker is not None and not state.marker.is_commit
+            self.unreadable.marker(producer_id, base_offset, is_abort=is_abort)
+        elif header.is_transactional:
+            self.unreadable.data(producer_id, base_offset, header.last_offset_delta + 1)
         was_open = before.txn_first_offset if before is not None else producers.NO_OFFSET
         if was_open == state.txn_first_offset:
             return None

@@ -59,6 +59,7 @@ GIVEN: dict[int, dict[str, Any]] = {
     10: {"key_type": 0},
     19: {"validate_only": False},
     20: {"topics": []},
+    35: {"topics": None},
     46: {"topics": None},
     66: {"state_filters": [], "producer_id_filters": []},
     16: {"states_filter": [], "types_filter": []},

@@ -90,7 +90,11 @@ async def test_without_rights_every_row_is_refused_in_every_version(start_broker
     advertised = APIS[key].advertised
     assert advertised is not None
     for version in range(APIS[key].low, advertised[1] + 1):
-        codes = set(error_codes(await wire.call(sample(key), version)))
+        answer = await wire.call(sample(key), version)
+        if key == 35 and version < 3:  # without a field for the error: as in Kafka there is no directory
+            assert answer.results == []
+            continue
+        codes = set(error_codes(answer))
         assert codes - {ErrorCode.NONE} <= REFUSALS
         assert codes & REFUSALS, f"{APIS[key].name} v{version}: {codes}"
     assert harness.node is not None
@@ -188,6 +192,7 @@ ENOUGH: Sequence[tuple[int, Sequence[tuple[Operation, ResourceType, str]]]] = [
     (43, [(Operation.ALTER, CLUSTER, CLUSTER_NAME)]),
     (44, [(Operation.ALTER_CONFIGS, TOPIC, "t")]),
     (45, [(Operation.ALTER, CLUSTER, CLUSTER_NAME)]),
+    (35, [(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)]),
     (46, [(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)]),
     (47, [(Operation.DELETE, GROUP, "g"), (Operation.READ, TOPIC, "t")]),
     (48, [(Operation.DESCRIBE_CONFIGS, CLUSTER, CLUSTER_NAME)]),

@@ -266,7 +266,7 @@ async def test_state_of_ended_transactions_is_dropped_behind_an_open_one() -> No
     for n in range(UNSTABLE_MIN + 10):
         write(partition, 2)
         end(partition, 2, n % 2 == 0)
-    assert len(partition.view._bytes_before) < 50
+    assert len(partition.view._undecided) < 50
     assert partition.view.bytes_readable(READ_COMMITTED) == 0
     second = write(partition, 2)
     end(partition, 1, COMMIT)

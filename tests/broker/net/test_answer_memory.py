@@ -10,6 +10,7 @@ from broker.harness import fetch_request
 from broker.machine import Machine, write
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.context import Broker, RequestContext
+from semel_broker.counters.counters import Counters
 from semel_broker.handlers import k01_fetch
 from semel_broker.scheduling.answer_memory import AnswerHolding, AnswerMemory
 from semel_protocol.messages.k01_fetch import FetchResponse
@@ -116,7 +117,7 @@ async def test_fetches_that_the_same_records_wake_stay_within_the_bound() -> Non
     machine = Machine()
     topics = await machine.start()
     await topics.create(NewTopic(name="t"))
-    broker = cast("Broker", SimpleNamespace(topics=topics, config=machine.config, log=machine.log))
+    broker = cast("Broker", SimpleNamespace(topics=topics, config=machine.config, log=machine.log, counters=Counters()))
     peers = Peers(bytes_max=8 * MIB)
     most, answered = 0, 0
 

@@ -56,6 +56,7 @@ from semel_protocol.messages.k28_txn_offset_commit import (
 )
 from semel_protocol.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
 from semel_protocol.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsRequestResource
+from semel_protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsRequestTopic
 from semel_protocol.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic
 from semel_protocol.messages.k42_delete_groups import DeleteGroupsRequest
 from semel_protocol.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopic
@@ -102,6 +103,10 @@ REQUESTS: dict[str, tuple[Any, int]] = {
             users=[DescribeUserScramCredentialsRequestUserName(name=f"user {n}") for n in range(MANY)]
         ),
         0,
+    ),
+    "DescribeLogDirs": (
+        DescribeLogDirsRequest(topics=[DescribeLogDirsRequestTopic(topic=name, partitions=[0]) for name in NAMES]),
+        4,
     ),
     "AlterUserScramCredentials": (
         AlterUserScramCredentialsRequest(

@@ -11,6 +11,7 @@ import pytest
 from broker.wire import EventLog, Wire
 from semel_broker.config.loading import load
 from semel_broker.context import Broker, RequestContext
+from semel_broker.counters.counters import Counters
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
 from semel_broker.scheduling.turns import Turns
@@ -40,7 +41,9 @@ class Worker:
         loop = asyncio.get_running_loop()
         turns = Turns(loop, lambda: 0.0)
         world = SimpleNamespace(monotonic=lambda: self._worked)
-        broker = cast("Broker", SimpleNamespace(log=self.log, config=config, turns=turns, world=world))
+        broker = cast(
+            "Broker", SimpleNamespace(log=self.log, config=config, turns=turns, world=world, counters=Counters())
+        )
         dispatcher = Dispatcher(broker, {HEARTBEAT: self._work}, quotas=self.quotas)
         self.server = Server(dispatcher, config, self.log, loop, turns, quotas=self.quotas)
         self.port = await self.server.listen("127.0.0.1", 0)

@@ -18,6 +18,7 @@ from semel_broker.cluster.store import Put
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import BrokerConfig, load
 from semel_broker.context import Broker
+from semel_broker.counters.counters import Counters
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
 from semel_broker.partitions.partition import Partition, Role
@@ -59,6 +60,7 @@ class Replicant:
         self.log = Notes()
         self.boots = 0
         self.client_port = 0
+        self.counters = Counters()
         given = {"node.id": str(node_id), "log.dir": "data", **SETTINGS, **cluster.settings, **settings}
         self.config: BrokerConfig = load(overrides=[f"{name}={value}" for name, value in given.items()])
         self.topics: Topics

@@ -25,7 +25,7 @@ def no_turns(seam: Seam) -> None:
     def all_at_once(self: Connection) -> None:
         self._write()
         while self._may_start():
-            self._start(self._queue.popleft())
+            self._start(self._queue.popleft(), self._received_at.popleft())
             self._write()
         self._check_in_flight()
 

@@ -15,6 +15,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.answers import CloseConnectionError
 from semel_broker.config.limits import Limits
+from semel_broker.counters.security import SecurityCounters
 from semel_broker.security.authorizer import ANONYMOUS, Principal
 from semel_broker.security.sasl.mechanism import AuthenticationFailed, Mechanism, Mechanisms
 from semel_broker.security.sasl.states import (
@@ -62,6 +63,7 @@ class SaslListener(msgspec.Struct, frozen=True, kw_only=True):
     now_s: Callable[[], float]
     now_ms: Callable[[], int]
     authentication_failed: AuthenticationFailedHook | None = None
+    counters: SecurityCounters = msgspec.field(default_factory=SecurityCounters)
 
 
 class SaslRefusal(Exception):  # noqa: N818 (what a peer did, not an error of this program)
@@ -221,6 +223,7 @@ class SaslSession:
         self._expires_s = listener.now_s() + lifetime_ms / 1000 if lifetimes else None
         self.principal = Principal(name, self.principal.host)
         self._exchange = None
+        listener.counters.note_authenticated(listener.name, self._mechanism)
         self._move(SaslState.AUTHENTICATED)
         return lifetime_ms
 
@@ -252,6 +255,7 @@ class SaslSession:
                 **fields,
                 do=do,
             )
+            self._listener.counters.note_failed(self._listener.name, self._mechanism, reason)
             if (hook := self._listener.authentication_failed) is not None:
                 user = "" if self._exchange is None else self._exchange.user
                 named = f"{PRINCIPAL_TYPE}:{user}" if user else ""

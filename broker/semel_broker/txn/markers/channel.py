@@ -18,6 +18,7 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.cluster.image import Image
+from semel_broker.counters.coordinators import TransactionCounters
 from semel_broker.scheduling.turns import Turns
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.model.identity import ProducerIdentity
@@ -80,7 +81,7 @@ class Dispatch:
     """The markers of one transaction. The channel calls `done` once every partition has its marker. `wanted`: whether
     this coordinator still coordinates the transaction."""
 
-    __slots__ = ("attempts", "done", "marker", "missing", "transactional_id", "wanted")
+    __slots__ = ("attempts", "done", "marker", "missing", "since", "transactional_id", "wanted")
 
     def __init__(
         self,
@@ -94,6 +95,7 @@ class Dispatch:
         self.marker = marker
         self.missing = missing
         self.attempts = 0
+        self.since = get_running_loop().time()
         self.done = done
         self.wanted = wanted
 
@@ -123,7 +125,9 @@ class MarkerChannel:
         here: Destination,
         remote: Callable[[int], Destination],
         turns: Turns,
+        counters: TransactionCounters | None = None,
     ) -> None:
+        self._counters = TransactionCounters() if counters is None else counters
         self.here = here
         self._log = log
         self._leaders = leaders
@@ -182,6 +186,17 @@ class MarkerChannel:
     def waiting(self) -> int:
         """How many markers wait for their next attempt."""
         return sum(pending.timer is not None for pending in self._open)
+
+    @property
+    def backlog(self) -> int:
+        """How many markers are not written yet, without those that this broker writes at the first attempt."""
+        return len(self._open)
+
+    @property
+    def oldest_s(self) -> float:
+        """Seconds since the decision of the oldest of them; 0.0 without one."""
+        oldest = min((pending.dispatch.since for pending in self._open), default=None)
+        return 0.0 if oldest is None else get_running_loop().time() - oldest
 
     # --- inside ---
 
@@ -318,6 +333,7 @@ class MarkerChannel:
             return
         dispatch = pending.dispatch
         dispatch.attempts += 1
+        self._counters.marker_retries += 1
         if dispatch.attempts == 1 or not dispatch.attempts % 100:
             self._warn("marker_delayed", pending, code)
         delay_ms = min(BACKOFF_MS << min(dispatch.attempts - 1, 8), BACKOFF_MS_MAX)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from semel_broker.answers import CloseConnectionError, InOrder
 from semel_broker.config.limits import Limits
 from semel_broker.config.loading import load
+from semel_broker.counters.counters import Counters
 from semel_broker.handlers import HANDLERS
 from semel_broker.net.dispatch import Dispatcher, Peer
 from semel_broker.security.sasl.mechanism import AuthenticationFailed
@@ -143,6 +144,7 @@ def dispatcher(reached: list[int]) -> Dispatcher:
     class NoBroker:
         config = load()
         log = EventLog()
+        counters = Counters()
 
     handlers = {key: handler if key in (17, 36) else watched(key) for key, handler in HANDLERS.items()}
     return Dispatcher(NoBroker(), handlers)  # type: ignore[arg-type]

@@ -1,0 +1,125 @@
+"""What metrics cost: the counters with each request and transaction, and a scrape of many topics and groups."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import statistics
+import time
+from pathlib import Path
+from random import Random
+
+from broker.wire import batch, produce_request
+from semel_broker.cluster.topic_plan import NewTopic
+from semel_broker.config.loading import load
+from semel_broker.groups.group import Group
+from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
+from semel_broker.metrics.exporter import Exporter
+from semel_broker.node import Node
+from semel_broker.world import World
+from semel_protocol.api import APIS
+from semel_protocol.batch import read_header
+from semel_protocol.headers import encode_request_frame
+from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from semel_storage.disk.memory_disk import MemoryDisk
+from support.processes import BrokerProcess
+
+from bench.figure import Figure, at_most
+from bench.measure import cpu_s, work
+
+TOPICS = GROUPS = 1_000
+REQUESTS, TRANSACTIONS = 10_000, 500
+SCRAPE_MS, HELD_MS = 50.0, 5.0
+COST = 1.02
+SCRAPES = 5
+
+
+def metrics(directory: Path, records: int, runs: int) -> list[Figure]:
+    """Measures the broker's CPU with and without counters, one process after the other, and scrapes."""
+    spent: dict[tuple[str, str], list[float]] = {}
+    for run in range(max(3, runs)):
+        for module in ("semel_broker", "bench.uncounted"):
+            for kind, measure in (("request", _requests), ("transaction", _transactions)):
+                where = directory / f"{kind}-{module}-{run}"
+                process = BrokerProcess(where, durability="os", **{"num.partitions": "1"})
+                process.module = module
+                process.settings["metrics.listener"] = "127.0.0.1:0"
+                process.start()
+                try:
+                    spent.setdefault((kind, module), []).append(measure(process))
+                finally:
+                    process.stop()
+    figures = []
+    for kind in ("request", "transaction"):
+        counted, plain = (statistics.median(spent[kind, module]) for module in ("semel_broker", "bench.uncounted"))
+        figures += [
+            Figure(f"broker CPU per {kind} with counters", counted, f"{counted:.1f} us"),
+            at_most("  of that without", counted / plain, "", COST, digits=3),
+        ]
+    whole_ms, held_ms, size = asyncio.run(_scrape())
+    return [
+        *figures,
+        at_most(f"scrape of {TOPICS:,} topics and {GROUPS:,} groups, CPU", whole_ms, "ms", SCRAPE_MS),
+        at_most("  longest hold of the event loop", held_ms, "ms", HELD_MS),
+        Figure("  size of the page", size, f"{size / 1024:,.0f} KiB"),
+    ]
+
+
+def _requests(process: BrokerProcess) -> float:
+    """Microseconds of CPU for a Produce of one record, one after the other."""
+    with socket.create_connection(("127.0.0.1", process.port), 10) as connection, connection.makefile("rb") as answers:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def call(frame: bytes) -> None:
+            connection.sendall(frame)
+            answers.read(int.from_bytes(answers.read(4), "big"))
+
+        metadata = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
+        call(b"".join(encode_request_frame(APIS[3], 7, 1, "bench", metadata)))
+        time.sleep(0.2)  # the topic is made
+        frame = b"".join(encode_request_frame(APIS[0], 9, 1, "bench", produce_request("t", batch(b"x" * 100))))
+        before = cpu_s(process)
+        for _ in range(REQUESTS):
+            call(frame)
+        return (cpu_s(process) - before) / REQUESTS * 1e6
+
+
+def _transactions(process: BrokerProcess) -> float:
+    """Microseconds of CPU for a transaction of one record."""
+    before = cpu_s(process)
+    work("librdkafka_transactions", address=process.address, transactions=TRANSACTIONS, records=1)
+    return (cpu_s(process) - before) / TRANSACTIONS * 1e6
+
+
+async def _scrape() -> tuple[float, float, int]:
+    """Milliseconds of CPU of a scrape and of its longest slice, and the bytes of the page."""
+    disk = MemoryDisk()
+    world = World(now_ms=lambda: time.time_ns() // 1_000_000, monotonic=time.monotonic, rng=Random(1), disk=disk)
+    node = await Node.start(load(overrides=["log.dir=data", "port=0", "durability=os"]), world)
+    try:
+        records = batch(b"x")
+        for number in range(TOPICS):
+            await node.broker.topics.create(NewTopic(name=f"topic-{number}", partitions=1, replication_factor=1))
+            partition = node.broker.topics.partition(f"topic-{number}", 0)
+            partition.append(records, header=read_header(records))
+        shard = await node.broker.groups.shard("any")
+        for number in range(GROUPS):
+            group = Group(group_id=f"group-{number}")
+            group.offsets.apply(OffsetRecord(f"topic-{number % TOPICS}", 0, CommittedOffset(0)))
+            shard.groups[group.group_id] = group
+        exporter = Exporter(node)
+        await exporter.text()
+        whole, held, size = [], [], 0
+        for _ in range(SCRAPES):
+            longest, began = 0.0, time.thread_time()
+            at, text = began, asyncio.create_task(exporter.text())
+            while not text.done():
+                await asyncio.sleep(0)
+                now = time.thread_time()
+                longest, at = max(longest, now - at), now
+            whole.append((time.thread_time() - began) * 1000)
+            held.append(longest * 1000)
+            size = len(text.result())
+        return statistics.median(whole), statistics.median(held), size
+    finally:
+        await node.stop()

@@ -1,0 +1,1 @@
+"""Counters that the parts of a broker own: plain fields that they increment, and that `metrics` reads."""

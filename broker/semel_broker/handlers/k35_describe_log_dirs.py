@@ -1,0 +1,49 @@
+"""DescribeLogDirs (key 35): the replicas in the broker's data directory, with their sizes (KIP-113).
+
+There is one directory, and no replica moves between directories. The sizes of the file system (v4) are not known: -1.
+Topics and partitions without a replica here are left out.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from semel_protocol.messages.k35_describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResponsePartition,
+    DescribeLogDirsResponseResult,
+    DescribeLogDirsResponseTopic,
+)
+
+from semel_broker.cluster.image import PartitionView
+from semel_broker.context import RequestContext
+from semel_broker.partitions.partition import Partition
+
+
+async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> DescribeLogDirsResponse:
+    """By topic and index."""
+    asked = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
+    broker = ctx.broker
+    here = [
+        view
+        for view in broker.feed.image.partitions()
+        if broker.node_id in view.replicas and (asked is None or view.index in asked.get(view.topic, ()))
+    ]
+    rows = await ctx.slices().each(here, lambda view: (view.topic, _row(view, broker.topics.local.get(*view.place))))
+    topics = [
+        DescribeLogDirsResponseTopic(name=name, partitions=[row for _, row in found])
+        for name, found in groupby(rows, lambda found: found[0])
+    ]
+    return DescribeLogDirsResponse(
+        results=[DescribeLogDirsResponseResult(log_dir=ctx.broker.config.log_dir, topics=topics)]
+    )
+
+
+def _row(view: PartitionView, partition: Partition | None) -> DescribeLogDirsResponsePartition:
+    """`partition` None: it has no log yet."""
+    row = DescribeLogDirsResponsePartition(partition_index=view.index)
+    if partition is not None and partition.is_open and not partition.is_retired:
+        row.partition_size = partition.log.size
+        row.offset_lag = max(0, partition.high_watermark - partition.end_offset)
+    return row

@@ -1,0 +1,59 @@
+"""PURE: reads the state of partitions and of the cluster, as this broker knows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from semel_broker.cluster.timed_store import TimedStore
+from semel_broker.metrics import families as to
+from semel_broker.metrics.page import Page
+from semel_broker.node import Node
+
+AT_ONCE = 4
+"""Partitions that take as long as one series."""
+
+
+def read(node: Node, page: Page) -> Iterator[None]:
+    """Add all series of this section; yields between pieces of work."""
+    broker = node.broker
+    me, image = broker.node_id, broker.feed.image
+    live = {record.node_id for record in image.live()}
+    led = replicas = under_replicated = under_min = offline = 0
+    sizes: dict[int, int] = {}
+    for at, view in enumerate(image.partitions()):
+        replicas += me in view.replicas
+        offline += view.state.leader not in live
+        if view.state.leader == me and me in live:
+            led += 1
+            in_sync = len(view.state.isr)
+            sizes[in_sync] = sizes.get(in_sync, 0) + 1
+            under_replicated += in_sync < len(view.replicas)
+            partition = broker.topics.local.get(view.topic_id, view.index)
+            if partition is not None and partition.is_open:
+                under_min += in_sync < min(partition.log.config.min_insync_replicas, len(view.replicas))
+        if at % AT_ONCE == 0:
+            yield
+    page.add(to.LEADERS, led)
+    page.add(to.REPLICAS, replicas)
+    for size, count in sorted(sizes.items()):
+        page.add(to.ISR_SIZES, count, str(size))
+    page.add(to.UNDER_REPLICATED, under_replicated)
+    page.add(to.UNDER_MIN_ISR, under_min)
+    page.add(to.OFFLINE, offline)
+    page.add(to.BROKERS, len(live))
+    page.add(to.CONTROLLER, int(node.controller.is_active))
+    _read_session(node, page)
+
+
+def _read_session(node: Node, page: Page) -> None:
+    broker = node.broker
+    deadline = node.registration.deadline
+    if deadline != math.inf:  # a broker alone has a session without an end
+        page.add(to.SESSION_MARGIN, round(max(0.0, deadline - broker.world.monotonic()), 3))
+    if isinstance(broker.store, TimedStore):
+        counters = broker.store.counters
+        for operation, seconds in sorted(counters.seconds.items()):
+            page.add_histogram(to.STORE_SECONDS, seconds, operation)
+        for operation, count in sorted(counters.failed.items()):
+            page.add(to.STORE_FAILURES, count, operation)

@@ -1,0 +1,196 @@
+"""PURE: the table of all metrics: name, type, labels and meaning. docs/metrics.md is made of it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+
+class Kind(Enum):
+    """The types of Prometheus."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+NAMED: Final = ("topic", "group")
+"""Labels with as many values as users like: their series are bounded by `metrics.series.max`."""
+
+
+class Family(msgspec.Struct, frozen=True):
+    """All series of one name. `about`: one sentence, the help text."""
+
+    name: str
+    kind: Kind
+    about: str
+    labels: tuple[str, ...] = ()
+    section: str = ""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether its series count for `metrics.series.max`."""
+        return any(label in NAMED for label in self.labels)
+
+
+FAMILIES: Final[list[Family]] = []
+"""All families, by section."""
+
+
+class _Section:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def counter(self, name: str, about: str, *labels: str) -> Family:
+        return self._add(name, Kind.COUNTER, about, labels)
+
+    def gauge(self, name: str, about: str, *labels: str) -> Family:
+        return self._add(name, Kind.GAUGE, about, labels)
+
+    def histogram(self, name: str, about: str, *labels: str) -> Family:
+        return self._add(name, Kind.HISTOGRAM, about, labels)
+
+    def _add(self, name: str, kind: Kind, about: str, labels: tuple[str, ...]) -> Family:
+        family = Family(f"semel_{name}", kind, about, labels, self._name)
+        FAMILIES.append(family)
+        return family
+
+
+_s = _Section("Requests")
+REQUESTS = _s.counter("requests_total", "Requests that were started; source: client or broker.", "source", "api")
+REQUEST_ERRORS = _s.counter(
+    "request_errors_total", "Error codes in responses, each partition or row by itself.", "source", "api", "code"
+)
+REQUEST_BYTES = _s.counter("request_bytes_total", "Bytes of requests.", "source", "api")
+RESPONSE_BYTES = _s.counter("response_bytes_total", "Bytes of responses.", "source", "api")
+QUEUE = _s.histogram("request_queue_seconds", "Time from the last byte of a request to its start.", "source", "api")
+HANDLE = _s.histogram(
+    "request_handle_seconds", "Work of the event loop until a request is answered or waits.", "source", "api"
+)
+WAIT = _s.histogram(
+    "request_wait_seconds", "Time from there to the answer, of requests that wait (sync, replicas).", "source", "api"
+)
+SEND = _s.histogram(
+    "request_send_seconds", "Time that an answer waited for the answers of earlier requests.", "source", "api"
+)
+CONNECTIONS = _s.gauge(
+    "connections", "Open connections, by what the client says it is (KIP-511).", "listener", "software", "version"
+)
+CONNECTIONS_OPENED = _s.counter("connections_opened_total", "Connections that were accepted.", "listener")
+CONNECTIONS_CLOSED = _s.counter("connections_closed_total", "Connections that have ended.", "listener", "reason")
+
+_s = _Section("Log")
+RECORDS_APPENDED = _s.counter("log_records_appended_total", "Records appended here, by leader or follower.", "topic")
+BATCHES_APPENDED = _s.counter("log_batches_appended_total", "Batches appended here, by leader or follower.", "topic")
+BYTES_APPENDED = _s.counter("log_bytes_appended_total", "Bytes appended here, by leader or follower.", "topic")
+DUPLICATES = _s.counter(
+    "log_duplicates_total", "Batches and markers that a client or broker sent again; not appended.", "topic"
+)
+REFUSED_BATCHES = _s.counter("log_refused_batches_total", "Batches of producers that were not appended.", "code")
+LOG_PARTITIONS = _s.gauge("log_partitions", "Replicas on this broker that have a log.", "topic")
+LOG_SEGMENTS = _s.gauge("log_segments", "Segments on this broker.", "topic")
+LOG_SIZE = _s.gauge("log_size_bytes", "Bytes of all segments on this broker.", "topic")
+SYNC_SECONDS = _s.histogram("log_sync_seconds", "Time of one sync of the disk (fdatasync or syncfs).")
+SYNC_BATCHES = _s.histogram("log_sync_batches", "Batches of one log that one sync made durable.")
+RECOVERY_SECONDS = _s.gauge("log_recovery_seconds", "Time in which the start opened and recovered all logs.")
+
+_s = _Section("Transactions")
+BEGUN = _s.counter("transactions_begun_total", "Transactions whose first partition or group was added.")
+COMMITTED = _s.counter("transactions_committed_total", "Transactions that were decided as commit.")
+ABORTED = _s.counter(
+    "transactions_aborted_total", "Transactions that were decided as abort; cause: client, or as of fences.", "cause"
+)
+RESUMED = _s.counter("transactions_resumed_total", "Decided transactions that a new coordinator completes.")
+TXN_SECONDS = _s.histogram("transaction_seconds", "Time from the begin of a transaction to its decision.")
+FENCES = _s.counter("transaction_fences_total", "Fenced producers, by the cause in the fence ledger.", "cause")
+TRANSACTIONAL_IDS = _s.gauge("transactional_ids", "Transactional ids that this broker coordinates.")
+OPEN = _s.gauge("transactions_open", "Open transactions that this broker coordinates.")
+OLDEST = _s.gauge("transaction_oldest_seconds", "Age of the oldest of them; 0 without one.")
+LSO_LAG_RECORDS = _s.gauge(
+    "lso_lag_records",
+    "Offsets between the last stable offset and the high watermark, of led partitions that a transaction holds back.",
+    "topic",
+    "partition",
+)
+LSO_LAG_SECONDS = _s.gauge(
+    "lso_lag_seconds", "Age of the transaction that holds the last stable offset back.", "topic", "partition"
+)
+LSO_PINNED_BY = _s.gauge(
+    "lso_pinned_by",
+    "1: this id holds the last stable offset back.",
+    "topic",
+    "partition",
+    "transactional_id",
+)
+MARKERS_WAITING = _s.gauge("transaction_markers_waiting", "Markers of decided transactions that are not written yet.")
+MARKERS_OLDEST = _s.gauge("transaction_markers_oldest_seconds", "Time since the decision of the oldest of them.")
+MARKER_RETRIES = _s.counter("transaction_marker_retries_total", "Attempts to write a marker that failed.")
+SHARDS = _s.gauge(
+    "coordinator_shards", "Partitions of internal topics that this broker leads, by stage.", "coordinator", "stage"
+)
+SHARD_LOAD = _s.gauge(
+    "coordinator_load_seconds", "The longest load of a partition that this broker leads now.", "coordinator"
+)
+
+_s = _Section("Groups")
+GROUPS = _s.gauge("groups", "Consumer groups that this broker coordinates, by state.", "state")
+GROUP_MEMBERS = _s.gauge("group_members", "Members of the group.", "group")
+GROUP_GENERATION = _s.gauge("group_generation", "Generation of the group.", "group")
+REBALANCES = _s.counter("group_rebalances_total", "Rebalances that began, by the cause of the first change.", "cause")
+GROUP_LAG = _s.gauge(
+    "group_lag_records",
+    "Records that a read_committed consumer still gets, summed over partitions.",
+    "group",
+    "topic",
+)
+GROUP_LAG_SECONDS = _s.gauge(
+    "group_lag_seconds", "Time since the oldest of these records became readable; the largest.", "group", "topic"
+)
+GROUP_UNKNOWN_LAG = _s.gauge(
+    "group_partitions_without_lag", "Partitions with committed offsets of which this broker has no replica."
+)
+
+_s = _Section("Cluster")
+LEADERS = _s.gauge("partitions_led", "Partitions that this broker leads.")
+REPLICAS = _s.gauge("partitions_replicas", "Replicas that this broker has.")
+ISR_SIZES = _s.gauge("partitions_by_isr_size", "Partitions that this broker leads, by replicas in sync.", "in_sync")
+UNDER_REPLICATED = _s.gauge("partitions_under_replicated", "Led partitions with a replica that is not in sync.")
+UNDER_MIN_ISR = _s.gauge("partitions_under_min_isr", "Led partitions with fewer in sync than min.insync.replicas.")
+OFFLINE = _s.gauge("partitions_offline", "Partitions of the whole cluster without a live leader.")
+BROKERS = _s.gauge("brokers", "Live brokers of the cluster, as this one knows it.")
+CONTROLLER = _s.gauge("controller", "1: this broker is the controller.")
+SESSION_MARGIN = _s.gauge(
+    "session_margin_seconds", "Time left until this broker stops leading unless its session is renewed; 0: lost."
+)
+STORE_SECONDS = _s.histogram("store_request_seconds", "Time of an answered request to the store (etcd).", "operation")
+STORE_FAILURES = _s.counter("store_failures_total", "Requests to the store without an answer.", "operation")
+
+_s = _Section("Security")
+AUTHENTICATIONS = _s.counter("authentications_total", "Clients that authenticated by SASL.", "listener", "mechanism")
+AUTHENTICATION_FAILURES = _s.counter(
+    "authentication_failures_total", "Clients that failed to authenticate by SASL.", "listener", "mechanism", "reason"
+)
+HANDSHAKE_FAILURES = _s.counter("tls_handshake_failures_total", "TLS handshakes that failed.", "listener", "reason")
+REFUSALS = _s.counter(
+    "authorization_refusals_total", "Operations that the authorizer refused.", "operation", "resource"
+)
+THROTTLES = _s.counter("throttles_total", "Requests or connections that a quota delayed.", "quota")
+THROTTLE_SECONDS = _s.counter("throttle_seconds_total", "Time of these delays.", "quota")
+AUDIT_LOST = _s.counter("audit_lines_lost_total", "Lines of the audit log that could not be written.")
+
+_s = _Section("Process")
+BUILD = _s.gauge("build_info", "1, with the version of semel and the id of the broker.", "version", "node_id")
+READY = _s.gauge("ready", "1: as /health/ready.")
+CPU = _s.counter("process_cpu_seconds_total", "CPU time of the process.", "mode")
+MEMORY = _s.gauge("process_resident_memory_bytes", "Memory of the process.")
+OPEN_FILES = _s.gauge("process_open_files", "Open descriptors of the process.")
+START_TIME = _s.gauge("process_start_time_seconds", "Start of the process, in seconds since 1970.")
+LOOP_LAG = _s.histogram("event_loop_lag_seconds", "How late a timer of the event loop ran, 20 times a second.")
+STALLS = _s.counter("event_loop_stalls_total", "Times that something held the event loop for 100 ms or more.", "api")
+LONGEST_STALL = _s.gauge("event_loop_longest_stall_seconds", "The longest of them since the start.", "api")
+GC_COLLECTIONS = _s.counter("gc_collections_total", "Runs of Python's garbage collector.", "generation")
+GC_SECONDS = _s.histogram("gc_seconds", "Time of its full runs (generation 2).")
+DROPPED = _s.gauge("metrics_dropped_series", "Series that the last scrape left out for metrics.series.max.")
+SCRAPE_SECONDS = _s.gauge("metrics_scrape_seconds", "Time in which the scrape before this one was made.")

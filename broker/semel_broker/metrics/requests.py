@@ -1,0 +1,59 @@
+"""PURE: reads the counters of requests and connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from semel_protocol.api import APIS
+from semel_protocol.errors import ErrorCode
+from semel_storage.histogram import Histogram
+
+from semel_broker.counters.requests import ApiCounters, RequestCounters
+from semel_broker.metrics import families as to
+from semel_broker.metrics.page import Page
+from semel_broker.node import Node
+
+
+def read(node: Node, page: Page) -> Iterator[None]:
+    """Add all series of this section; yields between pieces of work."""
+    counters = node.broker.counters
+    for source, requests in (("client", counters.requests), ("broker", counters.peer_requests)):
+        yield from _requests(source, requests, page)
+    connections = counters.connections
+    for (listener, (name, version)), count in sorted(connections.open.items()):
+        page.add(to.CONNECTIONS, count, listener, name, version)
+    for listener, count in sorted(connections.opened.items()):
+        page.add(to.CONNECTIONS_OPENED, count, listener)
+    for (listener, reason), count in sorted(connections.closed.items()):
+        page.add(to.CONNECTIONS_CLOSED, count, listener, reason)
+
+
+def _requests(source: str, requests: RequestCounters, page: Page) -> Iterator[None]:
+    for key, api in sorted(requests.by_api.items()):
+        name = APIS[key].name if key in APIS else "unknown"
+        page.add(to.REQUESTS, api.requests, source, name)
+        page.add(to.REQUEST_BYTES, api.bytes_in, source, name)
+        page.add(to.RESPONSE_BYTES, api.bytes_out, source, name)
+        for code, count in sorted(api.errors.items()):
+            page.add(to.REQUEST_ERRORS, count, source, name, code_name(code))
+        page.add_histogram(to.QUEUE, _with_those_at_once(api), source, name)
+        phases = ((to.HANDLE, api.handle), (to.WAIT, api.wait), (to.SEND, api.send))
+        for family, histogram in phases:
+            page.add_histogram(family, histogram, source, name)
+        yield
+
+
+def _with_those_at_once(api: ApiCounters) -> Histogram:
+    """The times in the queue, with the requests that did not wait in the first bucket."""
+    whole = Histogram(api.queue.bounds)
+    whole.counts, whole.sum = list(api.queue.counts), api.queue.sum
+    whole.counts[0] += api.requests - api.queue.count
+    return whole
+
+
+def code_name(code: int) -> str:
+    """The name of an error code."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)

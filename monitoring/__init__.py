@@ -1,0 +1,1 @@
+"""What watches brokers: rules for Prometheus, a dashboard for Grafana."""

@@ -1,0 +1,51 @@
+"""docs/metrics.md is what the table of families says; rules and dashboard name only what exists."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from semel_broker.metrics.families import FAMILIES, Kind
+from tidy.metrics import PAGE, page
+
+from monitoring.dashboard import FILE, text
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "monitoring/rules.yml"
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    assert PAGE.read_text() == page(), "run `make map`"
+
+
+def test_the_dashboard_is_what_its_table_says() -> None:
+    assert FILE.read_text() == text(), "run `make map`"
+
+
+@pytest.mark.parametrize("file", [RULES, FILE], ids=lambda file: file.name)
+def test_only_metrics_that_exist_are_queried(file: Path) -> None:
+    known = {family.name for family in FAMILIES}
+    known |= {f"{each.name}_bucket" for each in FAMILIES if each.kind is Kind.HISTOGRAM}
+    asked = sorted(set(re.findall(r"\bsemel_[a-z_]+", file.read_text())))
+    assert len(asked) > 10
+    assert [name for name in asked if name not in known] == []
+
+
+def test_each_rule_has_a_runbook_that_exists() -> None:
+    rules = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
+    headings = [line.removeprefix("### ").strip() for line in page().splitlines() if line.startswith("### ")]
+    anchors = {"docs/metrics.md#" + re.sub(r"[^a-z0-9 -]", "", each.lower()).replace(" ", "-") for each in headings}
+    assert [rule["annotations"]["runbook"] for rule in rules if rule["annotations"]["runbook"] not in anchors] == []
+
+
+def test_promtool_accepts_rules_and_configuration() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed: apt-get install prometheus")
+    for arguments in (["rules", RULES], ["config", "--syntax-only", ROOT / "monitoring/prometheus.yml"]):
+        done = subprocess.run([promtool, "check", *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -125,8 +125,8 @@ DIAGRAMS = (
     Diagram(
         "A member of the consumer protocol, in the client",
         "semel._group.consumer_member",
-        "The membership of one consumer with `group_protocol='consumer'` (KIP-848). RECONCILING: it revokes partitions, "
-        "acknowledges, and adopts new ones.",
+        "The membership of one consumer with `group_protocol='consumer'` (KIP-848). RECONCILING: it revokes "
+        "partitions, acknowledges, and adopts new ones.",
         "UNJOINED",
         quiet=("LEAVING", "FAILED"),
     ),

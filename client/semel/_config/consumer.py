@@ -39,7 +39,8 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     """Makes a static member (KIP-345): a restart within session_timeout_ms causes no rebalance."""
     group_protocol: Literal["classic", "consumer"] = "classic"
     """'consumer' is the protocol of KIP-848: the broker assigns the partitions, and only those that move are revoked.
-    It needs brokers that serve it: semel's, or Apache Kafka from 4.0 on. The broker then decides session_timeout_ms, heartbeat_interval_ms and partition_assignment_strategy, which must not be given.
+    It needs brokers that serve it: semel's, or Apache Kafka from 4.0 on. The broker then decides session_timeout_ms,
+    heartbeat_interval_ms and partition_assignment_strategy, which must not be given.
     """
     group_remote_assignor: str | None = None
     """With group_protocol='consumer': the broker's assignor, such as 'uniform' or 'range'. None: the broker's default.

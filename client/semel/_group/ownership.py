@@ -28,8 +28,8 @@ class MemberIdentity(Protocol):
     outdated: Membership | None
 
     @property
-    def transaction_membership(self) -> Membership:
-        """The membership for commits in a transaction."""
+    def membership(self) -> Membership:
+        """The membership for commits."""
 
 
 class Ownership:
@@ -131,7 +131,7 @@ class Ownership:
         """Ends the states of the partitions. Notes the membership if the application processes records of them."""
         states = self._subscription.states
         if self._member.outdated is None and any(states[each].in_hand for each in partitions if each in states):
-            self._member.outdated = self._member.transaction_membership
+            self._member.outdated = self._member.membership
         self._subscription.drop(partitions)
 
     async def notify_listener(self, method: str, partitions: Iterable[TopicPartition]) -> None:

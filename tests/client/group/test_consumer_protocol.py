@@ -28,6 +28,7 @@ from semel.admin import Admin
 from semel.consumer import Consumer
 from semel.errors import CommitFailedError, UnsupportedAssignorError, UnsupportedVersionError
 from semel.structs import OffsetAndMetadata
+from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from support.against import OutsideBroker, outside
 
@@ -44,10 +45,7 @@ SESSION_S = 3
 async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness | OutsideBroker]:
     """A broker that serves the consumer protocol, with short sessions."""
     if there := outside(request):
-        connection = await connect(Edge(), "127.0.0.1", there.port, client_id="looking", timeout_ms=5000)
-        is_served = connection.serves(ConsumerGroupHeartbeatRequest)
-        connection.close()
-        if not is_served:
+        if not await serves_the_protocol(there):
             pytest.skip("this broker does not serve the consumer protocol of KIP-848")
         yield there
         await there.close()
@@ -58,6 +56,19 @@ async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield harness
     finally:
         await harness.stop()
+
+
+async def serves_the_protocol(broker: OutsideBroker) -> bool:
+    """Kafka 3.9 names the API in ApiVersions and refuses it."""
+    connection = await connect(Edge(), "127.0.0.1", broker.port, client_id="looking", timeout_ms=5000)
+    leave = ConsumerGroupHeartbeatRequest(group_id="g", member_id="stranger", member_epoch=-1)
+    try:
+        if not connection.serves(ConsumerGroupHeartbeatRequest):
+            return False
+        answer = await connection.request(leave, timeout_ms=5000)
+        return bool(answer.error_code != ErrorCode.UNSUPPORTED_VERSION)
+    finally:
+        connection.close()
 
 
 @pytest.fixture

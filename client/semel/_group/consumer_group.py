@@ -245,7 +245,7 @@ class ConsumerGroup:
             self._resolve_at = self._cluster.edge.monotonic() + self._backoff.next_ms() / 1000
 
     async def _revoke(self, gone: Sequence[TopicPartition]) -> None:
-        if await self._ownership.revoke(gone, self.member.interval_ms):
+        if await self._ownership.revoke(gone, self.member.interval_ms) and self._ownership.lost is None:
             log.info("group %r epoch %d: revoked %s", self.member.group_id, self.member.epoch, names_of(gone))
             self._own({each: at for each, at in self._ids.items() if each not in gone})
 

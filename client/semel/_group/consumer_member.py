@@ -192,6 +192,7 @@ class ConsumerMember:
 
     def own(self, partitions: Iterable[IdPartition]) -> None:
         """Replaces the owned partitions. The next heartbeat acknowledges them."""
+        assert self.state in MEMBER_STATES, self.state
         self.owned = frozenset(partitions)
 
     def fence(self) -> None:

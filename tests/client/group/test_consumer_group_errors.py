@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from client.consuming import tp, until
 from client.group.test_group_errors import COMMIT, HANG_UP, Ear, ScriptedCoordinator
+from semel import TopicPartition
 from semel.consumer import Consumer
 from semel.errors import (
     CommitFailedError,
@@ -293,3 +294,22 @@ async def test_stop_leaves_the_group(coordinator: ScriptedGroup, instance: str |
         pass
     assert epochs(coordinator)[-1] == epoch
     assert epochs(coordinator).count(epoch) == 1
+
+
+async def test_a_member_that_is_removed_while_its_listener_revokes_joins_without_partitions(
+    coordinator: ScriptedGroup,
+) -> None:
+    class Slow(Ear):
+        async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:  # type: ignore[override]
+            self.told.append("revoked")
+            coordinator.refusals[BEAT].append(ErrorCode.UNKNOWN_MEMBER_ID)
+            await asyncio.sleep(1)
+
+    ear = Slow()
+    async with member_of(coordinator, ear) as consumer:
+        coordinator.assigned, coordinator.epoch = [0], 2
+        await until(lambda: "lost" in ear.told)
+        await until(lambda: epochs(coordinator)[-1] == 2)
+        joins = [request for request in coordinator.seen(BEAT) if request.member_epoch == 0]
+        assert [request.topic_partitions for request in joins] == [[], []]
+        assert consumer.assignment() == {tp(0)}

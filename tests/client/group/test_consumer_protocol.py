@@ -459,3 +459,28 @@ async def test_a_broker_restart_causes_no_rebalance(wide: str, broker: Harness) 
         await until(lambda: len(one.values + two.values) >= 30, timeout_s=15)
         assert len(ear.told) == told
         assert sorted(one.values + two.values, key=int) == numbers(0, 30)
+
+
+async def test_cancelling_start_leaves_nothing_behind_and_does_not_disturb_the_owner(wide: str) -> None:
+    async with Reader(member_of(wide, group_instance_id="s")) as first:
+        await until(lambda: shares(first) == [6])
+        waiting = member_of(wide, group_instance_id="s", client_id="waiting")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(waiting.start(), 0.5)
+        assert [task.get_name() for task in asyncio.all_tasks() if "waiting" in task.get_name()] == []
+        await asyncio.sleep(1)
+        assert shares(first) == [6]
+
+
+async def test_partitions_that_the_application_assigns_are_committed_without_a_membership(wide: str) -> None:
+    consumer = member_of(wide)
+    consumer.unsubscribe()
+    consumer.assign([tp(0)])
+    async with consumer:
+        assert (await consumer.getone()).value == b"0"
+        await consumer.commit()
+        assert await consumer.committed(tp(0)) == 1
+        async with Reader(member_of(wide)) as member:
+            await until(lambda: shares(member) == [6])
+            with pytest.raises(CommitFailedError, match="is none"):
+                await consumer.commit({tp(0): 0})

@@ -94,7 +94,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     allow_auto_create_topics: bool = True
     """Let the broker create subscribed topics that do not exist, if its auto.create.topics.enable allows it."""
     client_rack: str = ""
-    """The rack of this client. It is sent to the broker and has no effect with semel's brokers."""
+    """The rack of this client. It fetches from a replica there if brokers have `replica.selector.class` (KIP-392)."""
     default_api_timeout_ms: int = 60_000
     """How long commit, committed, position, beginning_offsets and similar calls may take, retries included."""
     consumer_timeout_ms: int | None = None

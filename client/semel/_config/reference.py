@@ -203,8 +203,8 @@ allow_auto_create_topics (default: True)
     Let the broker create subscribed topics that do not exist, if its auto.create.topics.enable
     allows it. Must be one of True, False.
 client_rack (default: '')
-    The rack of this client. It is sent to the broker and has no effect with semel's brokers. Must
-    be a str of at most 32767 bytes.
+    The rack of this client. It fetches from a replica there if brokers have
+    `replica.selector.class` (KIP-392). Must be a str of at most 32767 bytes.
 default_api_timeout_ms (default: 60000)
     How long commit, committed, position, beginning_offsets and similar calls may take, retries
     included. Must be a whole number from 1 to 2147483647.
@@ -232,8 +232,8 @@ max_partition_fetch_bytes (default: 4194304)
     Larger than the consumer's: one partition is read at a time, and fetched data is handed out at
     once. Must be a whole number from 1 to 2147483647.
 client_rack (default: '')
-    The rack of this client. It is sent to the broker and has no effect with semel's brokers. Must
-    be a str of at most 32767 bytes.
+    The rack of this client. It fetches from a replica there if brokers have
+    `replica.selector.class` (KIP-392). Must be a str of at most 32767 bytes.
 default_api_timeout_ms (default: 60000)
     How long a call may take, retries included, and how long `read` may go without progress. Must be
     a whole number from 1 to 2147483647.

@@ -26,7 +26,7 @@ from semel._group.offsets import Membership, Offsets
 from semel._net.connection import connect
 from semel.admin import Admin
 from semel.consumer import Consumer
-from semel.errors import CommitFailedError, UnsupportedAssignorError, UnsupportedVersionError
+from semel.errors import CommitFailedError, GroupIdNotFound, UnsupportedAssignorError, UnsupportedVersionError
 from semel.structs import OffsetAndMetadata
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -484,3 +484,11 @@ async def test_partitions_that_the_application_assigns_are_committed_without_a_m
             await until(lambda: shares(member) == [6])
             with pytest.raises(CommitFailedError, match="is none"):
                 await consumer.commit({tp(0): 0})
+
+
+@pytest.mark.semel_only("Kafka converts a classic group whose members allow it")
+async def test_a_group_with_classic_members_is_named_with_what_to_do(wide: str) -> None:
+    async with Reader(Consumer("t", bootstrap_servers=wide, group_id="g")) as classic:
+        await until(lambda: shares(classic) == [6])
+        with pytest.raises(GroupIdNotFound, match="no group of the consumer protocol: set group.protocol=classic"):
+            await member_of(wide).start()

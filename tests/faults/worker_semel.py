@@ -49,7 +49,7 @@ class Listener(ConsumerRebalanceListener):
         # Not the generation of `group_metadata`: that is for records returned earlier, perhaps in an older generation.
         group = self.consumer._group
         assert group is not None
-        self._recorder.assigned(assigned, group.member.generation)
+        self._recorder.assigned(assigned, group.member.membership.generation)
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
         self._recorder.revoked(revoked)

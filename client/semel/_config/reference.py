@@ -132,6 +132,14 @@ group_id (default: None)
 group_instance_id (default: None)
     Makes a static member (KIP-345): a restart within session_timeout_ms causes no rebalance. Must
     be a str of at most 32767 bytes, or None.
+group_protocol (default: 'classic')
+    'consumer' is the protocol of KIP-848: the broker assigns the partitions, and only those that
+    move are revoked. It needs brokers that serve it: semel's, or Apache Kafka from 4.0 on. The
+    broker then decides session_timeout_ms, heartbeat_interval_ms and partition_assignment_strategy,
+    which must not be given. Must be one of 'classic', 'consumer'.
+group_remote_assignor (default: None)
+    With group_protocol='consumer': the broker's assignor, such as 'uniform' or 'range'. None: the
+    broker's default. Must be a str of at most 32767 bytes, or None.
 key_deserializer (default: None)
     Makes `record.key` from the bytes, or from None for a record without key. None: keys stay bytes.
     Must be a function, or None.

@@ -144,7 +144,7 @@ def test_lag_counts_partitions_that_a_topic_got_later(semel: Shell) -> None:
         ["cli-grows", "1", "-", "3", "3"],
     ]
     (row,) = [line for line in semel("group", "list").splitlines() if line.startswith("cli-grows-group")]
-    assert row.split("\t") == ["cli-grows-group", "Empty", "0", "3", "-"]
+    assert row.split("\t") == ["cli-grows-group", "Empty", "0", "3", "-", "classic"]
 
 
 @pytest.mark.semel_only("Kafka deletes a group that has neither members nor offsets")
@@ -154,7 +154,7 @@ def test_a_group_whose_topics_are_gone_has_no_lag(semel: Shell) -> None:
     semel("consume", "cli-gone", "-g", "cli-gone-group", "--from-beginning", "-e")
     semel("topic", "delete", "cli-gone", "-y")
     (row,) = [line for line in semel("group", "list").splitlines() if line.startswith("cli-gone-group")]
-    assert row.split("\t") == ["cli-gone-group", "Empty", "0", "-", "-"]
+    assert row.split("\t") == ["cli-gone-group", "Empty", "0", "-", "-", "classic"]
     assert "Total lag: -" in semel("group", "describe", "cli-gone-group")
 
 

@@ -241,6 +241,16 @@ def test_json_shows_nulls_and_binary(semel: Shell) -> None:
     assert (row["key"], row["value"], row["offset"], row["headers"]) == (None, "plain", 0, [])
 
 
+def test_groups_are_listed_by_state_and_protocol(semel: Shell) -> None:
+    semel("topic", "create", "cli-filtered")
+    semel("group", "reset", "cli-filtered-group", "cli-filtered", "--to", "0", "-y")
+    for quiet in ([], ["-q"]):
+        assert "cli-filtered-group" in semel("group", "list", "--state", "empty", "--protocol", "classic", *quiet)
+        assert "cli-filtered-group" not in semel("group", "list", "--state", "Stable", *quiet)
+        assert "cli-filtered-group" not in semel("group", "list", "--protocol", "consumer", *quiet)
+    assert "'gone' is not one of" in semel.fails("group", "list", "--state", "gone")
+
+
 def test_a_group_continues_where_it_stopped_and_is_described(semel: Shell) -> None:
     semel("topic", "create", "cli-group", "-p", "2")
     semel("produce", "cli-group", text="".join(f"{i}\n" for i in range(100)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from semel_protocol.batch import iterate
 from semel_protocol.control import ControlType, read_marker
@@ -32,23 +32,24 @@ class Fetched:
 
 
 class Fetcher:
-    """Fetches from the leaders of partitions. `topics`: their names."""
+    """Fetches from the leaders of partitions."""
 
-    def __init__(self, wires: Wires, topics: Sequence[str], partition_max_bytes: int) -> None:
-        self._wires, self._topics, self._max_bytes = wires, topics, partition_max_bytes
+    def __init__(self, wires: Wires, partition_max_bytes: int) -> None:
+        self._wires, self._max_bytes = wires, partition_max_bytes
         self._leaders: dict[Place, Address] = {}
         self.ids: dict[bytes, str] = {}
-        """Topic id -> name."""
+        """Topic id -> name, of all topics that were seen."""
         self.counts: dict[str, int] = {}
-        """The number of partitions of each topic."""
+        """The number of partitions of each topic, as last seen."""
 
     async def look(self) -> None:
-        """Ask for the leaders. Raises NoAnswerError."""
-        found = await self._wires.metadata(self._topics)
+        """Look at all topics. Raises NoAnswerError."""
+        found = await self._wires.metadata()
         addresses = {broker.node_id: (broker.host, broker.port) for broker in found.brokers}
         self._leaders.clear()
+        self.counts.clear()
         for topic in found.topics:
-            if topic.error_code or topic.name is None:
+            if topic.error_code or topic.name is None or topic.is_internal:
                 continue
             self.ids[topic.topic_id] = topic.name
             self.counts[topic.name] = len(topic.partitions)

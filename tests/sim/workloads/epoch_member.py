@@ -97,7 +97,8 @@ class Former(msgspec.Struct, frozen=True):
 
 
 class EpochMember:
-    """One member id at a time. `topics`: its subscription by name, changed by `subscribe`. `owned`: its partitions,
+    """One member id at a time. `topics`: its subscription by name, changed by `subscribe`; it commits offsets of
+    `all_topics`, and never of topics that are created during the run. `owned`: its partitions,
     with a number that is new in each tenure. `revoking`: those of them to revoke, and when it will have done so.
     `ends`: the last stable offset that it saw of each partition."""
 
@@ -113,7 +114,8 @@ class EpochMember:
         timeout_s = given.request_timeout_ms / 1000
         self._beats, self._commits, data = (Wires(addresses, timeout_s) for _ in range(3))
         self._data = data
-        self.fetcher = Fetcher(data, all_topics, given.partition_max_bytes)
+        self.all_topics = all_topics
+        self.fetcher = Fetcher(data, given.partition_max_bytes)
         self._committing = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
         self.member_id, self.epoch = self._new_id(), JOIN
@@ -135,13 +137,12 @@ class EpochMember:
     async def start(self) -> None:
         """Learn the ids of topics, then heartbeat until `stop`."""
         self.recorder.consuming(self.group, read_committed=True)
-        while len(self.fetcher.ids) < len(self.fetcher._topics):
+        while not self.fetcher.counts.keys() >= {*self.all_topics}:
             try:
                 await self.fetcher.look()
             except NoAnswerError:
                 pass
-            if len(self.fetcher.ids) < len(self.fetcher._topics):
-                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(RETRY_S)
         self._beating = asyncio.get_running_loop().create_task(self._beat_on(), name="heartbeats")
         self._beating.add_done_callback(_raise_error)
 
@@ -190,6 +191,8 @@ class EpochMember:
         says_all = self._said is None or sent_epoch == JOIN
         request = self._request(says_all=says_all, said=said)
         answer = await self._beats.coordinate(self.group, request, HEARTBEAT_VERSION)
+        if answer.assignment is not None and not self._names_all(answer):
+            await self.fetcher.look()
         if asked_of != self.member_id or sent_epoch != self.epoch:
             return False  # another member by now: its session ended by its own clock meanwhile
         code = ErrorCode(answer.error_code)
@@ -207,6 +210,8 @@ class EpochMember:
             return False
         if answer.assignment is not None or answer.member_epoch != sent_epoch:
             self._assign(answer)
+        if answer.assignment is not None and not self._names_all(answer):
+            self._said = None  # a topic that no broker names yet, or that is deleted: ask for the assignment again
         return True
 
     def _request(self, *, says_all: bool, said: frozenset[Place]) -> ConsumerGroupHeartbeatRequest:
@@ -252,12 +257,20 @@ class EpochMember:
             if code in MOVED:
                 self._beats.look_again()
 
+    def _names_all(self, answer: ConsumerGroupHeartbeatResponse) -> bool:
+        """Whether the names of all assigned topics are known."""
+        return answer.assignment is None or all(
+            row.topic_id in self.fetcher.ids for row in answer.assignment.topic_partitions
+        )
+
     def _places(self, answer: ConsumerGroupHeartbeatResponse) -> set[Place]:
+        """The assigned partitions, as far as the names of their topics are known."""
         assert answer.assignment is not None
         return {
             (self.fetcher.ids[row.topic_id], index)
             for row in answer.assignment.topic_partitions
             for index in row.partitions
+            if row.topic_id in self.fetcher.ids
         }
 
     def _assign(self, answer: ConsumerGroupHeartbeatResponse) -> None:
@@ -302,8 +315,9 @@ class EpochMember:
             self.member_id, self.epoch, self.until_ms, self._said = self._new_id(), JOIN, inf, None
 
     def _remember(self) -> None:
-        if self.epoch > JOIN and self.positions:
-            self.former = Former(self.member_id, self.epoch, dict(self.positions))
+        positions = {place: at for place, at in self.positions.items() if place[0] in self.all_topics}
+        if self.epoch > JOIN and positions:
+            self.former = Former(self.member_id, self.epoch, positions)
 
     def _lose(self, *, lost: bool) -> None:
         if self.owned:
@@ -320,6 +334,13 @@ class EpochMember:
         return str(UUID(int=self._rng.getrandbits(128), version=4))
 
     # --- records and offsets ---
+
+    async def drain(self) -> None:
+        """Poll until nothing more comes. Raises NoAnswerError."""
+        before: dict[Place, int] | None = None
+        while before != self.positions:
+            before = dict(self.positions)
+            await self.poll()
 
     async def poll(self) -> None:
         """Read more of all partitions that are not being revoked. Raises NoAnswerError."""
@@ -390,7 +411,11 @@ class EpochMember:
         self._check_clock()
         async with self._committing:
             wanted = list(self.owned) if places is None else list(places)
-            offsets = {place: self.positions[place] for place in wanted if place in self.positions}
+            offsets = {
+                place: self.positions[place]
+                for place in wanted
+                if place in self.positions and place[0] in self.all_topics
+            }
             tenures = {place: self.owned[place] for place in offsets}
             if offsets and self.epoch > JOIN and await self._commit(self.member_id, self.epoch, offsets):
                 for place, tenure in tenures.items():

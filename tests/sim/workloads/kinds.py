@@ -328,7 +328,8 @@ class TransactionGroups(Workload):
 
 
 class ConsumerProtocol(Workload):
-    """A group of the consumer protocol (KIP-848), whose members speak the wire without semel's client."""
+    """A group of the consumer protocol (KIP-848), whose members speak the wire without semel's client. Sometimes topics
+    come and go that regular expressions of members match."""
 
     name = "consumers"
     roles = ROLES
@@ -345,12 +346,21 @@ class ConsumerProtocol(Workload):
             drawn = settings.subscriber(rng, timing)
             if rng.random() < 0.3:
                 drawn["instance_id"] = f"{prefix}seat{number}"
-            if rng.random() < 0.2:
+            if rng.random() < 0.3:
                 drawn["regex"] = f"{prefix}.*"
             ops = subscriber.draw_ops(rng, [topic.name for topic in topics], count=rng.randint(20, 60), mean_ms=pace)
             clients.append(
                 ClientPlan(name=f"{prefix}subscriber{number}", role=subscriber.ROLE, settings=drawn, ops=ops)
             )  # fmt: skip
+        if rng.random() < 0.4:
+            clients.append(
+                ClientPlan(
+                    name=f"{prefix}boss",
+                    role="administrator",
+                    settings=settings.any_client(rng),
+                    ops=administrator.draw_ops(rng, f"{prefix}boss-", count=rng.randint(4, 12), mean_ms=2 * pace),
+                )
+            )
         broker = {**settings.BROKER, **settings.consumer_protocol_broker(timing)}
         return WorkloadPlan(
             kind=self.name, prefix=prefix, topics=topics, clients=clients, groups=[f"{prefix}group"], broker=broker

@@ -104,12 +104,13 @@ async def _come_to_rest(context: ClientContext, plan: WorkloadPlan, client: Clie
     while not others <= fault_free.settled.keys():
         await asyncio.sleep(LOOK_S)
         try:
-            await mine.poll()
+            await mine.drain()
             await mine.commit()
+            await mine.fetcher.look()
             wants = unsettled(mine, await mine.describe(), plan, len(others))
         except NoAnswerError as error:
             wants = [str(error)]
-        if not wants:
+        if not wants or client.name in fault_free.settled:
             fault_free.settled[client.name] = None
         elif context.history.now_ms() > deadline_ms:
             fault_free.stalled.append(f"{mine.group} does not settle for {client.name}: {'; '.join(wants)}")
@@ -140,12 +141,10 @@ def unsettled(
             wants.append(f"{each.member_id} has {sorted(has)} of {sorted(target)} at epoch {each.member_epoch}")
         for place in has:
             owners.setdefault(place, []).append(each.member_id)
-        names = [topic.name for topic in plan.topics]
-        read |= {
-            (name, index)
-            for name in (names if each.subscribed_topic_regex else each.subscribed_topic_names)
-            for index in range(mine.fetcher.counts[name])
-        }
+        counts = mine.fetcher.counts
+        all_names = [name for name in counts if name.startswith(plan.prefix)]
+        names = all_names if each.subscribed_topic_regex else each.subscribed_topic_names
+        read |= {(name, index) for name in names for index in range(counts.get(name, 0))}
         if each.member_id == mine.member_id and (each.member_epoch, has) != (mine.epoch, mine.owned.keys()):
             wants.append(f"{mine.member_id} takes itself to be at epoch {mine.epoch} with {sorted(mine.owned)}")
     wants += [f"{place} has the members {names}" for place, names in sorted(owners.items()) if len(names) != 1]
@@ -159,4 +158,5 @@ def unsettled(
 
 def _is_read(mine: EpochMember, place: Place) -> bool:
     at = mine.positions.get(place, -1)
-    return at >= mine.ends.get(place, 1 << 62) and mine.committed.get(place) == at
+    is_committed = mine.committed.get(place) == at or place[0] not in mine.all_topics
+    return at >= mine.ends.get(place, 1 << 62) and is_committed

@@ -12,7 +12,7 @@ from typing import Any
 
 from broker.wire import Wire
 from semel_protocol.errors import ErrorCode
-from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from semel_protocol.schema import Message
 
@@ -79,10 +79,9 @@ class Wires:
         self._coordinator = None
         self._turn += 1
 
-    async def metadata(self, topics: Sequence[str]) -> MetadataResponse:
-        """Raises NoAnswerError."""
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics])
-        answer: MetadataResponse = await self.ask_any(asked, METADATA_VERSION)
+    async def metadata(self) -> MetadataResponse:
+        """All topics. Raises NoAnswerError."""
+        answer: MetadataResponse = await self.ask_any(MetadataRequest(topics=None), METADATA_VERSION)
         return answer
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ from semel_storage.internal_topics import Row
 
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
 from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
-from sim.ablations.groups import COMES_LATE
+from sim.ablations.occasions import late_commits
 from sim.workloads import CONSUMERS
 
 NEVER_MS = 1 << 62
@@ -127,7 +127,7 @@ def membership_of_epoch_commit(seam: Seam) -> None:
     "connections of commits with an epoch",
     "a commit that arrives late over an abandoned connection does not overwrite a newer one",
     CONSUMERS,
-    shows=COMES_LATE,
+    occasion=late_commits,
 )
 def connections_of_epoch_commits(seam: Seam) -> None:
     seam.replace(ConsumerGroups, "has_committed_over", lambda *_: None)

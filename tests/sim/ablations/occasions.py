@@ -20,7 +20,7 @@ from sim.plan import RunPlan
 from sim.workloads.administrator import draw_deletions
 
 BROKERS = NAMES_OF[3]
-PRODUCE, DELETE_RECORDS = 0, 21
+PRODUCE, OFFSET_COMMIT, DELETE_RECORDS = 0, 8, 21
 ONE, STORE = 0, 2
 """The peer that `slow peers` delays: another broker, the store."""
 
@@ -188,3 +188,19 @@ def deletions_cut_short(plan: RunPlan) -> RunPlan:
             yield Fault(at_ms=at_ms, kind="power loss amid changes", host=BROKER, aim=DELETE_RECORDS, args=changes)
 
     return calm(plan, faults(), durability="fsync")
+
+
+def late_commits(plan: RunPlan) -> RunPlan:
+    """Commits of members of the consumer protocol are held until the member has committed again over another
+    connection, in a group whose members stay."""
+    rng = Random(f"late commits/{plan.seed}")
+    members = [client for workload in plan.workloads for client in workload.clients if client.role == "subscriber"]
+    for client in members:
+        client.ops = [op for op in client.ops if op.kind in ("poll", "commit")]
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(500, 20_000, 500):
+            late: dict[str, float] = {"api_key": OFFSET_COMMIT, "until": OFFSET_COMMIT, "past": 2, "by_ms": 2, "breaks": 1}
+            yield Fault(at_ms=at_ms, kind="late", host=rng.choice(members).name, args=late)
+
+    return calm(plan, faults())

@@ -128,7 +128,16 @@ def unfaithful(nodes: Sequence[Node]) -> Iterator[str]:
             if one is None or other is None:
                 yield f"{group_id} is {'only in records' if one is None else 'in no record'}"
                 continue
-            for what in ("epoch", "assignment_epoch", "topics", "members", "instances", "targets", "currents", "owners"):
+            for what in (
+                "epoch",
+                "assignment_epoch",
+                "topics",
+                "members",
+                "instances",
+                "targets",
+                "currents",
+                "owners",
+            ):
                 if getattr(one, what) != getattr(other, what):
                     yield f"{group_id} has {what} {getattr(one, what)}, its records {getattr(other, what)}"
 

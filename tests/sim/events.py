@@ -250,7 +250,8 @@ class RightChanged(Event, frozen=True, gc=False):
 
 AnyEvent = (
     Initialized | Sending | Stored | NotStored | Beginning | Committing | Committed | Aborted
-    | Consuming | Assigned | Revoked | Polled | Beaten | CommittingOffsets | OffsetsCommitted | OffsetsRefused | OffsetsSeen
+    | Consuming | Assigned | Revoked | Polled | Beaten
+    | CommittingOffsets | OffsetsCommitted | OffsetsRefused | OffsetsSeen
     | Planned | StepBegun | Deciding | Decided | Asking | Changed | Refused | RightChanged
 )  # fmt: skip
 

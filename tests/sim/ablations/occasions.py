@@ -200,7 +200,13 @@ def late_commits(plan: RunPlan) -> RunPlan:
 
     def faults() -> Iterator[Fault]:
         for at_ms in range(500, 20_000, 500):
-            late: dict[str, float] = {"api_key": OFFSET_COMMIT, "until": OFFSET_COMMIT, "past": 2, "by_ms": 2, "breaks": 1}
+            late: dict[str, float] = {
+                "api_key": OFFSET_COMMIT,
+                "until": OFFSET_COMMIT,
+                "past": 2,
+                "by_ms": 2,
+                "breaks": 1,
+            }
             yield Fault(at_ms=at_ms, kind="late", host=rng.choice(members).name, args=late)
 
     return calm(plan, faults())

@@ -150,8 +150,8 @@ def epoch_regress(facts: HistoryIndex) -> Iterator[Anomaly]:
                 before = max((each for each in told if each.at_ms < event.since_ms), key=_epoch, default=None)
             if before is not None and event.epoch < before.epoch:
                 found.append(
-                    f"{event.client} of {group} got epoch {event.epoch} at {event.at_ms:.0f} ms; {before.client} had got "
-                    f"{before.epoch} at {before.at_ms:.0f} ms"
+                    f"{event.client} of {group} got epoch {event.epoch} at {event.at_ms:.0f} ms; {before.client} had "
+                    f"got {before.epoch} at {before.at_ms:.0f} ms"
                 )
             mine[event.member_id] = event
             told.append(event)
@@ -182,8 +182,7 @@ def offset_regress(facts: HistoryIndex) -> Iterator[Anomaly]:
 
 
 def unread_commit(facts: HistoryIndex) -> Iterator[Anomaly]:
-    """At the end, visible records below the committed offset were read by no member of a group of the consumer protocol.
-    """
+    """At the end, no member of a group of the consumer protocol had read visible records below a committed offset."""
     visible = visible_offsets(facts)
     found = []
     for group in _groups(facts):

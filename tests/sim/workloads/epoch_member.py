@@ -109,7 +109,8 @@ class EpochMember:
         self.recorder = context.history.recorder(name)
         self._now_ms, self._rng = context.history.now_ms, context.edge.rng
         addresses = [
-            (host, int(port)) for host, _, port in (each.partition(":") for each in context.bootstrap_servers.split(","))
+            (host, int(port))
+            for host, _, port in (each.partition(":") for each in context.bootstrap_servers.split(","))
         ]
         timeout_s = given.request_timeout_ms / 1000
         self._beats, self._commits, data = (Wires(addresses, timeout_s) for _ in range(3))

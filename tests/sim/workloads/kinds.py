@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from sim.workloads import administrator, driver, member, reader, settings, subscriber, tasker, transactor, worker, writer
+from sim.workloads import (
+    administrator,
+    driver,
+    member,
+    reader,
+    settings,
+    subscriber,
+    tasker,
+    transactor,
+    worker,
+    writer,
+)
 from sim.workloads.base import ClientContext, Role, Workload
 from sim.workloads.plan import ClientPlan, TopicPlan, WorkloadPlan
 

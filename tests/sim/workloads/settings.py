@@ -62,8 +62,8 @@ def transactional(rng: Random) -> dict[str, Any]:
 
 
 def consumer_protocol(rng: Random) -> dict[str, Any]:
-    """Times that all members of a group of the consumer protocol have in common. A member revokes in less than a session
-    or in more, and the group waits for it at least a session long."""
+    """Times that all members of a group of the consumer protocol have in common. The group waits for a revocation at
+    least as long as a session lasts."""
     session_timeout_ms = rng.choice((1_500, 3_000, 6_000))
     return {
         "session_timeout_ms": session_timeout_ms,

@@ -27,7 +27,7 @@ from semel_storage.internal_topics import Row
 
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
 from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
-from sim.ablations.occasions import late_commits
+from sim.ablations.occasions import late_commits, late_heartbeats
 from sim.workloads import CONSUMERS
 
 NEVER_MS = 1 << 62
@@ -95,6 +95,16 @@ def instance_ids_in_use(seam: Seam) -> None:
             return held
 
     seam.replace(state, "_join", replace_any)
+
+
+@safeguard(
+    "connections of heartbeats with an epoch",
+    "a heartbeat that arrives late over an abandoned connection acknowledges nothing and takes no assignment",
+    CONSUMERS,
+    occasion=late_heartbeats,
+)
+def connections_of_heartbeats(seam: Seam) -> None:
+    seam.replace(ConsumerGroups, "_has_beaten_over", lambda *_: None)
 
 
 # --- commits ----------------------------------------------------------------------------------------------------------

@@ -36,6 +36,8 @@ from semel_broker.partitions.partition import Partition
 from semel_broker.world import World
 
 MINUTE_MS = 60_000
+UPGRADE_CHECK_MS = 100
+"""While a group is upgraded, its deadlines are checked again after this."""
 
 
 class GroupShard(Shard):
@@ -73,6 +75,8 @@ class GroupShard(Shard):
             check=self.check,
             catalog=catalog,
             catch_up=catch_up,
+            disband=self._disband,
+            downgraded=self._downgraded,
         )
 
     # --- life ---
@@ -85,8 +89,10 @@ class GroupShard(Shard):
 
     async def _after_load(self) -> None:
         await self.forget_outlived()  # topics may have been deleted before this load
-        for group in self.groups.values():
+        for group in list(self.groups.values()):
             self._watch(group, group.members)
+            if any(member.carried_epoch is not None for member in group.members.values()):
+                self._downgraded(group)
         self.consumers.resume()
         self._log.info("groups_loaded", partition=self.index, groups=len(self.groups))
 
@@ -116,11 +122,12 @@ class GroupShard(Shard):
                 f"session timeout {ask.session_timeout_ms} ms is outside [{low}, {high}]: change session.timeout.ms, "
                 "or group.min.session.timeout.ms and group.max.session.timeout.ms of the broker",
             )
-        group = self.groups.get(group_id)
-        if group is not None and group.consumer is not None:
-            await self.consumers.make_way(group_id)
+        while (group := self.groups.get(group_id)) is not None and group.is_consumers:
+            joined = await self.consumers.join(group_id, ask)
+            if joined is not None:
+                return joined
             self.check()
-        group = self.groups.get(group_id) or Group(group_id=group_id)
+        group = group or Group(group_id=group_id)
         to: Future[Joined] = get_running_loop().create_future()
         transition = state.join(group, ask, to, self._now(), self._rules)
         self.groups[group_id] = group
@@ -131,6 +138,10 @@ class GroupShard(Shard):
         """SyncGroup: wait for the member's assignment. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
         INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
         group = self._group_of(group_id, ask.member_id)
+        if group.is_upgrading:
+            raise state.rebalancing(group)
+        if group.consumer is not None:
+            return self.consumers.sync(group.consumer, ask)
         to: Future[Synced] = get_running_loop().create_future()
         self._carry_out(state.sync(group, ask, to, self._now(), self._rules))
         return await to
@@ -138,7 +149,11 @@ class GroupShard(Shard):
     def heartbeat(self, group_id: str, generation_id: int, member_id: str, instance_id: str | None) -> None:
         """Heartbeat. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,
         REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
-        state.heartbeat(self._group_of(group_id, member_id), member_id, instance_id, generation_id, self._now())
+        group = self._group_of(group_id, member_id)
+        if group.consumer is not None:
+            self.consumers.classic_heartbeat(group.consumer, member_id, instance_id, generation_id)
+        else:
+            state.heartbeat(group, member_id, instance_id, generation_id, self._now())
 
     async def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
         """LeaveGroup of (member id, instance id) pairs: a code for each. Raises COORDINATOR_NOT_AVAILABLE,
@@ -146,13 +161,20 @@ class GroupShard(Shard):
         codes = []
         for member_id, instance_id in members:
             try:
-                group = self._group_of(group_id, member_id)
-                self._carry_out(state.leave(group, member_id, instance_id, self._now(), self._rules))
+                await self._leave(group_id, member_id, instance_id)
                 codes.append(ErrorCode.NONE)
             except KafkaError as error:
                 codes.append(error.code)
         await self._journal.flushed()
         return codes
+
+    async def _leave(self, group_id: str, member_id: str, instance_id: str | None) -> None:
+        while self._group_of(group_id, member_id).is_consumers:
+            if await self.consumers.leave(group_id, member_id, instance_id):
+                return
+            self.check()
+        group = self._group_of(group_id, member_id)
+        self._carry_out(state.leave(group, member_id, instance_id, self._now(), self._rules))
 
     # --- offsets ---
 
@@ -336,6 +358,16 @@ class GroupShard(Shard):
 
         self._journal.write([group_row(group, change, self._now())], applied, refused)
 
+    def _disband(self, group: Group) -> None:
+        """The group goes on in the consumer protocol: its members have to join again."""
+        self._carry_out(state.shut(group, state.rebalancing(group), self._now(), self._rules))
+        group.disband()
+
+    def _downgraded(self, group: Group) -> None:
+        """The group goes on in the classic protocol: its members have to join again."""
+        self._watch(group, group.members)
+        self._carry_out(state.join_again(group, self._now(), self._rules))
+
     def _remove(self, group: Group) -> None:
         group.enter(GroupState.DEAD, self._world.now_ms())
         if self.groups.get(group.group_id) is group:
@@ -357,6 +389,8 @@ class GroupShard(Shard):
         group = self.groups.get(group_id)
         if group is None:
             return None
+        if group.is_upgrading:
+            return now_ms + UPGRADE_CHECK_MS
         if group.consumer is not None and member_id != GROUP:
             return self.consumers.check_deadline(group, member_id, now_ms)
         now = self._now()

@@ -12,34 +12,48 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from support.processes import BrokerProcess
 from support.strangers import Confluent
 
 SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.session.timeout.ms": "2000",
     "group.consumer.session.timeout.ms": "2000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
 }
 MEMBER = """
-import json, sys
-from confluent_kafka import Consumer
+import json, sys, threading, time
+from confluent_kafka import Consumer, KafkaError, KafkaException
 config = json.loads(sys.argv[1])
 consumer = Consumer(config)
-consumer.subscribe([sys.argv[2]])
+# With a callback a partition is revoked inside consume() alone: after what was read of it is committed.
+consumer.subscribe([sys.argv[2]], on_revoke=lambda consumer, partitions: None)
 before = None
-while True:
+leaving = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.readline(), leaving.set()), daemon=True).start()
+def commit():
+    while True:
+        try:
+            return consumer.commit(asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.STALE_MEMBER_EPOCH:
+                raise
+            time.sleep(0.05)  # the next heartbeat brings the member epoch
+while not leaving.is_set():
     messages = consumer.consume(500, 0.1)
     for message in messages:
         assert message.error() is None, message.error()
         print("value", message.value().decode(), flush=True)
     if messages:
-        consumer.commit(asynchronous=False)
+        commit()
         print("committed", len(messages), flush=True)
     assigned = sorted(each.partition for each in consumer.assignment())
     if assigned != before:
         before = assigned
         print("assigned", *assigned, flush=True)
+consumer.close()
 """
 
 
@@ -59,7 +73,10 @@ class MemberProcess:
         self.committed = 0
         self.assigned: list[int] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-c", MEMBER, json.dumps(settings), subscription], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", MEMBER, json.dumps(settings), subscription],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -78,6 +95,15 @@ class MemberProcess:
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None
+
+    def leave(self) -> None:
+        """Stop reading, and close the consumer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        assert self._process.wait(20) == 0
+        self._reader.join(20)
+        self.assigned = []
 
     def kill(self) -> None:
         self._process.kill()
@@ -120,6 +146,13 @@ def until(condition: Callable[[], bool], members: list[MemberProcess], what: str
 def shared(members: list[MemberProcess], partitions: int = 6) -> bool:
     owned = sorted(partition for member in members for partition in member.assigned)
     return owned == list(range(partitions)) and all(member.assigned for member in members)
+
+
+def group_type(broker: BrokerProcess) -> str:
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin.list_topics(timeout=20)
+    (listed,) = admin.list_consumer_groups(request_timeout=20).result().valid
+    return str(listed.type.name).lower()
 
 
 def values(first: int, last: int) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -181,3 +214,43 @@ def test_members_continue_when_the_broker_is_killed_and_started_again(broker: Br
     until(lambda: sum(member.committed for member in members) == 120, members, "reading goes on")
     counts = Counter(value for member in members for value in member.values)
     assert counts == Counter(str(number) for number in range(120)), "each value once"
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_is_rolled_to_the_consumer_protocol_and_back_while_it_reads(
+    broker: BrokerProcess, start: Start, strategy: str
+) -> None:
+    face = Confluent(broker.address)
+    face.create_topic("t", 6)
+    protocols = {
+        "classic": {
+            "group.protocol": "classic",
+            "partition.assignment.strategy": strategy,
+            "session.timeout.ms": "6000",
+            "heartbeat.interval.ms": "200",
+        },
+        "consumer": {"group.protocol": "consumer"},
+    }
+    members = [start(**protocols["classic"]) for _ in range(3)]
+    everyone = list(members)
+    until(lambda: shared(members), members, "three classic members share six partitions")
+    sent = 0
+
+    def produce() -> None:
+        nonlocal sent
+        face.produce("t", values(sent, sent + 60))
+        sent += 60
+
+    for protocol in ("consumer", "classic"):
+        for index in range(3):
+            produce()  # is read while the group rebalances
+            members[index].leave()
+            produce()
+            members[index] = start(**protocols[protocol])
+            everyone.append(members[index])
+            until(lambda: shared(members), members, f"member {index} is back with {protocol}")
+            produce()
+            until(lambda: sum(member.committed for member in everyone) >= sent, members, "all is read and committed")
+        assert group_type(broker) == protocol
+    counts = Counter(value for member in everyone for value in member.values)
+    assert counts == Counter(str(number) for number in range(sent)), "each value once"

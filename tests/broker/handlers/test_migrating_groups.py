@@ -34,8 +34,8 @@ async def broker(start_broker: StartBroker) -> Harness:
 
 
 class Old(GroupMember):
-    """A consumer of the classic protocol. `owned`: the partitions of t that it reads now. Eager members own nothing while
-    they join; cooperative ones revoke after SyncGroup, and join again."""
+    """A consumer of the classic protocol. `owned`: the partitions of t that it reads now. Eager members own nothing
+    while they join; cooperative ones revoke after SyncGroup, and join again."""
 
     def __init__(self, wire: Wire, *, cooperative: bool = False, **settings: Any) -> None:
         super().__init__(wire, **settings)
@@ -72,11 +72,6 @@ class Old(GroupMember):
         must_revoke = self.cooperative and not set(self.owned) <= set(partitions)
         self.owned = partitions
         return await self.enter_with() if must_revoke else 0
-
-    async def sync_as(self, protocol: str) -> Any:
-        request = self.sync_request()
-        request.protocol_name = protocol
-        return await self.wire.call(request, 5)
 
     async def beat(self) -> int:
         """A heartbeat, and what a client does when it is told to join again."""
@@ -244,7 +239,6 @@ async def test_a_consumer_group_takes_only_consumers_with_a_common_assignor(brok
     assert await two.enter_with() == 0
     other = await old_member(broker, cooperative=True)
     assert (await other.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert (await two.sync_as("sticky")).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 # --- downgrade ---

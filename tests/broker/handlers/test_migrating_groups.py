@@ -13,6 +13,7 @@ from broker.members import GroupMember
 from semel_broker.groups.embedded import assignment_of, encoded_assignment, encoded_subscription
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k11_join_group import JoinGroupRequestProtocol
+from semel_protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupRequestMember
 from semel_protocol.messages.k16_list_groups import ListGroupsRequest
 from semel_protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 
@@ -313,6 +314,41 @@ async def test_a_static_member_that_returns_as_the_last_classic_one_makes_the_gr
     assert (await type_of(two.wire))[0] == "classic"
     assert await two.enter_with() == 0
     assert two.owned == ALL
+
+
+# --- administrators ---
+
+
+async def test_an_administrator_removes_members_of_both_protocols(broker: Harness) -> None:
+    one, two = await new_member(broker, "a", instance="i"), await old_member(broker, instance="j")
+    three = await new_member(broker, "c")
+    assert await one.beat() == 0
+    assert await two.enter_with() == 0
+    await rounds(one, two, three)
+    rows = [("", "i"), ("c", None), ("", "nothing"), ("wrong", "j"), ("stranger", None)]
+    members = [LeaveGroupRequestMember(member_id=name, group_instance_id=instance) for name, instance in rows]
+    answer = await two.wire.call(LeaveGroupRequest(group_id="g", members=members))
+    assert [(row.member_id, row.group_instance_id, row.error_code) for row in answer.members] == [
+        ("", "i", 0),
+        ("c", None, 0),
+        ("", "nothing", ErrorCode.UNKNOWN_MEMBER_ID),
+        ("wrong", "j", ErrorCode.FENCED_INSTANCE_ID),
+        ("stranger", None, ErrorCode.UNKNOWN_MEMBER_ID),
+    ]
+    assert (await type_of(two.wire))[0] == "classic", "the last members of the consumer protocol are gone"
+    await rounds(two)
+    assert two.owned == ALL
+
+
+async def test_a_removed_member_of_the_consumer_protocol_joins_again(broker: Harness) -> None:
+    one, two = await new_member(broker, "a"), await new_member(broker, "b", instance="i")
+    await settle(one, two)
+    members = [LeaveGroupRequestMember(member_id="", group_instance_id="i")]
+    answer = await one.wire.call(LeaveGroupRequest(group_id="g", members=members))
+    assert answer.members[0].error_code == 0
+    assert await two.beat() == ErrorCode.UNKNOWN_MEMBER_ID
+    await settle(one)
+    assert one.partitions == ALL
 
 
 # --- the policy ---

@@ -59,7 +59,7 @@ class ConsumerGroups:
     """`groups` is the shard's table. `remove(group)` takes a group out of it. `arm(key, when_ms)` has `check_deadline`
     called. `check` raises NOT_COORDINATOR. `catch_up`: as `Topics.catch_up`. `disband(group)`: answer the requests that
     wait in a classic group, and forget its members. `downgraded(group)`: the group is a classic one now, whose members
-    have to join."""
+    have to join. `session_timeout_ms(group id)`: of its members of the consumer protocol."""
 
     def __init__(
         self,
@@ -73,12 +73,14 @@ class ConsumerGroups:
         check: Callable[[], None],
         catalog: Callable[[], Catalog],
         catch_up: Callable[[], Awaitable[None]],
+        session_timeout_ms: Callable[[str], int],
         disband: Callable[[Group], None],
         downgraded: Callable[[Group], None],
     ) -> None:
         self._world, self._config, self._journal, self._groups = world, config, journal, groups
         self._remove, self._arm, self._check = remove, arm, check
         self._catalog, self._catch_up = catalog, catch_up
+        self._session_timeout_ms = session_timeout_ms
         self._disband, self._downgraded = disband, downgraded
         self._sessions: dict[Key, Session] = {}
         self._tasks: dict[Task[None], None] = {}
@@ -313,7 +315,7 @@ class ConsumerGroups:
         member, current = group.members[member_id], group.current(member_id)
         due_by_ms = now_ms + max(member.rebalance_timeout_ms, 0)
         if member.classic is None:
-            session.expires_ms = now_ms + self._config.group_consumer_session_timeout_ms
+            session.expires_ms = now_ms + self._session_timeout_ms(group_id)
             session.wait_for(current.revoking if current.state is MemberState.UNREVOKED else None, due_by_ms)
         else:
             session.expires_ms = now_ms + member.classic.session_timeout_ms

@@ -30,7 +30,7 @@ from semel_broker.groups.offsets import GroupOffsets, OffsetRecord
 from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import group_row
 from semel_broker.groups.replay import Replay
-from semel_broker.groups.requests import Join, Joined, Moment, Rules, Sync, Synced
+from semel_broker.groups.requests import Join, Joined, Moment, Rules, Sync, Synced, UpgradedError
 from semel_broker.groups.state import Change, Transition
 from semel_broker.partitions.partition import Partition
 from semel_broker.world import World
@@ -52,6 +52,7 @@ class GroupShard(Shard):
         counts: Counts,
         catch_up: Callable[[], Awaitable[None]],
         catalog: Callable[[], Catalog],
+        session_timeout_ms: Callable[[str], int],
         partition: Partition,
         reading: Lock,
         counters: GroupCounters | None = None,
@@ -75,6 +76,7 @@ class GroupShard(Shard):
             check=self.check,
             catalog=catalog,
             catch_up=catch_up,
+            session_timeout_ms=session_timeout_ms,
             disband=self._disband,
             downgraded=self._downgraded,
         )
@@ -122,17 +124,25 @@ class GroupShard(Shard):
                 f"session timeout {ask.session_timeout_ms} ms is outside [{low}, {high}]: change session.timeout.ms, "
                 "or group.min.session.timeout.ms and group.max.session.timeout.ms of the broker",
             )
-        while (group := self.groups.get(group_id)) is not None and group.is_consumers:
-            joined = await self.consumers.join(group_id, ask)
-            if joined is not None:
+        while True:
+            group = self.groups.get(group_id)
+            if group is None or not group.is_consumers:
+                try:
+                    return await self._join(group_id, ask)
+                except UpgradedError:
+                    pass  # serve it in the new protocol: librdkafka shows the application an error of JoinGroup
+            elif (joined := await self.consumers.join(group_id, ask)) is not None:
                 return joined
             self.check()
-        group = group or Group(group_id=group_id)
+
+    def _join(self, group_id: str, ask: Join) -> Future[Joined]:
+        """JoinGroup in a classic group."""
+        group = self.groups.get(group_id) or Group(group_id=group_id)
         to: Future[Joined] = get_running_loop().create_future()
         transition = state.join(group, ask, to, self._now(), self._rules)
         self.groups[group_id] = group
         self._carry_out(transition)
-        return await to
+        return to
 
     async def sync(self, group_id: str, ask: Sync) -> Synced:
         """SyncGroup: wait for the member's assignment. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
@@ -359,8 +369,8 @@ class GroupShard(Shard):
         self._journal.write([group_row(group, change, self._now())], applied, refused)
 
     def _disband(self, group: Group) -> None:
-        """The group goes on in the consumer protocol: its members have to join again."""
-        self._carry_out(state.shut(group, state.rebalancing(group), self._now(), self._rules))
+        """The group goes on in the consumer protocol. Each JoinGroup that waits is served there."""
+        self._carry_out(state.shut(group, UpgradedError(group.group_id), self._now(), self._rules))
         group.disband()
 
     def _downgraded(self, group: Group) -> None:

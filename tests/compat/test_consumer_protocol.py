@@ -34,13 +34,14 @@ before = None
 leaving = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.readline(), leaving.set()), daemon=True).start()
 def commit():
-    while True:
+    for attempt in range(100):
         try:
             return consumer.commit(asynchronous=False)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.STALE_MEMBER_EPOCH:
+            codes = KafkaError.STALE_MEMBER_EPOCH, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS
+            if error.args[0].code() not in codes or attempt == 99:
                 raise
-            time.sleep(0.05)  # the next heartbeat brings the member epoch
+            time.sleep(0.05)  # the member learns its next epoch or generation
 while not leaving.is_set():
     messages = consumer.consume(500, 0.1)
     for message in messages:

@@ -188,6 +188,17 @@ async def test_a_partition_that_a_cooperative_member_may_still_be_revoking_waits
     assert group.has_reached_target("old")
 
 
+async def test_a_classic_member_commits_at_its_last_generation_what_only_it_can_have(desk: Desk) -> None:
+    await classic(desk)
+    await beat(desk, "new")
+    joined = await join(desk, "old", owned=True)
+    await desk.commit({0: 5}, member_id="old", generation=joined.generation_id - 1)
+    refused = desk.commit({1: 5}, member_id="old", generation=joined.generation_id - 1)
+    assert await code_of(refused) is ErrorCode.ILLEGAL_GENERATION
+    assert await code_of(desk.commit({0: 6}, member_id="old", generation=0)) is ErrorCode.ILLEGAL_GENERATION
+    assert await desk.offset() == 5
+
+
 def test_records_of_classic_members_are_read_back() -> None:
     member = Member(member_id="m", topics=("t",), classic=Classic(6000, (("range", b"a"), ("sticky", b"b"))))
     change = SetMember("m", member)

@@ -9,6 +9,8 @@ Sources: KIP-848; KIP-345 and KIP-848 for static members (the epochs 0, -1 and -
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
@@ -160,9 +162,16 @@ def check_member_epoch(group: ConsumerGroup, member_id: str, instance_id: str | 
 
 
 def check_commit(
-    group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: int, *, in_transaction: bool = False
+    group: ConsumerGroup,
+    member_id: str,
+    instance_id: str | None,
+    epoch: int,
+    named: Iterable[tuple[str, int]] = (),
+    *,
+    in_transaction: bool = False,
 ) -> None:
-    """Whether offsets may be committed now. Raises as `check_member_epoch`.
+    """Whether offsets of the partitions `named` (topic, partition) may be committed now. Raises as
+    `check_member_epoch`.
 
     A negative epoch is a simple consumer or an administrator: allowed while the group has no members, and in a
     transaction that does not name a member.
@@ -170,7 +179,21 @@ def check_commit(
     is_anonymous = not member_id and instance_id is None
     if epoch < 0 and (not group.members or (in_transaction and is_anonymous)):
         return
+    member = group.members.get(member_id)
+    if member is not None and member.classic is not None and not in_transaction:
+        epoch = _known_generation(group, member_id, epoch, named)
     check_member_epoch(group, member_id, instance_id, epoch)
+
+
+def _known_generation(group: ConsumerGroup, member_id: str, epoch: int, named: Iterable[tuple[str, int]]) -> int:
+    """The generation of a commit. A cooperative member reads on while it joins, so a commit may come at the generation
+    before: it counts as one at the present generation, if no other member can have the partitions."""
+    current = group.current(member_id)
+    if epoch != current.previous_epoch:
+        return epoch
+    ids = {name: facts.topic_id for name, facts in group.topics.items()}
+    holds_all = all((ids.get(name, b""), partition) in current.held for name, partition in named)
+    return current.epoch if holds_all else epoch
 
 
 # --- joining, changing, leaving -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from support.processes import BrokerProcess
 from support.strangers import Confluent
 
@@ -202,6 +202,18 @@ def test_a_subscription_by_pattern_gets_topics_that_come_later(broker: BrokerPro
     until(lambda: one.committed == 1, [one], "the record is read")
 
 
+def test_an_administrator_sets_the_session_timeout_of_a_group(broker: BrokerProcess) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin.list_topics(timeout=20)
+    entry = ConfigEntry("consumer.session.timeout.ms", "50000", incremental_operation=AlterConfigOpType.SET)
+    (altered,) = admin.incremental_alter_configs(
+        [ConfigResource(ConfigResource.Type.GROUP, "g", incremental_configs=[entry])]
+    ).values()
+    altered.result(20)
+    (found,) = admin.describe_configs([ConfigResource(ConfigResource.Type.GROUP, "g")]).values()
+    assert found.result(20)["consumer.session.timeout.ms"].value == "50000"
+
+
 def test_members_continue_when_the_broker_is_killed_and_started_again(broker: BrokerProcess, start: Start) -> None:
     face = Confluent(broker.address)
     face.create_topic("t", 6)
@@ -217,10 +229,13 @@ def test_members_continue_when_the_broker_is_killed_and_started_again(broker: Br
     assert counts == Counter(str(number) for number in range(120)), "each value once"
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize(
+    ("strategy", "dies"), [("range", False), ("cooperative-sticky", False), ("cooperative-sticky", True)]
+)
 def test_a_group_is_rolled_to_the_consumer_protocol_and_back_while_it_reads(
-    broker: BrokerProcess, start: Start, strategy: str
+    broker: BrokerProcess, start: Start, strategy: str, dies: bool
 ) -> None:
+    """`dies`: the coordinator is killed and started again while the group has members of both protocols."""
     face = Confluent(broker.address)
     face.create_topic("t", 6)
     protocols = {
@@ -250,6 +265,9 @@ def test_a_group_is_rolled_to_the_consumer_protocol_and_back_while_it_reads(
             members[index] = start(**protocols[protocol])
             everyone.append(members[index])
             until(lambda: shared(members), members, f"member {index} is back with {protocol}")
+            if dies and index == 1:
+                broker.kill()
+                broker.start()
             produce()
             until(lambda: sum(member.committed for member in everyone) >= sent, members, "all is read and committed")
         assert group_type(broker) == protocol

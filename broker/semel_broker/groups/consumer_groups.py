@@ -236,6 +236,11 @@ class ConsumerGroups:
         if classic_members.must_join(group, member_id):
             raise _rebalancing(group)
 
+    def is_joining(self, group_id: str, member_id: str) -> bool:
+        """Whether a member of the classic protocol is between JoinGroup and SyncGroup."""
+        session = self._sessions.get((group_id, member_id))
+        return session is not None and session.awaits == "sync"
+
     async def leave(self, group_id: str, member_id: str, instance_id: str | None) -> bool:
         """LeaveGroup of one member. False: the group is a classic one now.
 

@@ -204,8 +204,9 @@ class GroupShard(Shard):
         GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, CloseConnectionError (`Member.has_committed_over`)."""
         group = self.groups.get(group_id)
         if group is not None and group.consumer is not None:
-            named = [(record.topic, record.partition) for record in records]
-            consumer_state.check_commit(group.consumer, member_id, instance_id, generation_id, named)
+            joins = self.consumers.is_joining(group_id, member_id)
+            joining_for = [(record.topic, record.partition) for record in records] if joins else None
+            consumer_state.check_commit(group.consumer, member_id, instance_id, generation_id, joining_for)
             self.consumers.has_committed_over(group_id, member_id, connection)
         elif group is not None:
             state.check_commit(group, member_id, instance_id, generation_id, self._now())

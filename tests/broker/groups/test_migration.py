@@ -197,6 +197,9 @@ async def test_a_classic_member_commits_at_its_last_generation_what_only_it_can_
     assert await code_of(refused) is ErrorCode.ILLEGAL_GENERATION
     assert await code_of(desk.commit({0: 6}, member_id="old", generation=0)) is ErrorCode.ILLEGAL_GENERATION
     assert await desk.offset() == 5
+    assert await sync(desk, joined) == (PLACE,)
+    late = desk.commit({0: 6}, member_id="old", generation=joined.generation_id - 1)
+    assert await code_of(late) is ErrorCode.ILLEGAL_GENERATION
 
 
 def test_records_of_classic_members_are_read_back() -> None:

@@ -75,7 +75,7 @@ class Old(GroupMember):
         return await self.enter_with() if must_revoke else 0
 
     async def beat(self) -> int:
-        """A heartbeat, and what a client does when it is told to join again."""
+        """A heartbeat, and what a client does when the answer asks it to join again."""
         code = await self.heartbeat()
         return await self.enter_with() if code == ErrorCode.REBALANCE_IN_PROGRESS else code
 

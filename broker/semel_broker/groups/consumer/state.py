@@ -166,12 +166,12 @@ def check_commit(
     member_id: str,
     instance_id: str | None,
     epoch: int,
-    named: Iterable[tuple[str, int]] = (),
+    joining_for: Iterable[tuple[str, int]] | None = None,
     *,
     in_transaction: bool = False,
 ) -> None:
-    """Whether offsets of the partitions `named` (topic, partition) may be committed now. Raises as
-    `check_member_epoch`.
+    """Whether offsets may be committed now. `joining_for`: the member is between JoinGroup and SyncGroup, and commits
+    offsets of these partitions (topic, partition); None: it is not. Raises as `check_member_epoch`.
 
     A negative epoch is a simple consumer or an administrator: allowed while the group has no members, and in a
     transaction that does not name a member.
@@ -179,9 +179,8 @@ def check_commit(
     is_anonymous = not member_id and instance_id is None
     if epoch < 0 and (not group.members or (in_transaction and is_anonymous)):
         return
-    member = group.members.get(member_id)
-    if member is not None and member.classic is not None and not in_transaction:
-        epoch = _known_generation(group, member_id, epoch, named)
+    if joining_for is not None:
+        epoch = _known_generation(group, member_id, epoch, joining_for)
     check_member_epoch(group, member_id, instance_id, epoch)
 
 

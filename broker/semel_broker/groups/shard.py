@@ -309,7 +309,7 @@ class GroupShard(Shard):
         and the request gets NON_EMPTY_GROUP. Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NON_EMPTY_GROUP,
         GROUP_ID_NOT_FOUND.
         """
-        if self._known(group_id).consumer is not None:
+        if self._known(group_id).is_consumers:
             await self.consumers.delete(group_id, self._delete_group)
             return
         await self._delete_group(self._known(group_id))

@@ -152,6 +152,19 @@ async def test_a_session_ends_though_its_group_was_about_to_be_upgraded(desk: De
     assert group.members == {}
 
 
+async def test_a_group_is_not_deleted_while_its_first_member_joins(desk: Desk) -> None:
+    await desk.commit({0: 5})
+    desk.disk.hold_syncs()
+    joining = asyncio.create_task(beat(desk, "new"))
+    await breathe()
+    deleting = asyncio.create_task((await desk.groups.shard("g")).delete_group("g"))
+    await breathe()
+    desk.disk.release_syncs()
+    assert (await joining).epoch == 1
+    assert await code_of(deleting) is ErrorCode.NON_EMPTY_GROUP
+    assert (await beat(desk, "new", 1)).epoch == 1
+
+
 async def test_two_members_that_upgrade_at_once_are_in_one_group(desk: Desk) -> None:
     await classic(desk)
     places = await asyncio.gather(beat(desk, "new"), beat(desk, "newer"))

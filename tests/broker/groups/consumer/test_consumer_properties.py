@@ -153,7 +153,7 @@ class Groups(RuleBasedStateMachine):
             self.group.apply(change)
 
     def beat_classic(self, client: Client, *, full: bool, is_lost: bool) -> None:
-        """What a client of the classic protocol does at its heartbeat: JoinGroup if the answer asks for it, then SyncGroup."""
+        """A heartbeat of the classic protocol; if the answer asks for it, JoinGroup and SyncGroup."""
         group, member_id = self.group, client.member_id
         is_here = member_id in group.members and group.current(member_id).epoch == client.epoch
         if is_here and not full and not must_join(group, member_id):

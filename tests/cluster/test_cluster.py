@@ -228,14 +228,24 @@ async def _nothing(reader: asyncio.StreamReader) -> None:
 
 
 @pytest.mark.parametrize(
-    ("store", "words"),
+    ("store", "patience", "words"),
     [
-        ("[python3, -c, \"print('no disk'); raise SystemExit(3)\"]", r"store is ended \(3\).*no disk"),
-        ("[python3, -c, import time; time.sleep(60)]", "store is running, unhealthy: .*ConnectionRefused"),
+        (
+            "[python3, -c, \"print('no disk'); raise SystemExit(3)\"]",
+            "start_period: 20s",
+            r"store is ended \(3\).*no disk",
+        ),
+        (
+            "[python3, -c, import time; time.sleep(60)]",
+            "retries: 1",
+            "store is running, unhealthy: .*ConnectionRefused",
+        ),
     ],
 )
-async def test_a_service_that_cannot_start_is_named_with_its_error(store: str, words: str, opened: Open) -> None:
-    text = PAIR.replace('[python3, /srv/echo.py, store, "7000"]', store).replace("start_period: 20s", "retries: 1")
+async def test_a_service_that_cannot_start_is_named_with_its_error(
+    store: str, patience: str, words: str, opened: Open
+) -> None:
+    text = PAIR.replace('[python3, /srv/echo.py, store, "7000"]', store).replace("start_period: 20s", patience)
     cluster = opened(text)
     with pytest.raises(ServiceError, match=f"(?s){words}"):
         async with cluster:

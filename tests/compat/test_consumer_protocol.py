@@ -14,34 +14,49 @@ from pathlib import Path
 
 import pytest
 import semel
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from support.processes import BrokerProcess
 from support.strangers import Confluent
 
 SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.session.timeout.ms": "2000",
     "group.consumer.session.timeout.ms": "2000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
 }
 MEMBER = """
-import json, sys
-from confluent_kafka import Consumer
+import json, sys, threading, time
+from confluent_kafka import Consumer, KafkaError, KafkaException
 config = json.loads(sys.argv[1])
 consumer = Consumer(config)
-consumer.subscribe([sys.argv[2]])
+# With a callback a partition is revoked inside consume() alone: after what was read of it is committed.
+consumer.subscribe([sys.argv[2]], on_revoke=lambda consumer, partitions: None)
 before = None
-while True:
+leaving = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.readline(), leaving.set()), daemon=True).start()
+def commit():
+    for attempt in range(100):
+        try:
+            return consumer.commit(asynchronous=False)
+        except KafkaException as error:
+            codes = KafkaError.STALE_MEMBER_EPOCH, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS
+            if error.args[0].code() not in codes or attempt == 99:
+                raise
+            time.sleep(0.05)  # the member learns its next epoch or generation
+while not leaving.is_set():
     messages = consumer.consume(500, 0.1)
     for message in messages:
         assert message.error() is None, message.error()
         print("value", message.value().decode(), flush=True)
     if messages:
-        consumer.commit(asynchronous=False)
+        commit()
         print("committed", len(messages), flush=True)
     assigned = sorted(each.partition for each in consumer.assignment())
     if assigned != before:
         before = assigned
         print("assigned", *assigned, flush=True)
+consumer.close()
 """
 
 
@@ -61,7 +76,10 @@ class MemberProcess:
         self.committed = 0
         self.assigned: list[int] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-c", MEMBER, json.dumps(settings), subscription], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", MEMBER, json.dumps(settings), subscription],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -80,6 +98,15 @@ class MemberProcess:
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None
+
+    def leave(self) -> None:
+        """Stop reading, and close the consumer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        assert self._process.wait(20) == 0
+        self._reader.join(20)
+        self.assigned = []
 
     def kill(self) -> None:
         self._process.kill()
@@ -122,6 +149,13 @@ def until(condition: Callable[[], bool], members: list[MemberProcess], what: str
 def shared(members: list[MemberProcess], partitions: int = 6) -> bool:
     owned = sorted(partition for member in members for partition in member.assigned)
     return owned == list(range(partitions)) and all(member.assigned for member in members)
+
+
+def group_type(broker: BrokerProcess) -> str:
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin.list_topics(timeout=20)
+    (listed,) = admin.list_consumer_groups(request_timeout=20).result().valid
+    return str(listed.type.name).lower()
 
 
 def values(first: int, last: int) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -170,6 +204,18 @@ def test_a_subscription_by_pattern_gets_topics_that_come_later(broker: BrokerPro
     until(lambda: one.committed == 1, [one], "the record is read")
 
 
+def test_an_administrator_sets_the_session_timeout_of_a_group(broker: BrokerProcess) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin.list_topics(timeout=20)
+    entry = ConfigEntry("consumer.session.timeout.ms", "50000", incremental_operation=AlterConfigOpType.SET)
+    (altered,) = admin.incremental_alter_configs(
+        [ConfigResource(ConfigResource.Type.GROUP, "g", incremental_configs=[entry])]
+    ).values()
+    altered.result(20)
+    (found,) = admin.describe_configs([ConfigResource(ConfigResource.Type.GROUP, "g")]).values()
+    assert found.result(20)["consumer.session.timeout.ms"].value == "50000"
+
+
 def test_members_continue_when_the_broker_is_killed_and_started_again(broker: BrokerProcess, start: Start) -> None:
     face = Confluent(broker.address)
     face.create_topic("t", 6)
@@ -209,3 +255,49 @@ def test_members_of_semels_client_and_of_librdkafka_share_a_group(broker: Broker
     assert len(ours) == 150
     assert Counter([value.decode() for value in ours] + other.values) == Counter(str(number) for number in range(300))
     until(lambda: other.assigned == list(range(6)), [other], "the member that stays takes over")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "dies"), [("range", False), ("cooperative-sticky", False), ("cooperative-sticky", True)]
+)
+def test_a_group_is_rolled_to_the_consumer_protocol_and_back_while_it_reads(
+    broker: BrokerProcess, start: Start, strategy: str, dies: bool
+) -> None:
+    """`dies`: the coordinator is killed and started again while the group has members of both protocols."""
+    face = Confluent(broker.address)
+    face.create_topic("t", 6)
+    protocols = {
+        "classic": {
+            "group.protocol": "classic",
+            "partition.assignment.strategy": strategy,
+            "session.timeout.ms": "6000",
+            "heartbeat.interval.ms": "200",
+        },
+        "consumer": {"group.protocol": "consumer"},
+    }
+    members = [start(**protocols["classic"]) for _ in range(3)]
+    everyone = list(members)
+    until(lambda: shared(members), members, "three classic members share six partitions")
+    sent = 0
+
+    def produce() -> None:
+        nonlocal sent
+        face.produce("t", values(sent, sent + 60))
+        sent += 60
+
+    for protocol in ("consumer", "classic"):
+        for index in range(3):
+            produce()  # is read while the group rebalances
+            members[index].leave()
+            produce()
+            members[index] = start(**protocols[protocol])
+            everyone.append(members[index])
+            until(lambda: shared(members), members, f"member {index} is back with {protocol}")
+            if dies and index == 1:
+                broker.kill()
+                broker.start()
+            produce()
+            until(lambda: sum(member.committed for member in everyone) >= sent, members, "all is read and committed")
+        assert group_type(broker) == protocol
+    counts = Counter(value for member in everyone for value in member.values)
+    assert counts == Counter(str(number) for number in range(sent)), "each value once"

@@ -452,9 +452,9 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         Doc("Assignors of the consumer protocol; the first one serves members that ask for none."),
     ] = ("uniform", "range")
     group_consumer_migration_policy: Annotated[
-        Literal["disabled"],
-        Doc("A group changes its protocol only while it has no members; members are not converted."),
-    ] = "disabled"
+        Literal["disabled", "upgrade", "downgrade", "bidirectional"],
+        Doc("Changes of a group with members to the consumer protocol (upgrade) and to the classic one (downgrade)."),
+    ] = "bidirectional"
     offset_metadata_max_bytes: Annotated[Bytes, Doc("Largest metadata of a committed offset.")] = 4_096
     offsets_topic_num_partitions: Annotated[Count, Doc("Partitions of __consumer_offsets; fixed once it exists.")] = 50
     offsets_topic_replication_factor: Annotated[

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 
+from semel_broker.config.group_configs import GROUP_SETTINGS
 from semel_broker.config.loading import BROKER_SETTINGS
 from semel_broker.config.settings import Setting
 from semel_broker.config.topic_configs import TOPIC_SETTINGS
@@ -25,6 +26,16 @@ TOPICS = """
 
 Given when a topic is made (`semel topic create NAME --config retention.ms=3600000`), or later (`semel topic alter`).
 One that a topic was not given follows the broker's.
+
+"""
+
+
+GROUPS = """
+## Groups
+
+Given to a group of the consumer protocol, before or while it has members (resource type 32, GROUP, of
+IncrementalAlterConfigs). In force from the next heartbeat of each member on. A value has to lie within the broker's
+`group.consumer.min` and `group.consumer.max` settings. One that a group was not given follows the broker's.
 
 """
 
@@ -60,7 +71,8 @@ def as_markdown() -> str:
     """The page `docs/settings.md`."""
     brokers = _table("default", map(_broker_row, BROKER_SETTINGS.values()))
     topics = _table("the broker's", map(_topic_row, TOPIC_SETTINGS.values()))
-    return PAGE + brokers + TOPICS + topics
+    groups = _table("the broker's", map(_topic_row, GROUP_SETTINGS.values()))
+    return PAGE + brokers + TOPICS + topics + GROUPS + groups
 
 
 def _table(column: str, rows: Iterable[str]) -> str:

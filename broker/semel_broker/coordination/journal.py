@@ -132,15 +132,18 @@ class Journal:
         apply: Callable[[], None],
         refuse: Callable[[Exception], None],
         producer: Producer | None = None,
+        *,
+        in_one_batch: bool = False,
     ) -> None:
         """Append `rows` now. Call `apply` once they and all rows before them are durable, or `refuse` if that fails.
 
         Neither is called before this returns, unless the rows are refused or durable at once. With `producer` the rows
-        are part of its transaction, which must be open and include the partition.
+        are part of its transaction, which must be open and include the partition. `in_one_batch`: whatever their size,
+        the next leader finds all of them or none.
         """
         partition, pending = self._partition, self._pending
         try:
-            for records in self._portions(rows):
+            for records in self._portions(rows, (1 << 31) if in_one_batch else BATCH_BYTES):
                 batch = bytearray(_batch(records, partition, producer))
                 partition.append(batch, header=read_header(batch))
         except KafkaError as error:
@@ -153,7 +156,14 @@ class Journal:
         if self._settling is None:
             self._settling = get_running_loop().create_task(self._settle())
 
-    def store(self, rows: Sequence[Row], apply: Callable[[], None], producer: Producer | None = None) -> Future[None]:
+    def store(
+        self,
+        rows: Sequence[Row],
+        apply: Callable[[], None],
+        producer: Producer | None = None,
+        *,
+        in_one_batch: bool = False,
+    ) -> Future[None]:
         """`write`, with a future that is done once `apply` was called, or that has the KafkaError of a refusal."""
         done: Future[None] = get_running_loop().create_future()
 
@@ -161,7 +171,7 @@ class Journal:
             apply()
             _resolve(done)
 
-        self.write(rows, applied, partial(_resolve, done), producer)
+        self.write(rows, applied, partial(_resolve, done), producer, in_one_batch=in_one_batch)
         return done
 
     def unsettled_keys(self) -> frozenset[bytes]:
@@ -207,14 +217,14 @@ class Journal:
 
     # --- inside ---
 
-    def _portions(self, rows: Sequence[Row]) -> Iterator[list[Record]]:
+    def _portions(self, rows: Sequence[Row], bytes_max: int) -> Iterator[list[Record]]:
         """The rows as records, in portions of one batch each."""
         now_ms = self._world.now_ms()
         records: list[Record] = []
         size = 0
         for key, value in rows:
             row_bytes = len(key) + len(value or b"") + ROW_OVERHEAD_BYTES
-            if records and size + row_bytes > BATCH_BYTES:
+            if records and size + row_bytes > bytes_max:
                 yield records
                 records, size = [], 0
             records.append(Record(len(records), now_ms, key, value))

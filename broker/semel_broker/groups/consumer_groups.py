@@ -10,20 +10,23 @@ from __future__ import annotations
 from asyncio import Task, get_running_loop, wait
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.internal_topics import Row
 
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.journal import Journal
-from semel_broker.groups.consumer import state
-from semel_broker.groups.consumer.model import Change, ConsumerGroup, MemberState, Places, SetCurrent
+from semel_broker.groups import migration
+from semel_broker.groups.consumer import classic_members, state
+from semel_broker.groups.consumer.model import Change, ConsumerGroup, MemberState, Places, SetCurrent, SetMember
 from semel_broker.groups.consumer.records import rows
 from semel_broker.groups.consumer.requests import JOIN, LEAVE, Catalog, ConsumerRules, Heartbeat, Place
 from semel_broker.groups.deadlines import Key
-from semel_broker.groups.group import Group, GroupState, newest_connection
-from semel_broker.groups.records import group_tombstone
+from semel_broker.groups.group import CONSUMER, Group, newest_connection
+from semel_broker.groups.migration import Downgrade, check_upgrade
+from semel_broker.groups.records import downgraded_row, group_tombstone
+from semel_broker.groups.requests import Join, Joined, MemberIdRequiredError, Sync, Synced
 from semel_broker.world import World
 
 RETRY_MS = 1_000
@@ -33,24 +36,31 @@ RETRY_MS = 1_000
 class Session(msgspec.Struct, kw_only=True):
     """What the coordinator knows of a member without records. Times on the monotonic clock.
 
-    `revoke_by_ms`: when the member has to have revoked `revoking`; None: nothing to revoke. `commits_over`: as in
-    `groups.group.Member`. `beats_over`: the same for heartbeats.
+    `awaits`: what the member has to do by `due_by_ms`: revoke these partitions, or (in the classic protocol) JoinGroup
+    or SyncGroup; None: nothing. `commits_over`: as in `groups.group.Member`. `beats_over`: the same for heartbeats.
     """
 
     expires_ms: int
-    revoke_by_ms: int | None = None
-    revoking: Places | None = None
+    due_by_ms: int | None = None
+    awaits: Places | Literal["join", "sync"] | None = None
     commits_over: int = 0
     beats_over: int = 0
 
     @property
     def due_ms(self) -> int:
-        return self.expires_ms if self.revoke_by_ms is None else min(self.expires_ms, self.revoke_by_ms)
+        return self.expires_ms if self.due_by_ms is None else min(self.expires_ms, self.due_by_ms)
+
+    def wait_for(self, awaits: Places | Literal["join", "sync"] | None, due_by_ms: int) -> None:
+        """Set what the member has to do; for what it has to do already the deadline stays."""
+        if awaits != self.awaits:
+            self.awaits, self.due_by_ms = awaits, None if awaits is None else due_by_ms
 
 
 class ConsumerGroups:
     """`groups` is the shard's table. `remove(group)` takes a group out of it. `arm(key, when_ms)` has `check_deadline`
-    called. `check` raises NOT_COORDINATOR. `catch_up`: as `Topics.catch_up`."""
+    called. `check` raises NOT_COORDINATOR. `catch_up`: as `Topics.catch_up`. `disband(group)`: answer the requests that
+    wait in a classic group, and forget its members. `downgraded(group)`: the group is a classic one now, whose members
+    have to join. `session_timeout_ms(group id)`: of its members of the consumer protocol."""
 
     def __init__(
         self,
@@ -64,10 +74,15 @@ class ConsumerGroups:
         check: Callable[[], None],
         catalog: Callable[[], Catalog],
         catch_up: Callable[[], Awaitable[None]],
+        session_timeout_ms: Callable[[str], int],
+        disband: Callable[[Group], None],
+        downgraded: Callable[[Group], None],
     ) -> None:
         self._world, self._config, self._journal, self._groups = world, config, journal, groups
         self._remove, self._arm, self._check = remove, arm, check
         self._catalog, self._catch_up = catalog, catch_up
+        self._session_timeout_ms = session_timeout_ms
+        self._disband, self._downgraded = disband, downgraded
         self._sessions: dict[Key, Session] = {}
         self._tasks: dict[Task[None], None] = {}
         self._rules = ConsumerRules(
@@ -106,14 +121,16 @@ class ConsumerGroups:
             return Place(member_id=ask.member_id, epoch=ask.epoch)
         group = await self._enter(group_id, ask)
         with self._leaving(group):
-            assert group.consumer is not None
+            if group.consumer is None:
+                return await self._upgrade(group, ask, connection)
             await self._know_topics(group.consumer)
             self._check()
             self._has_beaten_over(group_id, ask.member_id, connection)
             catalog = self._catalog()
             decision = state.heartbeat(group.consumer, ask, catalog, self._rules, self._world.now_ms())
             await self._store(group, decision.changes)
-            group.consumer.seen_version = catalog.version
+            if group.consumer is not None:
+                group.consumer.seen_version = catalog.version
             if ask.epoch == LEAVE:
                 self._sessions.pop((group_id, ask.member_id), None)
             else:
@@ -127,30 +144,134 @@ class ConsumerGroups:
         if session is not None:
             session.beats_over = newest_connection(member_id, session.beats_over, connection)
 
+    async def _upgrade(self, group: Group, ask: Heartbeat, connection: int) -> Place:
+        """The first member of the consumer protocol joins a classic group, whose members it keeps.
+
+        Raises as `heartbeat`.
+        """
+        await self._journal.flushed()  # assignments that are under way belong to the members
+        if group.members:
+            await self._know_all_topics()
+        self._check()
+        catalog, consumer = self._catalog(), ConsumerGroup(group.group_id)
+        carried = migration.upgraded(group, catalog)
+        for change in carried:
+            consumer.apply(change)
+        decision = state.heartbeat(consumer, ask, catalog, self._rules, self._world.now_ms())
+
+        def apply() -> None:
+            self._disband(group)
+            for change in decision.changes:
+                consumer.apply(change)
+            consumer.seen_version = catalog.version
+            group.consumer = consumer
+
+        # A later record of a key replaces an earlier one, so one batch may have both.
+        former = [group_tombstone(group.group_id)] if group.generation_id or group.protocol_type else []
+        all_rows = [*former, *rows(group.group_id, (*carried, *decision.changes))]
+        await self._journal.store(all_rows, apply, in_one_batch=True)
+        self._log_stored(group.group_id, consumer)
+        for member_id in consumer.members:
+            self._renew(group.group_id, member_id)
+        self._sessions[group.group_id, ask.member_id].beats_over = connection
+        return decision.answer
+
     def has_committed_over(self, group_id: str, member_id: str, connection: int) -> None:
         """As `groups.group.Member.has_committed_over`."""
         session = self._sessions.get((group_id, member_id))
         if session is not None:
             session.commits_over = newest_connection(member_id, session.commits_over, connection)
 
-    async def make_way(self, group_id: str) -> None:
-        """A classic member joins: forget a group of the consumer protocol that has no members.
+    # --- requests of members of the classic protocol ---
 
-        Raises INCONSISTENT_GROUP_PROTOCOL if it has members, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+    async def join(self, group_id: str, ask: Join) -> Joined | None:
+        """JoinGroup. None: the group is a classic one now; one of the consumer protocol without members becomes that.
+
+        Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED,
+        and what `classic_members.join_group` raises.
         """
         group = await self._locked(group_id)
         if group is None:
-            return
+            return None
         with self._leaving(group):
-            if group.consumer is None or group.consumer.is_blank:
-                return
-            if group.consumer.members:
-                raise KafkaError(
-                    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                    f"the members of {group_id} use the consumer protocol: set group.protocol=consumer, or stop them",
-                )
+            if group.consumer is None:
+                return None
+            if not group.consumer.members:
+                self._check()
+                await self._store(group, state.forget_group(group.consumer))
+                return None
+            await self._know_all_topics()
             self._check()
-            await self._store(group, state.forget_group(group.consumer))
+            catalog = self._catalog()
+            heartbeat = migration.as_heartbeat(group.consumer, ask, catalog)
+            if not ask.member_id and ask.must_return and ask.instance_id is None:
+                raise MemberIdRequiredError(ask.new_member_id)
+            decision = classic_members.join_group(
+                group.consumer,
+                heartbeat,
+                catalog,
+                self._rules,
+                self._world.now_ms(),
+                is_named=bool(ask.member_id),
+            )
+            await self._store(group, decision.changes)
+            if group.consumer is not None:
+                self._renew(group_id, heartbeat.member_id, has_joined=True)
+            return Joined(
+                member_id=heartbeat.member_id,
+                generation_id=decision.answer.epoch,
+                protocol_type=CONSUMER,
+                protocol=ask.protocols[0][0],
+                leader="",
+            )
+
+    def sync(self, group: ConsumerGroup, ask: Sync) -> Synced:
+        """SyncGroup. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+        REBALANCE_IN_PROGRESS."""
+        member = classic_members.classic_member(group, ask.member_id, ask.instance_id, ask.generation_id)
+        assert member.classic is not None
+        protocol = member.classic.protocol
+        if ask.protocol_type not in (None, CONSUMER) or ask.protocol not in (None, protocol):
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"generation {ask.generation_id} runs {CONSUMER}/{protocol}, not {ask.protocol_type}/{ask.protocol}",
+            )
+        may_sync = classic_members.may_sync(group, ask.member_id)
+        self._renew(group.group_id, ask.member_id, has_synced=may_sync)
+        if not may_sync:
+            raise _rebalancing(group)
+        return Synced(CONSUMER, protocol, migration.embedded_assignment(group, ask.member_id))
+
+    def classic_heartbeat(
+        self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
+    ) -> None:
+        """Heartbeat. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS."""
+        classic_members.classic_member(group, member_id, instance_id, generation_id)
+        self._renew(group.group_id, member_id)
+        if classic_members.must_join(group, member_id):
+            raise _rebalancing(group)
+
+    def is_joining(self, group_id: str, member_id: str) -> bool:
+        """Whether a member of the classic protocol is between JoinGroup and SyncGroup."""
+        session = self._sessions.get((group_id, member_id))
+        return session is not None and session.awaits == "sync"
+
+    async def leave(self, group_id: str, member_id: str, instance_id: str | None) -> bool:
+        """LeaveGroup of one member. False: the group is a classic one now.
+
+        Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+        """
+        group = await self._locked(group_id)
+        if group is None:
+            return False
+        with self._leaving(group):
+            if group.consumer is None:
+                return False
+            self._check()
+            member_id = classic_members.leaver(group.consumer, member_id, instance_id)
+            await self._store(group, state.remove(group.consumer, member_id))
+            self._sessions.pop((group_id, member_id), None)
+            return True
 
     async def delete(self, group_id: str, delete: Callable[[Group], Awaitable[None]]) -> None:
         """DeleteGroups: call `delete(group)` for a group without members, while no member can join.
@@ -191,7 +312,7 @@ class ConsumerGroups:
             if session.due_ms > (now_ms := self._monotonic_ms()):  # a heartbeat came first
                 self._arm(key, session.due_ms)
                 return
-            why = "session" if session.expires_ms <= now_ms else "revocation"
+            why = "session" if session.expires_ms <= now_ms else "rebalance"
             try:
                 self._check()
                 await self._store(group, state.remove(group.consumer, member_id))
@@ -202,8 +323,8 @@ class ConsumerGroups:
             self._sessions.pop(key, None)
             self._world.log.info("consumer_removed", group=group_id, member=member_id, timeout=why)
 
-    def _renew(self, group_id: str, member_id: str) -> Session:
-        """The session starts again; a revocation keeps its deadline."""
+    def _renew(self, group_id: str, member_id: str, *, has_joined: bool = False, has_synced: bool = False) -> Session:
+        """The session starts again; what the member has to do keeps its deadline."""
         group = self._groups[group_id].consumer
         assert group is not None
         now_ms = self._monotonic_ms()
@@ -211,13 +332,18 @@ class ConsumerGroups:
         session = self._sessions.get(key)
         if session is None:
             session = self._sessions[key] = Session(expires_ms=0)
-        session.expires_ms = now_ms + self._config.group_consumer_session_timeout_ms
-        current = group.current(member_id)
-        if current.state is not MemberState.UNREVOKED:
-            session.revoke_by_ms = session.revoking = None
-        elif session.revoking != current.revoking:
-            session.revoking = current.revoking
-            session.revoke_by_ms = now_ms + max(group.members[member_id].rebalance_timeout_ms, 0)
+        member, current = group.members[member_id], group.current(member_id)
+        due_by_ms = now_ms + max(member.rebalance_timeout_ms, 0)
+        if member.classic is None:
+            session.expires_ms = now_ms + self._session_timeout_ms(group_id)
+            session.wait_for(current.revoking if current.state is MemberState.UNREVOKED else None, due_by_ms)
+        else:
+            session.expires_ms = now_ms + member.classic.session_timeout_ms
+            if has_joined:
+                session.wait_for(None, 0)
+                session.wait_for("sync", due_by_ms)
+            elif has_synced or session.awaits != "sync":
+                session.wait_for("join" if classic_members.must_join(group, member_id) else None, due_by_ms)
         self._arm(key, session.due_ms)
         return session
 
@@ -241,13 +367,16 @@ class ConsumerGroups:
                 break
             group.own_lock.give()  # the group was removed in the meantime
         if group.consumer is None:
-            if ask.epoch != JOIN or group.state is not GroupState.EMPTY or group.pending:
+            try:
+                if ask.epoch != JOIN:
+                    why = f"{group_id} is a classic group: join it first, with member epoch 0"
+                    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, why)
+                config = self._config
+                check_upgrade(group, config.group_consumer_migration_policy, config.group_consumer_max_size)
+            except KafkaError:
                 self._let_go(group)
-                raise KafkaError(
-                    ErrorCode.GROUP_ID_NOT_FOUND,
-                    f"{group_id} is no group of the consumer protocol: set group.protocol=classic, or stop its members",
-                )
-            group.consumer = ConsumerGroup(group_id)  # from here on a classic member waits
+                raise
+            group.is_upgrading = True  # from here on a classic member waits
         return group
 
     async def _locked(self, group_id: str) -> Group | None:
@@ -268,6 +397,7 @@ class ConsumerGroups:
 
     def _let_go(self, group: Group) -> None:
         """Give the lock to the next request. A group of which nothing is stored is removed."""
+        group.is_upgrading = False
         if group.consumer is not None and group.consumer.is_blank:
             group.consumer = None
         group.own_lock.give()
@@ -282,6 +412,10 @@ class ConsumerGroups:
         catalog = self._catalog()
         if group.seen_version == catalog.version or all(catalog.get(name) is not None for name in group.topics):
             return
+        await self._know_all_topics()
+
+    async def _know_all_topics(self) -> None:
+        """Catch up with the store. Raises COORDINATOR_NOT_AVAILABLE."""
         try:
             await self._catch_up()
         except KafkaError as error:
@@ -293,23 +427,69 @@ class ConsumerGroups:
             return
         assert group.consumer is not None
         consumer = group.consumer
-        was_classic = bool(group.generation_id or group.protocol_type)
-        former: list[Row] = [group_tombstone(group.group_id)] if was_classic else []
+        if (downgrade := self._downgrade(consumer, changes)) is not None:
+            await self._store_downgrade(group, downgrade)
+            return
 
         def apply() -> None:
-            group.generation_id, group.protocol_type = 0, ""
             for change in changes:
                 consumer.apply(change)
 
-        await self._journal.store([*former, *rows(group.group_id, changes)], apply)
+        await self._journal.store(rows(group.group_id, changes), apply)
         if any(not isinstance(change, SetCurrent) for change in changes):
+            self._log_stored(group.group_id, consumer)
+
+    def _downgrade(self, group: ConsumerGroup, changes: tuple[Change, ...]) -> Downgrade | None:
+        """The classic group that remains when these changes take the last member of the consumer protocol away."""
+        if not any(isinstance(change, SetMember) and change.member is None for change in changes):
+            return None
+        if all(member.classic is not None for member in group.members.values()):
+            return None  # the policy did not allow it before
+        after = group.copy()
+        for change in changes:
+            after.apply(change)
+        has_joined = not after.members.keys() <= group.members.keys()
+        # When a member leaves, the group epoch stays: the others remain at the generation that they know.
+        generation_id = after.epoch if has_joined else group.epoch
+        policy, size_max = self._config.group_consumer_migration_policy, self._config.group_max_size
+        return migration.downgraded(after, generation_id, policy, size_max)
+
+    async def _store_downgrade(self, group: Group, downgrade: Downgrade) -> None:
+        """Raises as `_store`."""
+        assert group.consumer is not None
+        consumer, now_ms = group.consumer, self._world.now_ms()
+
+        def apply() -> None:
+            for member_id in consumer.members:
+                self._sessions.pop((group.group_id, member_id), None)
+            group.consumer = None
+            group.protocol_type, group.generation_id, group.since_ms = CONSUMER, downgrade.generation_id, now_ms
+            for member in downgrade.members:
+                member.expires_ms = self._monotonic_ms() + member.session_timeout_ms
+            group.restore(downgrade.members, downgrade.protocol, None)
             self._world.log.info(
-                "consumer_group_stored",
+                "consumer_group_downgraded",
                 group=group.group_id,
-                epoch=consumer.epoch,
-                members=len(consumer.members),
-                state=consumer.state,
+                generation=group.generation_id,
+                members=len(group.members),
             )
+            self._downgraded(group)
+
+        all_rows = [*rows(group.group_id, state.forget_group(consumer)), downgraded_row(downgrade, now_ms)]
+        await self._journal.store(all_rows, apply, in_one_batch=True)
+
+    def _log_stored(self, group_id: str, consumer: ConsumerGroup) -> None:
+        self._world.log.info(
+            "consumer_group_stored",
+            group=group_id,
+            epoch=consumer.epoch,
+            members=len(consumer.members),
+            state=consumer.state,
+        )
 
     def _monotonic_ms(self) -> int:
         return int(self._world.monotonic() * 1000)
+
+
+def _rebalancing(group: ConsumerGroup) -> KafkaError:
+    return KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.group_id} is rebalancing: join again")

@@ -15,6 +15,7 @@ from semel_protocol.schema import ZERO_UUID
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.cluster.image import ImageDelta
+from semel_broker.config import group_configs
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.shards import Shards
 from semel_broker.counters.coordinators import GroupCounters
@@ -23,6 +24,7 @@ from semel_broker.groups.consumer.requests import Catalog
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import CommittedOffset
 from semel_broker.groups.shard import GroupShard
+from semel_broker.topics import dynamic_configs
 from semel_broker.topics.topics import Topics
 from semel_broker.world import World
 
@@ -44,7 +46,15 @@ class GroupCoordinator:
             topics,
             CONSUMER_OFFSETS,
             lambda partition, reading: GroupShard(
-                world, config, self.counts, topics.catch_up, self.catalog, partition, reading, counters
+                world,
+                config,
+                self.counts,
+                topics.catch_up,
+                self.catalog,
+                self.session_timeout_ms,
+                partition,
+                reading,
+                counters,
             ),
             load_timeout_ms=config.limits.coordinator_load_hold_ms_max,
         )
@@ -112,6 +122,14 @@ class GroupCoordinator:
         """The topics that groups of the consumer protocol may read."""
         return self._catalog
 
+    def session_timeout_ms(self, group_id: str) -> int:
+        """The session timeout of members of the consumer protocol in this group."""
+        return self._setting(group_id, group_configs.SESSION_TIMEOUT)
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """The interval of the heartbeats of members of the consumer protocol in this group."""
+        return self._setting(group_id, group_configs.HEARTBEAT_INTERVAL)
+
     # --- offsets ---
 
     def transaction_ended(self, index: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
@@ -147,6 +165,10 @@ class GroupCoordinator:
                 task = get_running_loop().create_task(self.forget_topic(record.name))
                 self._forgetting[task] = None
                 task.add_done_callback(self._forgotten)
+
+    def _setting(self, group_id: str, name: str) -> int:
+        given = dynamic_configs.given_for_group(self._topics.feed.image, group_id)
+        return group_configs.in_force(name, given, self._config)
 
     def _facts(self, name: str) -> TopicFacts | None:
         topic = self._topics.get(name)

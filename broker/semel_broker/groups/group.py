@@ -5,7 +5,7 @@ Nothing here waits, reads a clock or answers a request: `state` decides, `shard`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 
 import msgspec
@@ -47,7 +47,8 @@ NEXT: dict[GroupState, tuple[GroupState, ...]] = {
 class Member(msgspec.Struct, kw_only=True):
     """One member. `expires_ms`: when its session ends, on the monotonic clock. `joining` and `syncing`: the future to
     resolve when the join or the sync completes (opaque here; None: no request waits). `commits_over`: the number of the
-    newest connection that it has committed offsets over."""
+    newest connection that it has committed offsets over. `carried_epoch`: the member's epoch in the consumer protocol,
+    which the group has just left; None once the next generation has begun."""
 
     member_id: str
     instance_id: str | None
@@ -64,6 +65,7 @@ class Member(msgspec.Struct, kw_only=True):
     joining: object | None = None
     syncing: object | None = None
     commits_over: int = 0
+    carried_epoch: int | None = None
 
     def has_committed_over(self, connection: int) -> None:
         """The member commits offsets over this connection: see `newest_connection`."""
@@ -95,8 +97,9 @@ class Group(msgspec.Struct, kw_only=True):
     `deadline_ms`: when the present phase ends without the missing members (monotonic; None: no such phase).
     `initial_limit_ms`: while an empty group waits for more members to come, the latest end of that wait.
     `since_ms`: wall time of the last change of state; offsets of an empty group age from there.
-    `consumer`: the group in the consumer protocol (KIP-848); then it has no members in the classic one. Its requests
-    run one after the other, under `lock`.
+    `consumer`: the group in the consumer protocol (KIP-848); then `members` is empty, and `consumer` has those of the
+    classic protocol, too. Its requests run one after the other, under `lock`.
+    `is_upgrading`: the records that make this a group of the consumer protocol are under way; no member changes.
     """
 
     group_id: str
@@ -116,6 +119,7 @@ class Group(msgspec.Struct, kw_only=True):
     offsets: GroupOffsets = msgspec.field(default_factory=GroupOffsets)
     consumer: ConsumerGroup | None = None
     lock: FifoLock | None = None
+    is_upgrading: bool = False
 
     # --- state ---
 
@@ -144,6 +148,11 @@ class Group(msgspec.Struct, kw_only=True):
             return False
         is_locked = self.lock is not None and self.lock.is_taken
         return not (is_locked or self.generation_id or self.pending or self.offsets)
+
+    @property
+    def is_consumers(self) -> bool:
+        """Whether the group is one of the consumer protocol, or is about to become one: its requests take the lock."""
+        return self.consumer is not None or self.is_upgrading
 
     @property
     def own_lock(self) -> FifoLock:
@@ -198,6 +207,22 @@ class Group(msgspec.Struct, kw_only=True):
         self.joining_count -= member.joining is not None
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
+
+    def disband(self) -> None:
+        """Forget all members: the group goes on in the consumer protocol."""
+        self.members, self.static_members, self.pending, self.supported = {}, {}, {}, {}
+        self.joining_count, self.generation_id, self.protocol_type = 0, 0, ""
+        self.leader = self.protocol = self.deadline_ms = self.initial_limit_ms = None
+        self.state = GroupState.EMPTY
+
+    def restore(self, members: Iterable[Member], protocol: str | None, leader: str | None) -> None:
+        """Put members into a group that has none; they go on. Without a `leader` they have to join again."""
+        assert not self.members
+        for member in members:
+            self.add(member)
+        self.protocol = protocol
+        self.leader = leader if leader in self.members else next(iter(self.members), None)
+        self.state = GroupState.STABLE if self.members else GroupState.EMPTY
 
     def rename(self, member: Member, member_id: str) -> None:
         """A static member's new incarnation takes its place under a new id."""

@@ -23,7 +23,8 @@ from semel_storage.internal_topics import (
     encode_versioned,
 )
 
-from semel_broker.groups.group import Group, GroupState, Member
+from semel_broker.groups.group import CONSUMER, Group, Member
+from semel_broker.groups.migration import Downgrade
 from semel_broker.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetRecord
 from semel_broker.groups.requests import Moment
 from semel_broker.groups.state import Assign, Change, Empty, Replace
@@ -89,6 +90,31 @@ def group_row(group: Group, change: Change, now: Moment) -> Row:
     return _group_key(group.group_id), encode_versioned(value, GROUP_METADATA_VALUE)
 
 
+def downgraded_row(downgrade: Downgrade, wall_ms: int) -> Row:
+    """The record of a group that leaves the consumer protocol. It names no leader: all members have to join."""
+    value = GroupMetadataValue(
+        protocol_type=CONSUMER,
+        generation=downgrade.generation_id,
+        protocol=downgrade.protocol,
+        leader=None,
+        current_state_timestamp=wall_ms,
+        members=[
+            GroupMetadataValueMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata_for(downgrade.protocol),
+                assignment=member.assignment,
+            )
+            for member in downgrade.members
+        ],
+    )
+    return _group_key(downgrade.group_id), encode_versioned(value, GROUP_METADATA_VALUE)
+
+
 def group_tombstone(group_id: str) -> Row:
     """The tombstone of a group."""
     return _group_key(group_id), None
@@ -96,10 +122,10 @@ def group_tombstone(group_id: str) -> Row:
 
 def restore(group: Group, value: GroupMetadataValue, now: Moment) -> None:
     """Put a stored generation into a group that has no members: its members continue, each with a full session
-    timeout until its next heartbeat."""
-    assert not group.members
+    timeout until its next heartbeat. A generation without a leader was stored when the group left the consumer
+    protocol."""
+    members = []
     group.protocol_type = value.protocol_type
-    group.protocol = value.protocol
     group.generation_id = value.generation
     group.since_ms = value.current_state_timestamp
     for row in value.members:
@@ -115,10 +141,10 @@ def restore(group: Group, value: GroupMetadataValue, now: Moment) -> None:
             assignment=row.assignment,
             expires_ms=now.monotonic_ms + row.session_timeout,
             is_new=False,
+            carried_epoch=value.generation if value.leader is None else None,
         )
-        group.add(member)
-    group.leader = value.leader if value.leader in group.members else next(iter(group.members), None)
-    group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+        members.append(member)
+    group.restore(members, value.protocol, value.leader)
 
 
 def _group_key(group_id: str) -> bytes:

@@ -87,6 +87,13 @@ class MemberIdRequiredError(KafkaError):
         self.member_id = member_id
 
 
+class UpgradedError(KafkaError):
+    """The group has changed to the consumer protocol while this JoinGroup or SyncGroup waited."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(ErrorCode.REBALANCE_IN_PROGRESS, f"{group_id} is rebalancing: join again")
+
+
 class Answer(msgspec.Struct, frozen=True):
     """The answer to one request. `to` is the object that came with the request."""
 

@@ -30,12 +30,14 @@ from semel_broker.groups.offsets import GroupOffsets, OffsetRecord
 from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import group_row
 from semel_broker.groups.replay import Replay
-from semel_broker.groups.requests import Join, Joined, Moment, Rules, Sync, Synced
+from semel_broker.groups.requests import Join, Joined, Moment, Rules, Sync, Synced, UpgradedError
 from semel_broker.groups.state import Change, Transition
 from semel_broker.partitions.partition import Partition
 from semel_broker.world import World
 
 MINUTE_MS = 60_000
+UPGRADE_CHECK_MS = 100
+"""While a group is upgraded, its deadlines are checked again after this."""
 
 
 class GroupShard(Shard):
@@ -50,6 +52,7 @@ class GroupShard(Shard):
         counts: Counts,
         catch_up: Callable[[], Awaitable[None]],
         catalog: Callable[[], Catalog],
+        session_timeout_ms: Callable[[str], int],
         partition: Partition,
         reading: Lock,
         counters: GroupCounters | None = None,
@@ -73,6 +76,9 @@ class GroupShard(Shard):
             check=self.check,
             catalog=catalog,
             catch_up=catch_up,
+            session_timeout_ms=session_timeout_ms,
+            disband=self._disband,
+            downgraded=self._downgraded,
         )
 
     # --- life ---
@@ -85,8 +91,10 @@ class GroupShard(Shard):
 
     async def _after_load(self) -> None:
         await self.forget_outlived()  # topics may have been deleted before this load
-        for group in self.groups.values():
+        for group in list(self.groups.values()):
             self._watch(group, group.members)
+            if any(member.carried_epoch is not None for member in group.members.values()):
+                self._downgraded(group)
         self.consumers.resume()
         self._log.info("groups_loaded", partition=self.index, groups=len(self.groups))
 
@@ -116,21 +124,34 @@ class GroupShard(Shard):
                 f"session timeout {ask.session_timeout_ms} ms is outside [{low}, {high}]: change session.timeout.ms, "
                 "or group.min.session.timeout.ms and group.max.session.timeout.ms of the broker",
             )
-        group = self.groups.get(group_id)
-        if group is not None and group.consumer is not None:
-            await self.consumers.make_way(group_id)
+        while True:
+            group = self.groups.get(group_id)
+            if group is None or not group.is_consumers:
+                try:
+                    return await self._join(group_id, ask)
+                except UpgradedError:
+                    pass  # serve it in the new protocol: librdkafka shows the application an error of JoinGroup
+            elif (joined := await self.consumers.join(group_id, ask)) is not None:
+                return joined
             self.check()
+
+    def _join(self, group_id: str, ask: Join) -> Future[Joined]:
+        """JoinGroup in a classic group."""
         group = self.groups.get(group_id) or Group(group_id=group_id)
         to: Future[Joined] = get_running_loop().create_future()
         transition = state.join(group, ask, to, self._now(), self._rules)
         self.groups[group_id] = group
         self._carry_out(transition)
-        return await to
+        return to
 
     async def sync(self, group_id: str, ask: Sync) -> Synced:
         """SyncGroup: wait for the member's assignment. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
         INCONSISTENT_GROUP_PROTOCOL, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
         group = self._group_of(group_id, ask.member_id)
+        if group.is_upgrading:
+            raise state.rebalancing(group)
+        if group.consumer is not None:
+            return self.consumers.sync(group.consumer, ask)
         to: Future[Synced] = get_running_loop().create_future()
         self._carry_out(state.sync(group, ask, to, self._now(), self._rules))
         return await to
@@ -138,7 +159,11 @@ class GroupShard(Shard):
     def heartbeat(self, group_id: str, generation_id: int, member_id: str, instance_id: str | None) -> None:
         """Heartbeat. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,
         REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID."""
-        state.heartbeat(self._group_of(group_id, member_id), member_id, instance_id, generation_id, self._now())
+        group = self._group_of(group_id, member_id)
+        if group.consumer is not None:
+            self.consumers.classic_heartbeat(group.consumer, member_id, instance_id, generation_id)
+        else:
+            state.heartbeat(group, member_id, instance_id, generation_id, self._now())
 
     async def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
         """LeaveGroup of (member id, instance id) pairs: a code for each. Raises COORDINATOR_NOT_AVAILABLE,
@@ -146,13 +171,20 @@ class GroupShard(Shard):
         codes = []
         for member_id, instance_id in members:
             try:
-                group = self._group_of(group_id, member_id)
-                self._carry_out(state.leave(group, member_id, instance_id, self._now(), self._rules))
+                await self._leave(group_id, member_id, instance_id)
                 codes.append(ErrorCode.NONE)
             except KafkaError as error:
                 codes.append(error.code)
         await self._journal.flushed()
         return codes
+
+    async def _leave(self, group_id: str, member_id: str, instance_id: str | None) -> None:
+        while self._group_of(group_id, member_id).is_consumers:
+            if await self.consumers.leave(group_id, member_id, instance_id):
+                return
+            self.check()
+        group = self._group_of(group_id, member_id)
+        self._carry_out(state.leave(group, member_id, instance_id, self._now(), self._rules))
 
     # --- offsets ---
 
@@ -172,7 +204,9 @@ class GroupShard(Shard):
         GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, CloseConnectionError (`Member.has_committed_over`)."""
         group = self.groups.get(group_id)
         if group is not None and group.consumer is not None:
-            consumer_state.check_commit(group.consumer, member_id, instance_id, generation_id)
+            joins = self.consumers.is_joining(group_id, member_id)
+            joining_for = [(record.topic, record.partition) for record in records] if joins else None
+            consumer_state.check_commit(group.consumer, member_id, instance_id, generation_id, joining_for)
             self.consumers.has_committed_over(group_id, member_id, connection)
         elif group is not None:
             state.check_commit(group, member_id, instance_id, generation_id, self._now())
@@ -275,7 +309,7 @@ class GroupShard(Shard):
         and the request gets NON_EMPTY_GROUP. Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NON_EMPTY_GROUP,
         GROUP_ID_NOT_FOUND.
         """
-        if self._known(group_id).consumer is not None:
+        if self._known(group_id).is_consumers:
             await self.consumers.delete(group_id, self._delete_group)
             return
         await self._delete_group(self._known(group_id))
@@ -336,6 +370,16 @@ class GroupShard(Shard):
 
         self._journal.write([group_row(group, change, self._now())], applied, refused)
 
+    def _disband(self, group: Group) -> None:
+        """The group goes on in the consumer protocol. Each JoinGroup that waits is served there."""
+        self._carry_out(state.shut(group, UpgradedError(group.group_id), self._now(), self._rules))
+        group.disband()
+
+    def _downgraded(self, group: Group) -> None:
+        """The group goes on in the classic protocol: its members have to join again."""
+        self._watch(group, group.members)
+        self._carry_out(state.join_again(group, self._now(), self._rules))
+
     def _remove(self, group: Group) -> None:
         group.enter(GroupState.DEAD, self._world.now_ms())
         if self.groups.get(group.group_id) is group:
@@ -357,6 +401,8 @@ class GroupShard(Shard):
         group = self.groups.get(group_id)
         if group is None:
             return None
+        if group.is_upgrading:
+            return now_ms + UPGRADE_CHECK_MS
         if group.consumer is not None and member_id != GROUP:
             return self.consumers.check_deadline(group, member_id, now_ms)
         now = self._now()

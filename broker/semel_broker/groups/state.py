@@ -229,6 +229,14 @@ def _refuse_full(transition: Transition, ask: Join, to: object) -> None:
         complete_if_ready(transition)
 
 
+def join_again(group: Group, now: Moment, rules: Rules) -> Transition:
+    """The group has just left the consumer protocol, or its stored generation has no leader: all members have to join,
+    because the partitions of former members have no owner."""
+    transition = Transition(group=group, now=now, rules=rules)
+    rebalance(transition, "downgraded")
+    return transition
+
+
 # --- the rebalance ----------------------------------------------------------------------------------------------------
 
 
@@ -275,7 +283,7 @@ def complete(transition: Transition) -> None:
     group.deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
     for member in group.members.values():
         to = group.set_joining(member, None)
-        member.synced = to is None
+        member.synced, member.carried_epoch = to is None, None
         if to is not None:
             if member.is_new:
                 member.is_new = False
@@ -504,7 +512,7 @@ def shut(group: Group, error: KafkaError, now: Moment, rules: Rules) -> Transiti
 def _current_member(group: Group, member_id: str, instance_id: str | None, generation_id: int) -> Member:
     check_alive(group)
     member = group.find(member_id, instance_id)
-    if generation_id != group.generation_id:
+    if generation_id not in (group.generation_id, member.carried_epoch):
         raise KafkaError(
             ErrorCode.ILLEGAL_GENERATION,
             f"{group.group_id} is at generation {group.generation_id}, not {generation_id}: join again",

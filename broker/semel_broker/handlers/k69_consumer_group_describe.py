@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe (key 69): groups of the consumer protocol with members and assignments (KIP-848).
 
 GROUP_ID_NOT_FOUND: there is no such group, or it is classic. A topic that was deleted has the empty name. v1 adds the
-type of members, which is always 1, consumer.
+protocol of each member: 0 classic, 1 consumer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from semel_broker.context import RequestContext
 from semel_broker.groups.consumer.model import NOTHING, ConsumerGroup, Places, by_topic
 from semel_broker.groups.consumer.state import preferred_assignor
 
-CONSUMER_MEMBER = 1
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> ConsumerGroupDescribeResponse:
@@ -75,7 +75,7 @@ def _member(group: ConsumerGroup, member_id: str, ctx: RequestContext) -> Consum
         target_assignment=ConsumerGroupDescribeResponseTargetAssignment(
             topic_partitions=_rows(group.targets.get(member_id, NOTHING), ctx)
         ),
-        member_type=CONSUMER_MEMBER,
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
 

@@ -1,9 +1,10 @@
-"""Broker settings altered at run time: stored for all brokers and for single brokers, and put in force.
+"""Settings of brokers and of groups altered at run time: stored, and those of brokers put in force.
 
 Kafka's rule (KIP-226): the dynamic value of the broker, else that for all brokers, else the value at its start.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -11,10 +12,12 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.store import ABSENT, Change, Delete, Expect, Put, Store
+from semel_broker.config import group_configs
 from semel_broker.config.edits import Configs
 from semel_broker.config.loading import BrokerConfig, ConfigError
 
 PREFIX: Final = "configs/brokers/"
+GROUP_PREFIX: Final = "configs/groups/"
 ALL_BROKERS: Final = ""
 """The resource name that stands for every broker."""
 
@@ -46,17 +49,55 @@ async def alter(
 
     Decided on a copy, persisted, then put in force. Raises INVALID_CONFIG, or what `edit` raises.
     """
+    checked = partial(_checked, config, broker)
+    texts = await _alter(store, _key(broker), edit, checked, validate_only=validate_only)
+    if texts is not None:
+        _put_in_force(config, broker, texts)
+
+
+async def alter_group(
+    store: Store,
+    config: BrokerConfig,
+    group: str,
+    edit: Callable[[Mapping[str, str]], Configs],
+    *,
+    validate_only: bool = False,
+) -> None:
+    """Replace the settings of a group, which need not exist. Raises INVALID_CONFIG, or what `edit` raises."""
+
+    def checked(new: Configs) -> dict[str, str]:
+        try:
+            return group_configs.check(new, config)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+    await _alter(store, GROUP_PREFIX + group, edit, checked, validate_only=validate_only)
+
+
+def given_for_group(image: Image, group: str) -> dict[str, str]:
+    """The settings that a group was given."""
+    value = image.configs.get(GROUP_PREFIX + group)
+    return _decode(value) if value else {}
+
+
+async def _alter(
+    store: Store,
+    key: str,
+    edit: Callable[[Mapping[str, str]], Configs],
+    checked: Callable[[Configs], dict[str, str]],
+    *,
+    validate_only: bool,
+) -> dict[str, str] | None:
+    """The settings that are stored now; None: they were only validated."""
     while True:
-        entry = await store.get(_key(broker))
-        new = edit(_decode(entry.value) if entry else {})
-        texts = _checked(config, broker, new)
+        entry = await store.get(key)
+        texts = checked(edit(_decode(entry.value) if entry else {}))
         if validate_only:
-            return
-        expect = Expect(_key(broker), entry.revision if entry else ABSENT)
-        change: Change = Put(_key(broker), msgspec.json.encode(texts)) if texts else Delete(_key(broker))
+            return None
+        expect = Expect(key, entry.revision if entry else ABSENT)
+        change: Change = Put(key, msgspec.json.encode(texts)) if texts else Delete(key)
         if await store.transact([expect], [change]) is not None:
-            _put_in_force(config, broker, texts)
-            return
+            return texts
 
 
 def _checked(config: BrokerConfig, broker: str, new: Configs) -> dict[str, str]:

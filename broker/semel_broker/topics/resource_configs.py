@@ -1,4 +1,4 @@
-"""The settings of topics and brokers as resources of DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
+"""The settings of topics, brokers and groups, as DescribeConfigs, AlterConfigs and IncrementalAlterConfigs use them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
@@ -7,8 +7,9 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.cluster.store import Store
-from semel_broker.config import topic_configs
+from semel_broker.config import group_configs, topic_configs
 from semel_broker.config.edits import Configs, Edit, edited
+from semel_broker.config.group_configs import GROUP_SETTINGS
 from semel_broker.config.loading import BROKER_SETTINGS, BrokerConfig, ConfigSource, ConfigValue
 from semel_broker.config.topic_configs import TOPIC_SETTINGS
 from semel_broker.topics import dynamic_configs
@@ -20,6 +21,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -46,6 +48,9 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
         if kind == ResourceType.TOPIC:
             given = self.topics.required(name).configs
             return [self._topic_setting(s, given) for s in TOPIC_SETTINGS if wanted is None or s in wanted]
+        if kind == ResourceType.GROUP:
+            group = self._given_for_group(name)
+            return [self._group_setting(s, group) for s in GROUP_SETTINGS if wanted is None or s in wanted]
         self._check_broker(kind, name)
         names = list(self.config.dynamic_default) if name == dynamic_configs.ALL_BROKERS else list(BROKER_SETTINGS)
         return [self._broker_setting(s, name) for s in names if wanted is None or s in wanted]
@@ -65,6 +70,12 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
                 return edited(given, edits, declared=TOPIC_SETTINGS, in_force=in_force)
 
             await self._alter(kind, name, topic_edit, validate_only)
+        elif kind == ResourceType.GROUP:
+
+            def group_edit(given: Mapping[str, str]) -> Configs:
+                return edited(given, edits, declared=GROUP_SETTINGS, in_force=given.get)
+
+            await self._alter(kind, name, group_edit, validate_only)
         else:
 
             def broker_edit(given: Mapping[str, str]) -> Configs:
@@ -81,6 +92,10 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
         if kind == ResourceType.TOPIC:
             await self.topics.alter_configs(name, edit, validate_only=validate_only)
             return
+        if kind == ResourceType.GROUP:
+            self._given_for_group(name)
+            await dynamic_configs.alter_group(self.store, self.config, name, edit, validate_only=validate_only)
+            return
         self._check_broker(kind, name)
         await dynamic_configs.alter(self.store, self.config, name, edit, validate_only=validate_only)
         self.topics.follow_broker()
@@ -89,12 +104,21 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
         if kind != ResourceType.BROKER:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"resources of type {kind} have no settings here: ask for 2 topic or 4 broker",
+                f"resources of type {kind} have no settings here: ask for 2 topic, 4 broker or 32 group",
             )
         if name not in (dynamic_configs.ALL_BROKERS, str(self.config.node_id)):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"this is broker {self.config.node_id}, not {name!r}: ask that broker itself"
             )
+
+    def _given_for_group(self, name: str) -> dict[str, str]:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "there are no settings of all groups: name one group")
+        return dynamic_configs.given_for_group(self.topics.feed.image, name)
+
+    def _group_setting(self, name: str, given: Mapping[str, str]) -> Described:
+        value = group_configs.value_of(name, given, self.config)
+        return Described(value, False, group_configs.synonyms_of(value, self.config))
 
     def _topic_setting(self, name: str, given: Mapping[str, str]) -> Described:
         value = topic_configs.value_of(name, given, self.config)

@@ -138,7 +138,7 @@ def test_settings_that_contradict_each_other_are_refused(overrides: list[str]) -
         ("group.consumer.max.heartbeat.interval.ms=1000", "must be from"),
         ("group.coordinator.rebalance.protocols=consumer", "must contain classic"),
         ("group.consumer.assignors=", "at least one of uniform and range"),
-        ("group.consumer.migration.policy=upgrade", "disabled"),
+        ("group.consumer.migration.policy=sideways", "disabled, upgrade, downgrade, bidirectional"),
     ],
 )
 def test_settings_of_the_consumer_protocol_are_checked_together(override: str, words: str) -> None:

@@ -29,7 +29,7 @@ from semel_protocol.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequestResource,
 )
 
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -383,3 +383,61 @@ async def test_throttled_rates_are_altered_while_the_broker_runs(wire: Wire) -> 
             assert (await alter(wire, BROKER, "0", (name, SET, text))).error_code == code
         assert (await value(wire, BROKER, "0", name)).value == "1000"
         assert (await alter(wire, BROKER, "0", (name, DELETE, None))).error_code == 0
+
+
+# --- groups ---
+
+SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+async def test_a_group_follows_the_broker_until_it_is_given_a_setting(broker: Harness, wire: Wire) -> None:
+    rows = {row.name: row for row in (await describe(wire, GROUP, "g")).configs}
+    assert {name: (row.value, row.config_source) for name, row in rows.items()} == {
+        INTERVAL: ("5000", 5),
+        SESSION: ("45000", 5),
+    }
+    assert (await alter(wire, GROUP, "g", (SESSION, SET, "50000"))).error_code == 0
+    row = await value(wire, GROUP, "g", SESSION)
+    assert (row.value, row.config_source, row.read_only) == ("50000", 8, False)
+    assert [(each.name, each.value, each.source) for each in row.synonyms] == [
+        (SESSION, "50000", 8),
+        ("group.consumer.session.timeout.ms", "45000", 5),
+    ]
+    assert (await value(wire, GROUP, "other", SESSION)).value == "45000"
+    await broker.restart()
+    wire = await broker.wire()
+    assert (await value(wire, GROUP, "g", SESSION)).value == "50000"
+    assert (await alter(wire, GROUP, "g", (SESSION, DELETE, None))).error_code == 0
+    assert (await value(wire, GROUP, "g", SESSION)).value == "45000"
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "code"),
+    [
+        ("g", (SESSION, SET, "44999"), ErrorCode.INVALID_CONFIG),
+        ("g", (SESSION, SET, "60001"), ErrorCode.INVALID_CONFIG),
+        ("g", (INTERVAL, SET, "4999"), ErrorCode.INVALID_CONFIG),
+        ("g", (INTERVAL, SET, "soon"), ErrorCode.INVALID_CONFIG),
+        ("g", (INTERVAL, APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        ("g", ("share.session.timeout.ms", SET, "45000"), ErrorCode.INVALID_CONFIG),
+        ("g", (SESSION, SET, None), ErrorCode.INVALID_REQUEST),
+        ("", (SESSION, SET, "45000"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_what_a_group_may_not_be_given(
+    wire: Wire, name: str, edit: tuple[str, int, str | None], code: ErrorCode
+) -> None:
+    answer = await alter(wire, GROUP, name, edit)
+    assert (answer.error_code, bool(answer.error_message)) == (code, True)
+
+
+async def test_group_settings_are_validated_without_being_stored_and_replaced_as_a_whole(wire: Wire) -> None:
+    assert (await alter(wire, GROUP, "g", (SESSION, SET, "50000"), dry=True)).error_code == 0
+    assert (await value(wire, GROUP, "g", SESSION)).value == "45000"
+    for key, text in ((SESSION, "50000"), (INTERVAL, "6000")):
+        rows = [AlterConfigsRequestConfig(name=key, value=text)]
+        resource = AlterConfigsRequestResource(resource_type=GROUP, resource_name="g", configs=rows)
+        answer = await wire.call(AlterConfigsRequest(resources=[resource], validate_only=False))
+        assert answer.responses[0].error_code == 0
+    assert (await value(wire, GROUP, "g", SESSION)).value == "45000"
+    assert (await value(wire, GROUP, "g", INTERVAL)).value == "6000"

@@ -17,6 +17,11 @@ from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 from semel_protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from semel_protocol.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic
 from semel_protocol.messages.k42_delete_groups import DeleteGroupsRequest
+from semel_protocol.messages.k44_incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+)
 from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -353,11 +358,8 @@ async def test_groups_without_members_and_offsets_expire(start_broker: StartBrok
 # --- the two protocols ---
 
 
-async def test_a_group_with_members_of_one_protocol_refuses_the_other(broker: Harness) -> None:
-    one = await member(broker, "a")
-    await one.beat()
-    old = GroupMember(await broker.wire())
-    assert (await old.wire.call(old.join_request())).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+async def test_a_group_that_may_not_be_upgraded_refuses_the_consumer_protocol(start_broker: StartBroker) -> None:
+    broker = await start_broker(durability="os", group_consumer_migration_policy="disabled", **SETTINGS)
     classic = GroupMember(await broker.wire(), "classic")
     await classic.enter()
     two = await member(broker, "b", group="classic")
@@ -430,6 +432,25 @@ async def test_a_member_that_dies_with_the_broker_is_removed_after_the_restart(b
         assert await two.beat() == 0
     await settle(two)
     assert len(two.owned) == 6
+
+
+# --- settings of a group ---
+
+
+async def test_settings_of_a_group_are_in_force_from_its_next_heartbeat_on(broker: Harness) -> None:
+    one = await member(broker, "a")
+    assert (await one.wire.call(one.request(), 1)).heartbeat_interval_ms == 500
+    one.epoch = 1
+    for name, text in (("consumer.session.timeout.ms", "9000"), ("consumer.heartbeat.interval.ms", "700")):
+        row = IncrementalAlterConfigsRequestConfig(name=name, config_operation=0, value=text)
+        resource = IncrementalAlterConfigsRequestResource(resource_type=32, resource_name="g", configs=[row])
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        assert (await one.wire.call(request)).responses[0].error_code == 0
+    assert (await one.wire.call(one.request(topic_partitions=None), 1)).heartbeat_interval_ms == 700
+    await asyncio.sleep(8)
+    assert await one.beat(topic_partitions=None) == 0, "the session is longer now"
+    await asyncio.sleep(10)
+    assert await one.beat(topic_partitions=None) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_a_heartbeat_that_arrives_late_over_an_abandoned_connection_changes_nothing(broker: Harness) -> None:

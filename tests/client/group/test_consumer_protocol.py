@@ -486,9 +486,22 @@ async def test_partitions_that_the_application_assigns_are_committed_without_a_m
                 await consumer.commit({tp(0): 0})
 
 
-@pytest.mark.semel_only("Kafka converts a classic group whose members allow it")
-async def test_a_group_with_classic_members_is_named_with_what_to_do(wide: str) -> None:
-    async with Reader(Consumer("t", bootstrap_servers=wide, group_id="g")) as classic:
+async def test_a_group_is_shared_with_a_classic_member_until_it_leaves(wide: str) -> None:
+    """Both ways of group.consumer.migration.policy=bidirectional, which is the default of semel and Apache Kafka."""
+    async with Reader(Consumer("t", bootstrap_servers=wide, group_id="g", heartbeat_interval_ms=100)) as classic:
         await until(lambda: shares(classic) == [6])
-        with pytest.raises(GroupIdNotFound, match="no group of the consumer protocol"):
-            await member_of(wide).start()
+        async with Reader(member_of(wide)) as member:
+            await until(lambda: shares(classic, member) == [3, 3])
+        await until(lambda: shares(classic) == [6])
+
+
+@pytest.mark.semel_only("Kafka's policy is not this test's to change")
+async def test_a_group_that_may_not_change_its_protocol_is_named_with_what_to_do(broker: Harness) -> None:
+    broker.settings |= {"group.consumer.migration.policy": "disabled", "port": str(broker.port)}
+    await broker.restart()
+    bootstrap = f"127.0.0.1:{broker.port}"
+    await create(bootstrap, t=6)
+    async with Reader(Consumer("t", bootstrap_servers=bootstrap, group_id="g")) as classic:
+        await until(lambda: shares(classic) == [6])
+        with pytest.raises(GroupIdNotFound, match="migration.policy is disabled"):
+            await member_of(bootstrap).start()

@@ -50,8 +50,22 @@ NEXT: dict[MemberState, tuple[MemberState, ...]] = {
 """All transitions between states."""
 
 
+class Classic(msgspec.Struct, frozen=True):
+    """What only a member of the classic protocol has. `protocols`: (name, metadata) of its assignors, in the order of
+    its preference."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+    @property
+    def protocol(self) -> str:
+        """The assignor that the coordinator names to the member: the one that the member prefers."""
+        return self.protocols[0][0]
+
+
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """A member and its subscription: topics by name, and by `regex` (None: none)."""
+    """A member and its subscription: topics by name, and by `regex` (None: none). `classic`: the member uses the
+    classic protocol."""
 
     member_id: str
     instance_id: str | None = None
@@ -62,6 +76,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     regex: str | None = None
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
+    classic: Classic | None = None
 
 
 class Current(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,8 @@ from semel_storage.internal_topics import (
     ConsumerGroupKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMemberMetadataValueClassic,
+    ConsumerGroupMemberMetadataValueProtocol,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey,
@@ -38,6 +40,7 @@ from semel_storage.internal_topics import (
 
 from semel_broker.groups.consumer.model import (
     Change,
+    Classic,
     Current,
     Member,
     MemberState,
@@ -153,10 +156,20 @@ def _member_value(member: Member) -> ConsumerGroupMemberMetadataValue:
         subscribed_topic_regex=member.regex,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.assignor,
+        classic_member_metadata=None if member.classic is None else _classic_value(member.classic),
+    )
+
+
+def _classic_value(classic: Classic) -> ConsumerGroupMemberMetadataValueClassic:
+    row = ConsumerGroupMemberMetadataValueProtocol
+    return ConsumerGroupMemberMetadataValueClassic(
+        session_timeout_ms=classic.session_timeout_ms,
+        supported_protocols=[row(name=name, metadata=metadata) for name, metadata in classic.protocols],
     )
 
 
 def _member(member_id: str, value: ConsumerGroupMemberMetadataValue) -> Member:
+    former = value.classic_member_metadata
     return Member(
         member_id=member_id,
         instance_id=value.instance_id,
@@ -167,6 +180,9 @@ def _member(member_id: str, value: ConsumerGroupMemberMetadataValue) -> Member:
         regex=value.subscribed_topic_regex or None,
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         assignor=value.server_assignor,
+        classic=None
+        if former is None
+        else Classic(former.session_timeout_ms, tuple((row.name, row.metadata) for row in former.supported_protocols)),
     )
 
 

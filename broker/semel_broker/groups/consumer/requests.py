@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from semel_broker.groups.consumer.model import Change, Places, TopicFacts
+from semel_broker.groups.consumer.model import Change, Classic, Places, TopicFacts
 
 JOIN = 0
 LEAVE = -1
@@ -15,7 +15,8 @@ LEAVE = -1
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """ConsumerGroupHeartbeat. None, and a timeout of -1: not changed since the member's last request. `regex` "": no
     regular expression (any more). `owned`: the partitions that the member owns. `may_read(topic)`: whether a regular
-    expression may match the topic; authorization decides."""
+    expression may match the topic; authorization decides. `classic`: this is a JoinGroup, of a member of the classic
+    protocol."""
 
     member_id: str
     epoch: int
@@ -29,6 +30,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     assignor: str | None = None
     owned: Places | None = None
     may_read: Callable[[str], bool] = lambda topic: True
+    classic: Classic | None = None
 
     @property
     def is_full(self) -> bool:

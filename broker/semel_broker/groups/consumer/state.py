@@ -9,6 +9,8 @@ Sources: KIP-848; KIP-345 and KIP-848 for static members (the epochs 0, -1 and -
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
@@ -79,7 +81,7 @@ def heartbeat(group: ConsumerGroup, ask: Heartbeat, catalog: Catalog, rules: Con
     draft = Draft(group)
     held = NOTHING
     if ask.epoch == JOIN:
-        held = _join(draft, ask, rules)
+        held = join(draft, ask, rules)
     else:
         check_epoch(identified(group, ask.member_id, ask.instance_id), group, ask)
         _update(draft, ask)
@@ -87,9 +89,9 @@ def heartbeat(group: ConsumerGroup, ask: Heartbeat, catalog: Catalog, rules: Con
     if draft.group.epoch > draft.group.assignment_epoch:
         assign(draft, rules)
     if ask.epoch == JOIN:
-        _start_again(draft, ask.member_id, held)
+        start_again(draft, ask.member_id, held)
     before = group.current(ask.member_id)
-    current = _reconcile(draft, ask)
+    current = step(draft, ask)
     is_news = current.assigned != before.assigned or (ask.owned is not None and ask.owned != current.assigned)
     says = ask.epoch != current.epoch or ask.is_full or is_news
     return draft.decision(
@@ -105,6 +107,7 @@ def is_quiet(group: ConsumerGroup, ask: Heartbeat) -> bool:
         and ask.epoch > JOIN
         and ask.epoch == current.epoch == group.epoch == group.assignment_epoch
         and current.state is MemberState.STABLE
+        and group.members[ask.member_id].classic is None
         and (ask.topics, ask.regex, ask.owned, ask.assignor, ask.rack_id) == (None,) * 5
         and ask.rebalance_timeout_ms < 0
         and group.members[ask.member_id].instance_id == ask.instance_id
@@ -144,10 +147,14 @@ def check_epoch(member: Member, group: ConsumerGroup, ask: Heartbeat) -> None:
 
 def check_member_epoch(group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: int) -> None:
     """Whether a commit or a fetch of offsets comes from a member at its present epoch. Raises UNKNOWN_MEMBER_ID,
-    FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH."""
+    FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION (a member of the classic protocol)."""
     member = identified(group, member_id, instance_id)
     current = group.current(member.member_id)
     if epoch != current.epoch:
+        if member.classic is not None:
+            raise KafkaError(
+                ErrorCode.ILLEGAL_GENERATION, f"{member_id} is at generation {current.epoch}, not {epoch}: join again"
+            )
         raise KafkaError(
             ErrorCode.STALE_MEMBER_EPOCH,
             f"{member_id} is at epoch {current.epoch}, not {epoch}: heartbeat, then try again",
@@ -155,9 +162,16 @@ def check_member_epoch(group: ConsumerGroup, member_id: str, instance_id: str | 
 
 
 def check_commit(
-    group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: int, *, in_transaction: bool = False
+    group: ConsumerGroup,
+    member_id: str,
+    instance_id: str | None,
+    epoch: int,
+    joining_for: Iterable[tuple[str, int]] | None = None,
+    *,
+    in_transaction: bool = False,
 ) -> None:
-    """Whether offsets may be committed now. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH.
+    """Whether offsets may be committed now. `joining_for`: the member is between JoinGroup and SyncGroup, and commits
+    offsets of these partitions (topic, partition); None: it is not. Raises as `check_member_epoch`.
 
     A negative epoch is a simple consumer or an administrator: allowed while the group has no members, and in a
     transaction that does not name a member.
@@ -165,22 +179,36 @@ def check_commit(
     is_anonymous = not member_id and instance_id is None
     if epoch < 0 and (not group.members or (in_transaction and is_anonymous)):
         return
+    if joining_for is not None:
+        epoch = _known_generation(group, member_id, epoch, joining_for)
     check_member_epoch(group, member_id, instance_id, epoch)
+
+
+def _known_generation(group: ConsumerGroup, member_id: str, epoch: int, named: Iterable[tuple[str, int]]) -> int:
+    """The generation of a commit. A cooperative member reads on while it joins, so a commit may come at the generation
+    before: it counts as one at the present generation, if no other member can have the partitions."""
+    current = group.current(member_id)
+    if epoch != current.previous_epoch:
+        return epoch
+    ids = {name: facts.topic_id for name, facts in group.topics.items()}
+    holds_all = all((ids.get(name, b""), partition) in current.held for name, partition in named)
+    return current.epoch if holds_all else epoch
 
 
 # --- joining, changing, leaving -----------------------------------------------------------------------------------
 
 
-def _join(draft: Draft, ask: Heartbeat, rules: ConsumerRules) -> Places:
+def join(draft: Draft, ask: Heartbeat, rules: ConsumerRules) -> Places:
     """A new member, a member that joins again, or the next incarnation of a static member that has left.
 
-    Returns the partitions that have waited for it.
+    A static member that changes its protocol need not have left: members of the classic protocol never say that they
+    do. Returns the partitions that have waited for it. Raises UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED.
     """
     group = draft.group
     owner_id = group.instances.get(ask.instance_id) if ask.instance_id is not None else None
     if owner_id is not None and owner_id != ask.member_id:
         left = group.current(owner_id)
-        if left.epoch != LEFT_STATIC:
+        if left.epoch != LEFT_STATIC and ask.classic is None and group.members[owner_id].classic is None:
             raise KafkaError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"{owner_id} uses the instance id {ask.instance_id}: stop it, or wait until its session has ended",
@@ -198,7 +226,7 @@ def _join(draft: Draft, ask: Heartbeat, rules: ConsumerRules) -> Places:
     return group.current(ask.member_id).assigned
 
 
-def _start_again(draft: Draft, member_id: str, held: Places) -> None:
+def start_again(draft: Draft, member_id: str, held: Places) -> None:
     """A member that joins owns nothing. It gets back what it held, as far as the target assignment gives it that."""
     draft.put(SetCurrent(member_id, Current(assigned=held & draft.group.targets.get(member_id, NOTHING))))
 
@@ -237,6 +265,7 @@ def _updated(member: Member, ask: Heartbeat) -> Member:
         regex=(ask.regex or None) if ask.regex is not None else member.regex,
         rebalance_timeout_ms=ask.rebalance_timeout_ms if ask.rebalance_timeout_ms >= 0 else member.rebalance_timeout_ms,
         assignor=ask.assignor if ask.assignor is not None else member.assignor,
+        classic=ask.classic,
     )
 
 
@@ -269,21 +298,26 @@ def _forget(draft: Draft, member_id: str) -> None:
 
 
 def forget_group(group: ConsumerGroup) -> tuple[Change, ...]:
-    """The tombstones of a group without members."""
-    assert not group.members
+    """The tombstones of a group with all its members."""
+    draft = Draft(group)
+    for member_id in group.members:
+        _forget(draft, member_id)
     regexes = [SetRegex(regex, None) for regex in group.regexes]
-    return (*regexes, SetAssignmentEpoch(None), SetTopics(None), SetEpoch(None))
+    return (*draft.changes, *regexes, SetAssignmentEpoch(None), SetTopics(None), SetEpoch(None))
 
 
 # --- topics -----------------------------------------------------------------------------------------------------------
 
 
 def refresh(draft: Draft, ask: Heartbeat, catalog: Catalog, wall_ms: int) -> None:
-    """Look again at the topics of all subscriptions. If they have changed, there is a new group epoch."""
+    """Look again at the topics of all subscriptions. If they have changed, there is a new group epoch.
+
+    A member of the classic protocol has no regular expression, so its request does not evaluate those of others.
+    """
     group = draft.group
     _drop_unused_regexes(draft)
     wanted = sorted({member.regex for member in group.members.values() if member.regex})
-    stale = [regex for regex in wanted if _is_stale(group.regexes.get(regex), catalog)]
+    stale = [] if ask.classic else [regex for regex in wanted if _is_stale(group.regexes.get(regex), catalog)]
     names = [name for name in catalog.names() if ask.may_read(name)] if stale else []
     for regex in stale:
         expression = compiled(regex)
@@ -340,7 +374,8 @@ def preferred_assignor(group: ConsumerGroup, assignors: tuple[str, ...]) -> str:
     return max(sorted(votes), key=votes.__getitem__) if votes else assignors[0]
 
 
-def _reconcile(draft: Draft, ask: Heartbeat) -> Current:
+def step(draft: Draft, ask: Heartbeat) -> Current:
+    """Move the member of this request towards its target assignment; its current assignment after that."""
     group, member_id = draft.group, ask.member_id
     before = group.current(member_id)
     current = reconcile(

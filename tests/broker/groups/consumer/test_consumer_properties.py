@@ -1,4 +1,5 @@
-"""Properties of assignors and of groups of the consumer protocol: balance, one owner, progress, records."""
+"""Properties of assignors and of groups of the consumer protocol, with members of both protocols: balance, one owner,
+progress, records."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from semel_broker.groups.consumer import state
 from semel_broker.groups.consumer.assignors import Assignor, Subscriber, ranges, uniform
-from semel_broker.groups.consumer.model import LEFT_STATIC, NOTHING, ConsumerGroup, Places, TopicFacts
+from semel_broker.groups.consumer.classic_members import join_group, may_sync, must_join
+from semel_broker.groups.consumer.model import LEFT_STATIC, NOTHING, Classic, ConsumerGroup, Places, TopicFacts
 from semel_broker.groups.consumer.records import change_of, rows
 from semel_broker.groups.consumer.requests import Catalog, ConsumerRules, Decision, Heartbeat
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -88,6 +90,23 @@ class Client:
         self.member_id, self.instance_id, self.topics, self.regex = member_id, instance_id, topics, regex
         self.epoch = 0
         self.owned: Places = NOTHING
+        self.classic: Classic | None = None
+        self.is_eager = False
+
+    def join_group(self) -> Heartbeat:
+        """A JoinGroup of the classic protocol; eager members revoke everything before it."""
+        if self.is_eager:
+            self.owned = NOTHING
+        return Heartbeat(
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            epoch=0,
+            rebalance_timeout_ms=1000,
+            topics=self.topics,
+            regex="",
+            owned=self.owned,
+            classic=self.classic,
+        )
 
     def request(self, *, full: bool) -> Heartbeat:
         says = full or self.epoch == 0
@@ -133,7 +152,34 @@ class Groups(RuleBasedStateMachine):
         for change in changes:
             self.group.apply(change)
 
+    def beat_classic(self, client: Client, *, full: bool, is_lost: bool) -> None:
+        """A heartbeat of the classic protocol; if the answer asks for it, JoinGroup and SyncGroup."""
+        group, member_id = self.group, client.member_id
+        is_here = member_id in group.members and group.current(member_id).epoch == client.epoch
+        if is_here and not full and not must_join(group, member_id):
+            return
+        if not is_here:
+            client.owned = NOTHING  # UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION: its partitions are lost
+        try:
+            decision = join_group(
+                group, client.join_group(), self.catalog, ConsumerRules(), 0, is_named=client.epoch > 0
+            )
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+                raise
+            client.epoch = 0
+            return
+        self.carry_out(decision.changes)
+        if is_lost:
+            return
+        client.epoch = decision.answer.epoch
+        if may_sync(group, member_id):
+            client.owned = group.current(member_id).assigned
+
     def beat(self, client: Client, *, full: bool = False, is_lost: bool = False) -> None:
+        if client.classic is not None:
+            self.beat_classic(client, full=full, is_lost=is_lost)
+            return
         ask = client.request(full=full)
         try:
             decision: Decision = state.heartbeat(self.group, ask, self.catalog, ConsumerRules(), 0)
@@ -157,13 +203,19 @@ class Groups(RuleBasedStateMachine):
         topics=st.sampled_from([("t0",), ("t0", "t1"), ("t1",), ()]),
         regex=st.sampled_from([None, "t.*", "t1"]),
         is_lost=st.booleans(),
+        classic=st.sampled_from([None, "eager", "cooperative"]),
     )
     @precondition(lambda self: len(self.clients) < 5)
-    def come(self, static: bool, topics: tuple[str, ...], regex: str | None, is_lost: bool) -> None:
+    def come(
+        self, static: bool, topics: tuple[str, ...], regex: str | None, is_lost: bool, classic: str | None
+    ) -> None:
         self.number += 1
         name = f"m{self.number}"
-        self.clients[name] = Client(name, f"i{self.number}" if static else None, topics, regex)
-        self.beat(self.clients[name], is_lost=is_lost)
+        client = self.clients[name] = Client(name, f"i{self.number}" if static else None, topics, regex)
+        if classic is not None:
+            client.classic, client.regex = Classic(6000, (("range", b""),)), None
+            client.is_eager = classic == "eager"
+        self.beat(client, is_lost=is_lost)
 
     @rule(data=st.data(), full=st.booleans(), is_lost=st.booleans())
     @precondition(lambda self: self.clients)
@@ -176,8 +228,7 @@ class Groups(RuleBasedStateMachine):
     def leave(self, data: Any) -> None:
         client = self.clients.pop(data.draw(st.sampled_from(sorted(self.clients))))
         if client.member_id in self.group.members:
-            ask = Heartbeat(member_id=client.member_id, instance_id=client.instance_id, epoch=-1)
-            self.carry_out(state.heartbeat(self.group, ask, self.catalog, ConsumerRules(), 0).changes)
+            self.carry_out(state.remove(self.group, client.member_id))
 
     @rule(data=st.data())
     @precondition(lambda self: self.group.members)
@@ -193,11 +244,12 @@ class Groups(RuleBasedStateMachine):
         """A static member leaves for a while, and comes back under a new id."""
         client = data.draw(st.sampled_from([each for each in self.clients.values() if each.instance_id]))
         del self.clients[client.member_id]
-        if self.group.instances.get(client.instance_id or "") == client.member_id:
+        if client.classic is None and self.group.instances.get(client.instance_id or "") == client.member_id:
             ask = Heartbeat(member_id=client.member_id, instance_id=client.instance_id, epoch=LEFT_STATIC)
             self.carry_out(state.heartbeat(self.group, ask, self.catalog, ConsumerRules(), 0).changes)
         self.number += 1
         new = Client(f"m{self.number}", client.instance_id, topics, client.regex)
+        new.classic, new.is_eager = client.classic, client.is_eager
         self.clients[new.member_id] = new
         self.beat(new)
 
@@ -246,6 +298,8 @@ class Groups(RuleBasedStateMachine):
         """Faults end. Within five rounds of heartbeats every live member has its target, and nothing is left over."""
         for member_id in sorted(set(self.group.members) - set(self.clients)):
             self.carry_out(state.remove(self.group, member_id))
+        for client in self.clients.values():  # heartbeats of the classic protocol do not look at the topics again
+            self.beat(client, full=client.classic is not None)
         for _ in range(5):
             for client in self.clients.values():
                 self.beat(client)

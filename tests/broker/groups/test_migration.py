@@ -1,0 +1,241 @@
+"""Groups between the protocols and the log: a change of protocol is durable as a whole, or it has not happened."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+from broker.groups.consumer.test_stored_groups import beat, code_of
+from broker.groups.desk import Desk, breathe
+from semel_broker.groups.consumer.model import Classic, Member, SetMember
+from semel_broker.groups.consumer.records import change_of, rows
+from semel_broker.groups.embedded import assignment_of, encoded_assignment, encoded_subscription, subscription_of
+from semel_broker.groups.group import Group, GroupState
+from semel_broker.groups.requests import Join, Joined, Sync
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.internal_topics import decode_offsets_key
+
+PLACE = ("t", 0)
+
+
+async def join(desk: Desk, member_id: str = "", *, owned: bool = False) -> Joined:
+    ask = Join(
+        member_id=member_id,
+        new_member_id="old",
+        instance_id=None,
+        client_id="c",
+        client_host="/h",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(("range", encoded_subscription(1, ["t"], [PLACE] if owned else [])),),
+    )
+    return await desk.ask.join("g", ask)
+
+
+async def sync(desk: Desk, joined: Joined, protocol: str = "range") -> tuple[tuple[str, int], ...] | None:
+    ask = Sync(
+        member_id=joined.member_id,
+        instance_id=None,
+        generation_id=joined.generation_id,
+        protocol_type="consumer",
+        protocol=protocol,
+        assignments={joined.member_id: encoded_assignment(1, [PLACE])},
+    )
+    return assignment_of((await desk.ask.sync("g", ask)).assignment)
+
+
+async def group_of(desk: Desk) -> Group:
+    return (await desk.groups.shard("g")).groups["g"]
+
+
+async def classic(desk: Desk) -> Joined:
+    """A stable classic group of one."""
+    joined = await join(desk)
+    assert await sync(desk, joined) == (PLACE,)
+    return joined
+
+
+async def mixed(desk: Desk) -> tuple[Joined, int]:
+    """A stable group of the consumer protocol with a classic member, which has the only partition, and one more."""
+    await classic(desk)
+    await beat(desk, "new")
+    joined = await join(desk, "old", owned=True)
+    assert await sync(desk, joined) == (PLACE,)
+    return joined, (await beat(desk, "new", joined.generation_id)).epoch
+
+
+@pytest.fixture
+async def desk() -> object:
+    desk = await Desk().open()
+    yield desk
+    await desk.close()
+
+
+async def test_a_coordinator_that_dies_during_an_upgrade_has_the_old_group_or_the_new_one(desk: Desk) -> None:
+    for seed in range(6):
+        joined = await classic(desk)
+        desk.disk.hold_syncs()
+        task = asyncio.create_task(beat(desk, "new"))
+        await breathe()
+        await desk.lose_power(Random(seed))
+        assert task.done()
+        group = await group_of(desk)
+        if group.consumer is None:
+            assert list(group.members) == ["old"]
+            assert group.state is GroupState.STABLE
+        else:
+            assert sorted(group.consumer.members) == ["new", "old"]
+            assert group.members == {}
+        await desk.commit({0: 5}, member_id="old", generation=joined.generation_id)
+        await desk.ask.leave("g", [("old", None), ("new", None)])
+        await desk.lose_power()
+
+
+async def test_a_classic_member_is_served_while_the_upgrade_is_under_way(desk: Desk) -> None:
+    joined = await classic(desk)
+    desk.disk.hold_syncs()
+    upgrading = asyncio.create_task(beat(desk, "new"))
+    await breathe()
+    await desk.ask.heartbeat("g", joined.generation_id, "old", None)
+    rejoining = asyncio.create_task(join(desk, "old", owned=True))
+    assert await code_of(sync(desk, joined)) is ErrorCode.REBALANCE_IN_PROGRESS
+    committing = asyncio.create_task(desk.commit({0: 5}, member_id="old", generation=joined.generation_id))
+    await breathe()
+    assert (upgrading.done(), rejoining.done()) == (False, False)
+    desk.disk.release_syncs()
+    place = await upgrading
+    await committing
+    again = await rejoining
+    assert (again.generation_id, again.leader, place.assigned) == (place.epoch, "", frozenset())
+    assert await sync(desk, again) == (PLACE,)
+    assert await desk.offset() == 5
+
+
+@pytest.mark.parametrize("ends", ["upgrade", "downgrade"])
+async def test_a_change_of_protocol_that_is_not_stored_has_not_happened(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    joined, epoch = (await classic(desk), 0) if ends == "upgrade" else await mixed(desk)
+    shard = await desk.groups.shard("g")
+    partition = shard._journal._partition
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(partition, "append", refuse)
+        failing = beat(desk, "new") if ends == "upgrade" else beat(desk, "new", -1)
+        assert await code_of(failing) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    group = await group_of(desk)
+    await desk.ask.heartbeat("g", joined.generation_id, "old", None)
+    await desk.commit({0: 5}, member_id="old", generation=joined.generation_id)
+    if ends == "upgrade":
+        assert (group.state, group.is_upgrading, group.consumer) == (GroupState.STABLE, False, None)
+        assert (await beat(desk, "new")).epoch == joined.generation_id + 1
+    else:
+        assert (await beat(desk, "new", epoch)).epoch == epoch
+        await beat(desk, "new", -1)
+        assert list(group.members) == ["old"]
+
+
+async def test_a_session_ends_though_its_group_was_about_to_be_upgraded(desk: Desk) -> None:
+    await classic(desk)
+    group = await group_of(desk)
+    group.is_upgrading = True
+    desk.monotonic_s += 11
+    shard = await desk.groups.shard("g")
+    assert shard._check_deadline(("g", "old"), int(desk.monotonic_s * 1000)) is not None, "it is checked again"
+    group.is_upgrading = False
+    assert shard._check_deadline(("g", "old"), int(desk.monotonic_s * 1000)) is None
+    assert group.members == {}
+
+
+async def test_a_group_is_not_deleted_while_its_first_member_joins(desk: Desk) -> None:
+    await desk.commit({0: 5})
+    desk.disk.hold_syncs()
+    joining = asyncio.create_task(beat(desk, "new"))
+    await breathe()
+    deleting = asyncio.create_task((await desk.groups.shard("g")).delete_group("g"))
+    await breathe()
+    desk.disk.release_syncs()
+    assert (await joining).epoch == 1
+    assert await code_of(deleting) is ErrorCode.NON_EMPTY_GROUP
+    assert (await beat(desk, "new", 1)).epoch == 1
+
+
+async def test_two_members_that_upgrade_at_once_are_in_one_group(desk: Desk) -> None:
+    await classic(desk)
+    places = await asyncio.gather(beat(desk, "new"), beat(desk, "newer"))
+    assert sorted(place.epoch for place in places) == [2, 3]
+    group = (await group_of(desk)).consumer
+    assert group is not None
+    assert sorted(group.members) == ["new", "newer", "old"]
+
+
+async def test_sync_with_another_assignor_than_the_member_has_is_refused(desk: Desk) -> None:
+    joined, _ = await mixed(desk)
+    assert await code_of(sync(desk, joined, "sticky")) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+async def test_a_partition_that_a_cooperative_member_may_still_be_revoking_waits_for_it(desk: Desk) -> None:
+    """Its last JoinGroup claimed the partition, and its generation has taken it away."""
+    joined = await join(desk, owned=True)
+    ask = Sync(
+        member_id="old",
+        instance_id=None,
+        generation_id=joined.generation_id,
+        protocol_type=None,
+        protocol=None,
+        assignments={"old": encoded_assignment(1, [])},
+    )
+    await desk.ask.sync("g", ask)
+    assert (await beat(desk, "new")).assigned == frozenset()
+    again = await join(desk, "old", owned=True)
+    assert await sync(desk, again) == ()
+    assert (await beat(desk, "new", 2, owned=frozenset())).assigned in (None, frozenset())
+    await join(desk, "old")
+    group = (await group_of(desk)).consumer
+    assert group is not None
+    assert group.has_reached_target("old")
+
+
+async def test_a_classic_member_commits_at_its_last_generation_what_only_it_can_have(desk: Desk) -> None:
+    await classic(desk)
+    await beat(desk, "new")
+    joined = await join(desk, "old", owned=True)
+    await desk.commit({0: 5}, member_id="old", generation=joined.generation_id - 1)
+    refused = desk.commit({1: 5}, member_id="old", generation=joined.generation_id - 1)
+    assert await code_of(refused) is ErrorCode.ILLEGAL_GENERATION
+    assert await code_of(desk.commit({0: 6}, member_id="old", generation=0)) is ErrorCode.ILLEGAL_GENERATION
+    assert await desk.offset() == 5
+    assert await sync(desk, joined) == (PLACE,)
+    late = desk.commit({0: 6}, member_id="old", generation=joined.generation_id - 1)
+    assert await code_of(late) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_records_of_classic_members_are_read_back() -> None:
+    member = Member(member_id="m", topics=("t",), classic=Classic(6000, (("range", b"a"), ("sticky", b"b"))))
+    change = SetMember("m", member)
+    ((raw_key, raw_value),) = rows("g", [change])
+    key = decode_offsets_key(raw_key)
+    assert key is not None
+    assert change_of(key, raw_value) == change  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("data", [b"", b"all", b"\0\1\x7f\xff\xff\xff", b"\0\1\0\0\0\1\0\x05t", b"\xff\xff\0\0\0\0"])
+def test_metadata_that_is_no_subscription_is_not_read(data: bytes) -> None:
+    assert subscription_of(data) is None
+
+
+def test_subscriptions_of_every_version_are_read() -> None:
+    topics = b"\0\0\0\1\0\1t"
+    owned = b"\0\0\0\1\0\1t\0\0\0\2\0\0\0\0\0\0\0\3"
+    for version, rest in ((0, b""), (1, owned), (2, owned + b"\0\0\0\7"), (3, owned + b"\0\0\0\7\0\1r"), (9, b"")):
+        tail = rest or (owned + b"\0\0\0\7\xff\xffmore" if version == 9 else b"")
+        found = subscription_of(version.to_bytes(2, "big") + topics + b"\xff\xff\xff\xff" + tail)
+        assert found is not None
+        assert (found.version, found.topics) == (version, ("t",))
+        assert found.owned == ((("t", 0), ("t", 3)) if version else ())
+        assert found.rack_id == ("r" if version == 3 else None)

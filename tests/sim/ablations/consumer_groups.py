@@ -81,7 +81,7 @@ def revocations_acknowledged(seam: Seam) -> None:
     shows=faults("kill client", "pause client"),
 )
 def instance_ids_in_use(seam: Seam) -> None:
-    join = state._join
+    join = state.join
 
     def replace_any(draft: Draft, ask: Heartbeat, rules: ConsumerRules) -> Places:
         owner_id = draft.group.instances.get(ask.instance_id or "")
@@ -94,7 +94,7 @@ def instance_ids_in_use(seam: Seam) -> None:
             state._replace(draft, owner_id, ask)
             return held
 
-    seam.replace(state, "_join", replace_any)
+    seam.replace(state, "join", replace_any)
 
 
 @safeguard(
@@ -148,7 +148,7 @@ def connections_of_epoch_commits(seam: Seam) -> None:
 
 @safeguard("sessions of the consumer protocol", "the partitions of a dead member go to others", CONSUMERS)
 def epoch_sessions(seam: Seam) -> None:
-    seam.replace(Session, "due_ms", property(lambda self: NEVER_MS if self.revoke_by_ms is None else self.revoke_by_ms))
+    seam.replace(Session, "due_ms", property(lambda self: NEVER_MS if self.due_by_ms is None else self.due_by_ms))
 
 
 @safeguard(

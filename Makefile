@@ -1,6 +1,7 @@
 # make demo   a year of real flights through two streaming queries of Spark; driver, workers and broker are killed; exact
 #             (SEED=7 ROWS=5000 KILLS=6); BROKERS=3: on three brokers and an etcd, whose leaders and coordinators are killed
-# make demo-client  the same flights without Spark: counted by a group, then enriched in transactions, with kills
+# make demo-client  the same flights without Spark: counted by a group, then enriched in transactions, with kills;
+#             SECURE=1: on the three brokers of docker-compose.secure.yml
 # make test   what to run before a push: units, a part of the seeds, ablations and scenarios, one stream of Spark
 # make test-all  everything: all tests, `make crashes`, `make faults`, `make sim-exhaustive`, `make strangers`; hours
 # make crashes  Spark's drivers, workers and brokers killed at every point of a batch, on a standalone cluster too; the demo
@@ -9,14 +10,14 @@
 # make sim-exhaustive  an application of two batches, struck before each of its steps (SEEDS=20); late requests of old clients
 # make ablations  safeguards switched off in turn: some seed has to miss each (NAME='duplicate window' WRITE=1)
 # make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7);
-#             BROKERS=3: on three brokers and an etcd, cut off from each other, restarted in turn
+#             BROKERS=3: on three brokers and an etcd, cut off from each other, restarted in turn; SECURE=1: the same with users over TLS
 # make fuzz   odd bytes at every door, for a minute or SECONDS=600, or EXAMPLES=100 of each kind; SEED=7 starts there
 # make strangers  other people's programs and test suites against a broker, fetched by their languages' package clients
 #             (NAME=kafka-clients); BROKERS=3: against three; AGAINST=kafka: against Apache Kafka, to compare (KAFKA=3.9.2)
 # make check  format, lint, types, floors, tidy
 # make map    writes the file map of ARCHITECTURE.md from the docstrings, and pages of docs/ from tables in the code
 # make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running);
-#             SECURE=1: those of docker-compose.secure.yml, with TLS, and certificates in tls/
+#             SECURE=1: those of docker-compose.secure.yml, with users, TLS and ACLs; keys and passwords in tls/
 # make docs   the site of the documents, with the API reference, in build/site (ARGS=serve shows it on 127.0.0.1:8000)
 # make dist   wheel and sdist in dist/; the wheel is installed into empty environments, where README, docs and examples run
 # make bench  the figures of docs/figures.md, measured on this machine
@@ -29,6 +30,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 3
 MINUTES ?= 2
 BROKERS ?= 1
+DEMO_BROKERS = $(if $(SECURE),--brokers 3 --secure,--brokers $(BROKERS))
 
 .PHONY: help demo demo-client test test-all crashes sim ablations fuzz faults strangers map cluster check docs dist bench format clean
 .DEFAULT_GOAL := help
@@ -68,9 +70,9 @@ demo: $(VENV)/$(if $(filter 3,$(BROKERS)),.spark-processes,.spark)
 	@$(BIN)/python -m demo.spark --brokers $(BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS)) \
 	  $(if $(KILLS),--kills $(KILLS))
 
-demo-client: $(VENV)/$(if $(filter 3,$(BROKERS)),.processes,.demo)
-	$(BIN)/python -m demo.counting --brokers $(BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS))
-	$(BIN)/python -m demo --brokers $(BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS))
+demo-client: $(VENV)/$(if $(SECURE)$(filter 3,$(BROKERS)),.processes,.demo)
+	$(BIN)/python -m demo.counting $(DEMO_BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS))
+	$(BIN)/python -m demo $(DEMO_BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS)) $(if $(KILLS),--kills $(KILLS))
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash and not thorough' $(ARGS)
@@ -100,7 +102,7 @@ ablations: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m sim.ablations $(if $(NAME),'$(NAME)') $(if $(SEEDS),--seeds $(SEEDS)) $(if $(WRITE),--write-docs) $(ARGS)
 
 faults: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python -m faults --brokers $(BROKERS) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m faults --brokers $(BROKERS) $(if $(SECURE),--secure) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
@@ -127,8 +129,9 @@ map: $(VENV)/.dev
 	@$(BIN)/python -m monitoring.dashboard
 
 cluster: $(VENV)/.processes
-	@$(if $(SECURE),test -f tls/ca.pem || $(BIN)/semel cert dev tls --host broker-1 --host broker-2 --host broker-3)
-	@$(if $(SECURE),PEER_NAMES=) $(BIN)/python -m cluster $(if $(SECURE),-f docker-compose.secure.yml) up $(ARGS)
+	@$(if $(SECURE),$(BIN)/python -m cluster -f docker-compose.secure.yml secrets tls)
+	@$(if $(SECURE),PEER_NAMES=) $(BIN)/python -m cluster \
+	  $(if $(SECURE),-f docker-compose.secure.yml --env-file tls/passwords.env) up $(ARGS)
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

@@ -11,9 +11,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from cluster import choice, compose, namespaces, screen, supervisor
+from cluster import choice, compose, namespaces, screen, secrets, supervisor
 from cluster.compose import ComposeError, Project
 from cluster.control import Answer, Request, ask
+from cluster.interpolation import InterpolationError, dotenv
 from cluster.service import cancelled
 from cluster.state import DEFAULT, StateFolder
 
@@ -23,13 +24,14 @@ ROOT = Path(__file__).parents[1]
 class Options:
     """The options of every command: the compose file and the state folder."""
 
-    def __init__(self, file: Path, state: Path) -> None:
-        self.file, self.state = file.absolute(), StateFolder(state)
+    def __init__(self, file: Path, state: Path, env_file: Path | None = None) -> None:
+        self.file, self.state, self.env_file = file.absolute(), StateFolder(state), env_file
 
     def project(self) -> Project:
         try:
-            return compose.load(self.file, os.environ)
-        except (ComposeError, OSError) as error:
+            given = {} if self.env_file is None else dotenv(self.env_file.read_text())
+            return compose.load(self.file, {**given, **os.environ})
+        except (ComposeError, InterpolationError, OSError) as error:
             raise click.ClickException(str(error)) from None
 
     def request(self, do: str, *words: str, flag: bool = False) -> Answer:
@@ -65,10 +67,15 @@ class Options:
     default=ROOT / DEFAULT,
     help=f"The folder for logs, volumes and the lock; one running project each.  [default: {DEFAULT} of this checkout]",
 )
+@click.option(
+    "--env-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of variables for the compose file, NAME=VALUE in each line. Those of the environment come first.",
+)
 @click.pass_context
-def main(context: click.Context, file: Path, state: Path) -> None:
+def main(context: click.Context, file: Path, state: Path, env_file: Path | None) -> None:
     """Run the services of docker-compose.yml as processes, each in a network namespace or at a loopback address."""
-    context.obj = Options(file, state)
+    context.obj = Options(file, state, env_file)
 
 
 @main.command()
@@ -120,6 +127,8 @@ def _detach(options: Options, arguments: list[str]) -> int:
     options.state.prepare()
     ours, theirs = os.pipe()
     line = [sys.executable, "-m", "cluster", "--file", str(options.file), "--state", str(options.state.path)]
+    if options.env_file is not None:
+        line += ["--env-file", str(options.env_file)]
     with options.state.supervisor_log.open("ab") as log:
         subprocess.Popen(
             [*line, "up", *arguments, "--report", str(theirs)],
@@ -236,6 +245,25 @@ def down(options: Options, volumes: bool) -> None:
     asyncio.run(namespaces.sweep())  # networks that killed runners have left
     if volumes:
         options.state.remove_volumes()
+
+
+@main.command("secrets")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.pass_obj
+def make_secrets(options: Options, folder: Path) -> None:
+    """Make certificates and passwords in FOLDER for docker-compose.secure.yml, and a file of settings for clients.
+
+    What is there stays. Files with keys and passwords have mode 0600.
+    """
+    try:
+        passwords = secrets.make(folder)
+        options.env_file = folder / secrets.PASSWORDS
+        services = options.project().services.values()
+        found = [each for service in services for each in compose.ports(service)]
+        addresses = [f"{each.host}:{each.published}" for each in found]
+        secrets.write_client_settings(folder, passwords["ADMIN_PASSWORD"], addresses, found[0].host)
+    except (ComposeError, InterpolationError, OSError) as error:
+        raise click.ClickException(str(error)) from None
 
 
 @main.command()

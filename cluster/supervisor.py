@@ -12,9 +12,9 @@ from typing import TextIO
 import msgspec
 from rich.console import Console
 
-from cluster import choice, user_namespaces
+from cluster import choice, secrets, user_namespaces
 from cluster.cluster import Cluster
-from cluster.compose import ComposeError, Project, order, ports, words
+from cluster.compose import ComposeError, Project, Service, mounts, order, ports, words
 from cluster.control import ControlServer
 from cluster.loopback import Loopback
 from cluster.namespaces import Namespaces
@@ -133,9 +133,21 @@ class Supervisor:
             name for name in names if OWN.fullmatch(services[name].image) and "serve" in words(services[name].command)
         ]
         addresses = ",".join(f"{port.host}:{port.published}" for name in brokers for port in ports(services[name]))
-        if addresses:
+        settings = next((file for name in brokers if (file := self._client_settings(services[name]))), None)
+        if settings is not None:
+            self._say(f"clients connect to {addresses} with SCRAM and TLS")
+            self._say(f"{settings} has the settings of the user {secrets.USER}, with its password and the CA; try:")
+            for command in secrets.FIRST_COMMANDS:
+                self._say(f"  semel {command} --config-file {settings}")
+        elif addresses:
             self._say(f"clients connect to {addresses}; try: semel cluster -b {addresses.partition(',')[0]}")
         self._say("look: python -m cluster ps, python -m cluster logs; stop: Ctrl-C or python -m cluster down")
+
+    def _client_settings(self, service: Service) -> str | None:
+        """The file of `python -m cluster secrets`, if the service uses that folder."""
+        folders = [self._cluster.state.volume(mount, Path(self._request.project.folder)) for mount in mounts(service)]
+        found = [folder / secrets.ADMIN for folder in folders if (folder / secrets.ADMIN).is_file()]
+        return os.path.relpath(found[0]) if found else None
 
     def _say_ignored_keys(self) -> None:
         keys: dict[str, None] = {}

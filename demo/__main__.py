@@ -16,6 +16,7 @@ from semel import Admin, NewTopic
 from demo.bars import Bars
 from demo.brokers import KillTargets
 from demo.chaos import Chaos, make_zombie
+from demo.client_settings import of_semel
 from demo.command import options, run_command
 from demo.deployment import deploy
 from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, truth
@@ -36,14 +37,15 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     logs = directory / "logs"
     logs.mkdir(parents=True)
     logging.basicConfig(filename=logs / "client.log", format="%(asctime)s %(name)s %(message)s")
-    served = deploy(arguments.brokers, directory, KillTargets([SOURCE, TARGET], (GROUP,), ("enrich-1", "enrich-2")))
+    targets = KillTargets([SOURCE, TARGET], (GROUP,), ("enrich-1", "enrich-2"))
+    served = deploy(arguments.brokers, directory, targets, secure=arguments.secure)
     running: list[Worker] = []
     bars = Bars(console, total, "acknowledged", "enriched", "read back")
     with bars.show:
         bars.say(f"seed {arguments.seed}: the same seed draws the same kills")
         try:
             bars.say(await served.start())
-            async with Admin(bootstrap_servers=served.address) as admin:
+            async with Admin(**of_semel(served.address)) as admin:
                 await admin.create_topics([NewTopic(name, PARTITIONS, served.replicas) for name in (SOURCE, TARGET)])
             names = ("enrich-1", "enrich-1", "enrich-2")
             zombie, *workers = running = [Worker(served.address, GROUP, name, logs) for name in names]

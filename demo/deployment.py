@@ -7,8 +7,13 @@ from pathlib import Path
 from demo.brokers import Brokers, KillTargets
 
 
-def deploy(count: int, directory: Path, targets: KillTargets) -> Brokers:
-    """Returns one broker, or three with their etcd; none is started yet. Raises SystemExit without the packages."""
+def deploy(count: int, directory: Path, targets: KillTargets, *, secure: bool = False) -> Brokers:
+    """Returns one broker, or three with their etcd; none is started yet. `secure`: those of docker-compose.secure.yml.
+
+    Raises SystemExit without the packages.
+    """
+    if secure and count != 3:
+        raise SystemExit("the secure cluster has three brokers: add --brokers 3")
     if count == 1:
         from demo.processes import Broker
 
@@ -18,4 +23,4 @@ def deploy(count: int, directory: Path, targets: KillTargets) -> Brokers:
     except ModuleNotFoundError as error:
         raise SystemExit(f"{error.name} is missing; in a checkout: pip install '.[demo,processes]'") from error
 
-    return ThreeBrokers(directory / "cluster", targets)
+    return ThreeBrokers(directory / "cluster", targets, secure=secure)

@@ -18,6 +18,7 @@ from semel.errors import UnknownTopicOrPartitionError
 
 from demo.bars import Bars
 from demo.chaos import PAUSE_S, make_zombie
+from demo.client_settings import of_semel
 from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, truth
 from demo.processes import Broker, Worker
 from demo.report import show_airlines, show_processes, show_topics, verdict
@@ -38,7 +39,7 @@ class ExternalBrokers(Broker):
 
 async def new_topics(brokers: Broker, replicas: int) -> None:
     """Creates the two topics of the demo, and deletes those of an earlier run."""
-    async with Admin(bootstrap_servers=brokers.address) as admin:
+    async with Admin(**of_semel(brokers.address)) as admin:
         for name in (SOURCE, TARGET):
             try:
                 await admin.delete_topics([name])

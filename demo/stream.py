@@ -10,6 +10,7 @@ from semel import Admin, Consumer, Producer, RecordMetadata, TopicPartition
 
 from demo.bars import Bars
 from demo.brokers import Brokers
+from demo.client_settings import of_semel
 from demo.flights import PARTITIONS, SOURCE, flights, row_of
 from demo.processes import Worker
 from demo.report import Audit
@@ -44,7 +45,7 @@ async def send_all(
         acknowledged += 1
 
     sent = 0
-    async with Producer(bootstrap_servers=brokers.address, linger_ms=5, compression_type="lz4") as producer:
+    async with Producer(**of_semel(brokers.address), linger_ms=5, compression_type="lz4") as producer:
         for flight in flights(limit):
             if sent == int(UNHELD_SHARE * total):
                 await producer.flush()
@@ -73,7 +74,7 @@ async def wait_until_enriched(
     """
     deadline = time.monotonic() + ENRICH_TIMEOUT_S
     places = [TopicPartition(SOURCE, p) for p in range(PARTITIONS)]
-    async with Admin(bootstrap_servers=brokers.address) as admin:
+    async with Admin(**of_semel(brokers.address)) as admin:
         while True:
             committed = await admin.list_consumer_group_offsets(group)
             reached = sum(committed[tp].offset for tp in places if tp in committed)
@@ -93,9 +94,7 @@ async def read_back(
 ) -> list[bytes]:
     """Returns every value of a topic from its first offset, at this isolation level."""
     values: list[bytes] = []
-    async with Consumer(
-        bootstrap_servers=brokers.address, auto_offset_reset="earliest", isolation_level=isolation
-    ) as reader:
+    async with Consumer(**of_semel(brokers.address), auto_offset_reset="earliest", isolation_level=isolation) as reader:
         places = [TopicPartition(topic, p) for p in range(partitions)]
         ends = await reader.end_offsets(places)
         reader.assign(places)

@@ -7,6 +7,7 @@ killed brokers restart at once, half only after other brokers have taken over.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from pathlib import Path
@@ -14,11 +15,12 @@ from pathlib import Path
 from rich.console import Console
 from semel import Admin
 
-from cluster import compose
+from cluster import compose, secured
 from cluster.cluster import Cluster
 from cluster.loopback import Loopback
 from cluster.places import NotAvailableError
 from demo.brokers import KillTargets, Print
+from demo.client_settings import VARIABLE, of_semel
 from demo.report import show_broker_kills
 from demo.roles import BrokerKill, RoleLookup
 
@@ -32,10 +34,11 @@ ROLES = ("leader", "coordinator", "leader", "coordinator", "controller")
 class ThreeBrokers:
     replicas = 3
 
-    def __init__(self, directory: Path, targets: KillTargets) -> None:
+    def __init__(self, directory: Path, targets: KillTargets, *, secure: bool = False) -> None:
         self.directory = directory
         self.broker_kills: list[BrokerKill] = []
-        project = project_of(COMPOSE_FILE)
+        self._secrets = directory / "tls" if secure else None
+        project = project_of(COMPOSE_FILE) if self._secrets is None else secured.project(self._secrets)
         self._brokers = [name for name in project.services if name.startswith("broker-")]
         self._cluster = Cluster(project, directory, Loopback(project))
         self._targets = targets
@@ -46,11 +49,19 @@ class ThreeBrokers:
 
     @property
     def data_dir(self) -> Path:
-        return self.directory / "volumes" / self._brokers[0]
+        return self._volume(self._brokers[0])
+
+    def _volume(self, name: str) -> Path:
+        return self.directory / "volumes" / (name if self._secrets is None else f"secure-{name}")
 
     @property
     def address(self) -> str:
-        return ",".join(f"{self._cluster.address(name)}:{port(self._cluster.project, name)}" for name in self._brokers)
+        return ",".join(f"{self._cluster.address(name)}:{self._port(name)}" for name in self._brokers)
+
+    def _port(self, name: str) -> int:
+        if self._secrets is not None:
+            return self._secure_ports[name]
+        return port(self._cluster.project, name)
 
     @property
     def kills(self) -> int:
@@ -59,13 +70,26 @@ class ThreeBrokers:
     async def start(self) -> str:
         try:
             await self._cluster.open()
+            self._secure()
             await self._cluster.up()
         except (compose.ComposeError, NotAvailableError) as error:
             raise SystemExit(str(error)) from error
-        self._admin = Admin(bootstrap_servers=self.address)
+        self._admin = Admin(**of_semel(self.address))
         await self._admin.start()
         self._lookup = RoleLookup(self._admin, self._targets)
-        return f"three brokers on {self.address}, etcd beside them, data in {self.directory}/volumes"
+        how = "" if self._secrets is None else " with SCRAM over TLS, mTLS between brokers, ACLs and an etcd with users"
+        return f"three brokers on {self.address}{how}, etcd beside them, data in {self.directory}/volumes"
+
+    def _secure(self) -> None:
+        """Let secure brokers advertise their own addresses, and name the file of settings for all clients."""
+        if self._secrets is None:
+            return
+        services = self._cluster.project.services
+        self._secure_ports = {name: secured.client_port(services[name]) for name in self._brokers}
+        for name in self._brokers:
+            secured.advertise(services[name], self._cluster.address(name))
+        file = secured.write_client_settings(self._secrets, self.address.split(","))
+        os.environ[VARIABLE] = str(file.absolute())
 
     async def kill_one(self, rng: random.Random, announce: Print, say: Print) -> None:
         async with self._changing:
@@ -122,7 +146,7 @@ class ThreeBrokers:
 
     def _differing(self, topics: list[str]) -> list[str]:
         """Returns the partitions whose replicas differ between the brokers, which are stopped."""
-        volumes = [self.directory / "volumes" / name for name in self._brokers]
+        volumes = [self._volume(name) for name in self._brokers]
         places = sorted({path.name for at in volumes for topic in topics for path in at.glob(f"{topic}-[0-9]*")})
         return [place for place in places if len({log_bytes(at / place) for at in volumes}) > 1]
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from semel import Consumer, Producer, TopicPartition
 from semel.errors import CommitFailedError, KafkaError, ProducerFenced
 
+from demo.client_settings import of_semel
 from demo.flights import SOURCE, TARGET, airlines, enriched
 
 BATCH_RECORDS = 2_000
@@ -30,7 +31,7 @@ async def work(bootstrap: str, group: str, transactional_id: str) -> int:
     names = airlines()
     consumer = Consumer(
         SOURCE,
-        bootstrap_servers=bootstrap,
+        **of_semel(bootstrap),
         group_id=group,
         isolation_level="read_committed",
         auto_offset_reset="earliest",
@@ -39,7 +40,7 @@ async def work(bootstrap: str, group: str, transactional_id: str) -> int:
         heartbeat_interval_ms=500,
     )
     producer = Producer(
-        bootstrap_servers=bootstrap, transactional_id=transactional_id, transaction_timeout_ms=10_000, linger_ms=5
+        **of_semel(bootstrap), transactional_id=transactional_id, transaction_timeout_ms=10_000, linger_ms=5
     )
     done = 0
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import sys
 import uuid
 from collections.abc import Mapping
@@ -18,8 +17,10 @@ from cluster.compose import words
 from cluster.loopback import Loopback
 from demo.three import COMPOSE_FILE, port, project_of
 from strangers import maven
+from strangers.ports import free_ports
 from strangers.process import Server
-from strangers.suite import KAFKA_RELEASE, Against
+from strangers.secured import Secured
+from strangers.suite import KAFKA_RELEASE, Against, Security
 
 KAFKA_POM = Path(__file__).parent / "kafka" / "pom.xml"
 KAFKA_LOGGING = Path(__file__).parent / "kafka" / "log4j2.properties"
@@ -48,19 +49,33 @@ class Brokers(Protocol):
 
     async def close(self) -> None: ...
 
+    def variables(self) -> dict[str, str]:
+        """Returns environment variables for the suite's script."""
+
     def problems(self) -> list[str]:
         """Returns unexpected events: brokers that ended by themselves, and log lines that show a bug."""
 
 
 class OneServer:
-    """A single broker process."""
+    """A single broker process. `secured`: its security, None without."""
 
     version: str
     address: str
     server: Server
+    secured: Secured | None
 
     async def open(self) -> None:
+        if self.secured is not None:
+            self.secured.make_files()
+        await self._open()
+        if self.secured is not None:
+            await self.secured.make_users()
+
+    async def _open(self) -> None:
         await self.server.start()
+
+    def variables(self) -> dict[str, str]:
+        return {} if self.secured is None else self.secured.variables()
 
     async def start(self, index: int) -> None:
         only(index, 1)
@@ -87,8 +102,11 @@ class OneSemel(OneServer):
 
     version = f"semel {__version__}"
 
-    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str], security: Security | None) -> None:
         self._port = 0
+        self.secured = None if security is None else Secured(security, folder / "security")
+        if self.secured is not None:
+            settings = {**self.secured.for_semel(), **settings}
         self._words = ["--data-dir", str(folder / "data"), "--log-format", "json", *set_words(settings)]
         self.server = Server(self._command, folder / "broker.log", self._is_ready)
 
@@ -97,7 +115,8 @@ class OneSemel(OneServer):
         return f"127.0.0.1:{self._port}"
 
     def _command(self) -> list[str]:
-        return [sys.executable, "-m", "semel_broker", *self._words, "--port", str(self._port)]
+        where = ["--port", str(self._port)] if self.secured is None else []  # else `listeners` says where
+        return [sys.executable, "-m", "semel_broker", *self._words, *where]
 
     def _is_ready(self, line: str) -> bool:
         if '"ready"' not in line:
@@ -138,6 +157,9 @@ class ThreeSemel:
         self._is_asked_to_end[name] = False
         await self._cluster.healthy(name)
 
+    def variables(self) -> dict[str, str]:
+        return {}
+
     async def stop(self, index: int) -> None:
         self._is_asked_to_end[self._named(index)] = True
         await self._cluster.stop(self._named(index))
@@ -165,8 +187,16 @@ class ThreeSemel:
 class OneKafka(OneServer):
     """Apache Kafka in KRaft mode, broker and controller in one process, from Maven's registry."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str], cache: Path, release: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str],
+        cache: Path,
+        release: str,
+        security: Security | None = None,
+    ) -> None:
         self.version = f"Apache Kafka {release}"
+        self.secured = None if security is None else Secured(security, folder / "security")
         self._release = release
         self._folder, self._settings, self._cache = folder, settings, cache
         self._ports = free_ports(2)
@@ -174,12 +204,13 @@ class OneKafka(OneServer):
 
     @property
     def address(self) -> str:  # type: ignore[override]
-        return f"127.0.0.1:{self._ports[0]}"
+        return self.secured.address if self.secured is not None else f"127.0.0.1:{self._ports[0]}"
 
-    async def open(self) -> None:
+    async def _open(self) -> None:
         lib = maven.jars(KAFKA_POM, self._cache / f"kafka-{self._release}", {"kafka.version": self._release})
         logging = f"-Dlog4j2.configurationFile={KAFKA_LOGGING}"
-        self._java = ["java", "-Xmx768m", "-XX:+UseSerialGC", logging, "-cp", f"{lib}/*"]
+        options = [logging, *(self.secured.java_options() if self.secured is not None else [])]
+        self._java = ["java", "-Xmx768m", "-XX:+UseSerialGC", *options, "-cp", f"{lib}/*"]
         properties = self._folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
         storage = ["kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", str(properties)]
@@ -188,7 +219,7 @@ class OneKafka(OneServer):
         )
         await formatting.start()
         await formatting.ended()
-        await super().open()
+        await super()._open()
 
     def _command(self) -> list[str]:
         return [*self._java, "kafka.Kafka", str(self._folder / "server.properties")]
@@ -196,13 +227,16 @@ class OneKafka(OneServer):
     def _properties(self) -> dict[str, str]:
         client, controller = (f"127.0.0.1:{each}" for each in self._ports)
         node_id = self._settings.get("node.id", "1")
+        security = {} if self.secured is None else self.secured.for_kafka()
+        listeners = security.pop("listeners", f"PLAINTEXT://{client}")
         return {
+            **security,
             "process.roles": "broker,controller",
             "node.id": node_id,
             "controller.quorum.voters": f"{node_id}@{controller}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{client},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{client}",
+            "listeners": f"{listeners},CONTROLLER://{controller}",
+            "advertised.listeners": listeners,
             "log.dirs": str(self._folder / "data"),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
@@ -217,17 +251,23 @@ class OneKafka(OneServer):
 
 
 def brokers(
-    against: Against, count: int, folder: Path, settings: Mapping[str, str], cache: Path, release: str = KAFKA_RELEASE
+    against: Against,
+    count: int,
+    folder: Path,
+    settings: Mapping[str, str],
+    cache: Path,
+    release: str = KAFKA_RELEASE,
+    security: Security | None = None,
 ) -> Brokers:
     """Returns new brokers with their data in `folder`; `cache` keeps Kafka's jars, `release` is Kafka's version.
 
-    Raises ValueError for three of Kafka.
+    `security`: that of one broker; three have none. Raises ValueError for three of Kafka.
     """
     if against == "kafka":
         if count != 1:
             raise ValueError("Apache Kafka runs with one broker only")
-        return OneKafka(folder, settings, cache, release)
-    return OneSemel(folder, settings) if count == 1 else ThreeSemel(folder, settings)
+        return OneKafka(folder, settings, cache, release, security)
+    return OneSemel(folder, settings, security) if count == 1 else ThreeSemel(folder, settings)
 
 
 def set_words(settings: Mapping[str, str]) -> list[str]:
@@ -249,15 +289,6 @@ def bug_lines(logs: list[Path]) -> list[str]:
                     :1
                 ]
     return found
-
-
-def free_ports(count: int) -> list[int]:
-    """Returns ports that are free now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def cluster_id() -> str:

@@ -78,7 +78,9 @@ class Run:
         self.folder.mkdir(parents=True)
         self._results.touch()
         settings = self.suite.settings(self.against)
-        served = brokers(self.against, self.count, self.folder, settings, work_folder() / "kafka", self.release)
+        cache = work_folder() / "kafka"
+        security = self.suite.security
+        served = brokers(self.against, self.count, self.folder, settings, cache, self.release, security)
         started = time.monotonic()
         try:
             await served.open()
@@ -102,6 +104,7 @@ class Run:
         control = Control(served)
         environment = {
             **os.environ,
+            **served.variables(),
             "STRANGERS_BOOTSTRAP": served.address,
             "STRANGERS_CONTROL": await control.open(),
             "STRANGERS_RESULTS": str(self._results),

@@ -46,6 +46,18 @@ def against() -> str:
     return os.environ["STRANGERS_AGAINST"]
 
 
+def listener(protocol: str) -> str:
+    """The address of the broker's listener with that security protocol. Raises NothingToRunError if it has none."""
+    if not (address := os.environ.get(f"STRANGERS_{protocol}", "")):
+        raise NothingToRunError(f"the brokers of this run have no listener {protocol}")
+    return address
+
+
+def security() -> Path:
+    """The folder with ca.pem, and with server and client as .pem (key and certificate), .key and .crt."""
+    return Path(os.environ["STRANGERS_SECURITY"])
+
+
 def replicas() -> int:
     """The replication factor of the suite's topics."""
     return brokers()

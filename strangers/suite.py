@@ -9,6 +9,8 @@ import msgspec
 
 Against = Literal["semel", "kafka"]
 Setting = str | int | bool
+Protocol = Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 KAFKA_RELEASE = "4.1.1"
 """Apache Kafka's version for comparison, unless a run names another."""
 
@@ -46,12 +48,38 @@ class ExpectedFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return True
 
 
+class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A user of brokers with security. `mechanisms`: those that the user has a password for; empty: all."""
+
+    name: str
+    password: str
+    mechanisms: tuple[Mechanism, ...] = ()
+
+    def has(self, mechanism: str) -> bool:
+        """Whether the user has a password for this mechanism."""
+        return not self.mechanisms or mechanism in self.mechanisms
+
+
+class Security(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Brokers with listeners beside PLAINTEXT, users, and an authorizer.
+
+    `super_users`: names of principals; those of PLAINTEXT are ANONYMOUS. `is_open`: what no ACL names is allowed.
+    `oauth`: SASL_SSL takes tokens of the tier's issuer too.
+    """
+
+    listeners: tuple[Protocol, ...]
+    users: tuple[User, ...] = ()
+    super_users: tuple[str, ...] = ("ANONYMOUS",)
+    is_open: bool = False
+    oauth: bool = False
+
+
 class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One third-party suite. `name`: the name of its folder.
 
     `pins`: package -> version or versions; `needs`: programs on the path; `checkout`: the folder below STRANGERS_SRC if
     `source` is "checkout"; `set`: settings of the brokers, `set_semel` and `set_kafka` those of one kind of broker;
-    `timeout_s`: for the whole run, on a slow machine.
+    `security`: one broker has it, three do not; `timeout_s`: for the whole run, on a slow machine.
     """
 
     title: str
@@ -66,6 +94,7 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     set: dict[str, Setting] = {}
     set_semel: dict[str, Setting] = {}
     set_kafka: dict[str, Setting] = {}
+    security: Security | None = None
     expected_failure: list[ExpectedFailure] = []
     name: str = ""
 

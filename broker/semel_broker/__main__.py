@@ -405,9 +405,14 @@ def _allow_many_connections() -> None:
 
 
 def _log_loop_error(world: World, files: OpenFiles, context: dict[str, Any]) -> None:
+    from semel_broker.net.loop_errors import is_of_a_closed_connection
+
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE):
         files.log_limited("accepting_failed", error=str(error))
+        return
+    if is_of_a_closed_connection(context):
+        world.log.debug("tls_write_to_closed_connection")
         return
     world.log.error("unexpected_error", message=context.get("message"), exc_info=error)
 

@@ -6,6 +6,7 @@ from base64 import urlsafe_b64encode
 from contextlib import AsyncExitStack
 
 from semel_storage.checkpoints import META_PROPERTIES
+from semel_storage.disk.disk import MissingFile
 from semel_storage.log_directory import LogDirectory
 
 from semel_broker.cluster.feed import Feed
@@ -50,6 +51,7 @@ class DataHome:
         parts.callback(lambda: logs.close() if home is not None and home.is_recovered else logs.abandon())
         if store is None:
             _check_store_file(world, logs)
+            _make_store_private(world, f"{config.log_dir}/{STORE_FILE}")
             store = LocalStore.open(world.disk, f"{config.log_dir}/{STORE_FILE}")
             parts.push_async_callback(store.close)
         feed = await Feed.open(store, world.log)
@@ -86,6 +88,21 @@ def _check_store_file(world: World, logs: LogDirectory) -> None:
         raise CorruptStoreError(
             f"{path} is missing, and {len(partitions)} partitions are here. It holds the topics and settings: "
             f"restore it from a copy of the data directory, or move the partitions' directories away to begin anew"
+        )
+
+
+def _make_store_private(world: World, path: str) -> None:
+    """Let only the broker's user read the store, which an earlier version wrote for all users of the machine."""
+    try:
+        world.disk.make_private(path)
+    except MissingFile:
+        pass  # it is written private
+    except OSError as error:
+        world.log.warning(
+            "store_file_not_private",
+            file=path,
+            error=error.strerror,
+            do="it has credentials of users: let the broker's user own it, and remove the rights of other users",
         )
 
 

@@ -3,8 +3,8 @@
 Asks the broker for its API versions and waits for the answer. It imports the standard library alone, so it takes
 hundredths of a second where a command of `semel` takes tenths. Exit status 0: the broker answers requests.
 
-`--tls CA_FILE CERTIFICATE_FILE HOST:PORT` asks a listener with TLS, which must have a certificate of that CA for any
-host: the check runs beside the broker.
+`--tls CA_FILE [CERTIFICATE_FILE] HOST:PORT` asks a listener with TLS, which must have a certificate of that CA for any
+host: the check runs beside the broker. The certificate is for a listener that requires one. No login is needed.
 """
 
 import socket
@@ -23,11 +23,11 @@ ANSWER_BYTES_MAX = 1 << 16
 def main(arguments: list[str]) -> int:
     files: list[str] = []
     if arguments[:1] == ["--tls"]:
-        files, arguments = arguments[1:3], arguments[3:]
+        files, arguments = arguments[1:-1], arguments[-1:]
     address = arguments[0] if arguments else "127.0.0.1:9092"
     host, colon, port = address.rpartition(":")
-    if len(arguments) > 1 or not colon or not port.isdecimal():
-        sys.stderr.write("usage: python -m semel_broker.health [--tls CA_FILE CERTIFICATE_FILE] [HOST:PORT]\n")
+    if len(arguments) > 1 or len(files) > 2 or not colon or not port.isdecimal():
+        sys.stderr.write("usage: python -m semel_broker.health [--tls CA_FILE [CERTIFICATE_FILE]] [HOST:PORT]\n")
         return 2
     try:
         ask(host.strip("[]"), int(port), _context(*files) if files else None)
@@ -37,10 +37,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _context(ca_file: str, certificate_file: str) -> ssl.SSLContext:
+def _context(ca_file: str, certificate_file: str | None = None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=ca_file)
     context.check_hostname = False
-    context.load_cert_chain(certificate_file)
+    if certificate_file is not None:
+        context.load_cert_chain(certificate_file)
     return context
 
 

@@ -301,12 +301,24 @@ class Admin:
         self._calls.cluster.forget_coordinator(group_id)
         return await self._calls.cluster.coordinator(group_id)
 
-    async def list_consumer_groups(self, broker_ids: Sequence[int] | None = None) -> list[ConsumerGroupListing]:
-        """The groups of the cluster, or of these brokers, sorted by name."""
-        return await _admin_groups.list_consumer_groups(self._calls, broker_ids)
+    async def list_consumer_groups(
+        self,
+        broker_ids: Sequence[int] | None = None,
+        states_filter: Sequence[str] = (),
+        types_filter: Sequence[str] = (),
+    ) -> list[ConsumerGroupListing]:
+        """The groups of the cluster, or of these brokers, sorted by name.
+
+        states_filter: only groups in one of these states, such as "Stable". types_filter: only groups of these
+        protocols, "classic" or "consumer". Neither minds upper and lower case. Both work with any broker: groups are
+        described where their broker lists no states.
+        """
+        return await _admin_groups.list_consumer_groups(self._calls, broker_ids, states_filter, types_filter)
 
     async def describe_consumer_groups(self, group_ids: Sequence[str]) -> list[ConsumerGroupDescription]:
         """State, members and assignments of groups, in the order of `group_ids`. A group that does not exist is "Dead".
+
+        Groups of the consumer protocol (KIP-848) have epochs, and target assignments of their members, as well.
 
         Raises InvalidGroupIdError.
         """

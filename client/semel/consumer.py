@@ -23,16 +23,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, SupportsIndex, Unpack
 
 from semel._config.client import describe_settings
-from semel._config.consumer import ConsumerConfig
+from semel._config.consumer import ConsumerConfig, refuse_settings_of_the_broker
 from semel._config.settings import made
 from semel._consume.commits import Commits, Committable, committable
 from semel._consume.fetcher import Fetcher
 from semel._consume.positions import Positions
 from semel._consume.records import Records
 from semel._consume.topic_watch import TopicWatch
+from semel._group.consumer_group import AnyGroup, ConsumerGroup
 from semel._group.group import Group
 from semel._group.heartbeat import PollCalls
-from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
+from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Membership, Offsets
 from semel._net.background import Background
 from semel._net.cluster import Cluster
 from semel._net.lifecycle import Life
@@ -69,20 +70,22 @@ class Consumer(Generic[K_co, V_co]):
     ) -> None:
         """Raises KafkaConfigurationError for wrong or contradicting settings, TypeError for unknown ones."""
         given = {**settings, "key_deserializer": key_deserializer, "value_deserializer": value_deserializer}
+        refuse_settings_of_the_broker(settings)
         config = self._config = made(ConsumerConfig, given)
         cluster = self._cluster = Cluster(config, auto_create_topics=config.allow_auto_create_topics)
         self._timeout_ms = config.default_api_timeout_ms
         self._subscription = Subscription(exclude_internal_topics=config.exclude_internal_topics)
-        self._offsets = Offsets(cluster, config)
+        self._offsets = Offsets(cluster, config, self._fetching_membership)
         self._fetcher = Fetcher(cluster, config, self._subscription, lambda: self._positions.wake())
         self._positions = Positions(
             cluster.edge, config, self._subscription, self._offsets, found=self._fetcher.wake, fail=self._fetcher.fail
         )
         self._calls = PollCalls()
-        self._group: Group | None = None
+        self._group: AnyGroup | None = None
         self._commits: Commits | None = None
         if config.group_id is not None:
-            self._group = Group(
+            kind = ConsumerGroup if config.is_consumer_protocol else Group
+            self._group = kind(
                 cluster, config, self._subscription, self._calls,
                 before_revocation=self._before_revocation, changed=self._changed,
             )  # fmt: skip
@@ -237,6 +240,8 @@ class Consumer(Generic[K_co, V_co]):
         """Subscribes to topics by name, or to all topics that match a pattern from the start of their names.
 
         New topics that match the pattern are added when metadata shows them. Replaces the previous subscription.
+        With group_protocol="consumer" the broker evaluates the pattern, and finds new topics by its own times; the
+        client does it when RE2 lacks the syntax, or when the pattern matches internal topics that are left out.
 
         topics: names. pattern: a regular expression, as a text or compiled. listener: is called when partitions are
         assigned or revoked.
@@ -462,6 +467,9 @@ class Consumer(Generic[K_co, V_co]):
         self._fetcher.arrived.notify()
         if self._group is not None:
             self._group.settled.notify()
+
+    def _fetching_membership(self) -> Membership | None:
+        return self._group.member.fetching_membership if isinstance(self._group, ConsumerGroup) else None
 
     async def _before_revocation(self, partitions: Sequence[TopicPartition]) -> None:
         await self._require_group().commit_consumed(partitions)

@@ -17,6 +17,7 @@ from semel import Admin, Consumer, NewTopic, Producer, RecordMetadata, TopicPart
 
 from demo.bars import Bars
 from demo.brokers import Brokers, KillTargets
+from demo.client_settings import of_semel
 from demo.command import options, run_command
 from demo.counting.processes import Counter
 from demo.counting.report import show
@@ -41,7 +42,7 @@ async def send_all(brokers: Brokers, limit: int | None, kill_at: list[int], rng:
 
     restarts: list[asyncio.Task[None]] = []
     sent = 0
-    async with Producer(bootstrap_servers=brokers.address, linger_ms=5, compression_type="lz4") as producer:
+    async with Producer(**of_semel(brokers.address), linger_ms=5, compression_type="lz4") as producer:
         for flight in flights(limit):
             if kill_at and flight.row == kill_at[0]:
                 kill_at.pop(0)
@@ -87,7 +88,7 @@ async def wait_until_counted(counters: list[Counter], end_offsets: dict[int, int
 
 
 async def ends(brokers: Brokers) -> dict[int, int]:
-    async with Consumer(bootstrap_servers=brokers.address) as consumer:
+    async with Consumer(**of_semel(brokers.address)) as consumer:
         places = [TopicPartition(SOURCE, p) for p in range(PARTITIONS)]
         return {tp.partition: offset for tp, offset in (await consumer.end_offsets(places)).items()}
 
@@ -95,7 +96,7 @@ async def ends(brokers: Brokers) -> dict[int, int]:
 async def read_back(brokers: Brokers, sent: int, bars: Bars) -> Audit:
     audit = Audit(sent)
     expected = sum((await ends(brokers)).values())
-    async with Consumer(SOURCE, bootstrap_servers=brokers.address, auto_offset_reset="earliest") as consumer:
+    async with Consumer(SOURCE, **of_semel(brokers.address), auto_offset_reset="earliest") as consumer:
         while audit.stored < expected:
             for records in (await consumer.getmany(timeout_ms=1000)).values():
                 for record in records:
@@ -122,14 +123,14 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     tallies = directory / "tallies"
     tallies.mkdir(parents=True)
     logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
-    served = deploy(arguments.brokers, directory, KillTargets([SOURCE], (GROUP,)))
+    served = deploy(arguments.brokers, directory, KillTargets([SOURCE], (GROUP,)), secure=arguments.secure)
     counters: list[Counter] = []
     bars = Bars(console, total, "sent", "acknowledged", "counted", "read back")
     with bars.show:
         bars.say(f"seed {arguments.seed}: the same seed draws the same kills")
         try:
             bars.say(await served.start())
-            async with Admin(bootstrap_servers=served.address) as admin:
+            async with Admin(**of_semel(served.address)) as admin:
                 await admin.create_topics([NewTopic(SOURCE, PARTITIONS, served.replicas)])
             counters = [Counter(served.address, GROUP, tallies) for _ in range(COUNTERS)]
             for counter in counters:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from semel import Consumer, ConsumerRebalanceListener, TopicPartition
 
+from demo.client_settings import of_semel
 from demo.counting.totals import Total, parse
 from demo.flights import SOURCE
 
@@ -78,7 +79,7 @@ async def count(bootstrap: str, group: str, directory: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     consumer = Consumer(
-        bootstrap_servers=bootstrap,
+        **of_semel(bootstrap),
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,

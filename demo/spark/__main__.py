@@ -263,7 +263,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
 
 
 def main() -> None:
-    parser = options("make demo", __doc__, kills=6, of="driver, workers, brokers")
+    parser = options("make demo", __doc__, kills=6, of="driver, workers, brokers", secure=False)
     parser.add_argument(
         "--stream-s", type=float, default=STREAM_S, help="duration of the stream in seconds (default: 60)"
     )

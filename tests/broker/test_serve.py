@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -108,6 +109,20 @@ async def test_sigterm_stops_cleanly_without_later_recovery(spawn: Spawn, tmp_pa
     assert "recovered_after_unclean_stop" not in [line["event"] for line in second.lines]
     assert await (await second.wire()).values("t") == [b"a"]
     assert await second.end(signal.SIGINT) == 0
+
+
+async def test_the_file_with_credentials_is_readable_for_the_brokers_user_alone(spawn: Spawn, tmp_path: Path) -> None:
+    """From its first byte on; one that an earlier version has written for all users is mended at the start."""
+    store = tmp_path / "data" / "semel.store"
+    first = await (await spawn()).ready()
+    assert stat.S_IMODE(store.stat().st_mode) == 0o600
+    await (await first.wire()).create_topic("t")
+    assert await first.end(signal.SIGTERM) == 0
+    assert stat.S_IMODE(store.stat().st_mode) == 0o600
+    store.chmod(0o644)
+    second = await (await spawn()).ready()
+    assert stat.S_IMODE(store.stat().st_mode) == 0o600
+    assert await second.end(signal.SIGTERM) == 0
 
 
 async def test_sigterm_answers_the_produces_in_flight(spawn: Spawn) -> None:

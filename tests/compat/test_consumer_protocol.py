@@ -1,7 +1,8 @@
-"""librdkafka with group.protocol=consumer (KIP-848): members come, die and return; each record is read once."""
+"""librdkafka with group.protocol=consumer (KIP-848), alone and with semel's client: each record is read once."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import semel
 from support.processes import BrokerProcess
 from support.strangers import Confluent
 
@@ -181,3 +183,29 @@ def test_members_continue_when_the_broker_is_killed_and_started_again(broker: Br
     until(lambda: sum(member.committed for member in members) == 120, members, "reading goes on")
     counts = Counter(value for member in members for value in member.values)
     assert counts == Counter(str(number) for number in range(120)), "each value once"
+
+
+def test_members_of_semels_client_and_of_librdkafka_share_a_group(broker: BrokerProcess, start: Start) -> None:
+    face = Confluent(broker.address)
+    face.create_topic("t", 6)
+    other = start()
+    until(lambda: other.assigned == list(range(6)), [other], "the first member has all partitions")
+
+    async def reading() -> list[bytes]:
+        ours: list[bytes] = []
+        async with semel.Consumer(
+            "t", bootstrap_servers=broker.address, group_id="g", group_protocol="consumer", auto_offset_reset="earliest"
+        ) as consumer:
+            async with asyncio.timeout(40):
+                while len(consumer.assignment()) != 3 or len(other.assigned) != 3:
+                    await consumer.getmany(timeout_ms=50)
+                await asyncio.to_thread(face.produce, "t", values(0, 300))
+                while len(ours) + other.committed < 300:
+                    for records in (await consumer.getmany(timeout_ms=50)).values():
+                        ours += [record.value for record in records]
+        return ours
+
+    ours = asyncio.run(reading())
+    assert len(ours) == 150
+    assert Counter([value.decode() for value in ours] + other.values) == Counter(str(number) for number in range(300))
+    until(lambda: other.assigned == list(range(6)), [other], "the member that stays takes over")

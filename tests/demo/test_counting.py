@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from rich.console import Console
+from support import etcd
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -23,6 +25,18 @@ def test_every_figure_is_exact_when_the_broker_is_killed() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("SIGKILL of the broker, after row") == 2
+    assert "Every figure is exact." in done.stdout
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+@pytest.mark.skipif(etcd.binary() is None, reason=etcd.WHY_NOT)
+def test_every_figure_is_exact_when_brokers_with_users_over_tls_are_killed() -> None:
+    command = [sys.executable, "-m", "demo.counting", "--brokers", "3", "--secure", "--rows", "30000", "--kills", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.stdout.count("SIGKILL of broker-") == 2
+    assert "SCRAM over TLS" in " ".join(done.stdout.split())
     assert "Every figure is exact." in done.stdout
 
 

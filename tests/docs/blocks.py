@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = ("console", "sh")
 """Languages of blocks that a shell runs: a session with its output, or commands alone."""
 RUNNABLE = (*COMMANDS, "python")
-SHOWN = ("dockerfile", "ini", "json", "mermaid", "text", "toml")
+SHOWN = ("dockerfile", "ini", "json", "mermaid", "properties", "text", "toml", "yaml")
 """Languages of blocks that are read, not run."""
 REASONS = (
     "needs Apache Kafka",

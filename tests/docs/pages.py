@@ -9,6 +9,7 @@ the page has to end with status 0.
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import socket
@@ -55,12 +56,15 @@ def _pattern(line: str) -> str:
 
 
 def type_page(blocks: list[Block], at: Path, presumed: Presumed, timeout_s: float = 240) -> None:
-    """Runs the blocks of a page in the empty folder `at`. Ports are free ones instead of 9092 and 9093."""
+    """Runs the blocks of a page in the empty folder `at`. Ports are free ones instead of 9092, 9093, and the `tens`."""
     for old in presumed.replace:
         assert any(old in each.text for each in blocks), f"the page has no {old!r} any more: see presumed.py"
     for key in presumed.around:
         assert any(key in each.text for each in blocks), f"no block has {key!r} any more: see presumed.py"
+    for tens in presumed.tens:
+        assert any(f":{tens}" in each.text for each in blocks), f"no port begins with {tens} any more: see presumed.py"
     ports = {f":{port}": f":{free_port()}" for port in (9092, 9093)}
+    ports |= {f":{old}": f":{free}" for old, free in zip(presumed.tens, free_tens(len(presumed.tens)), strict=True)}
     substitutes = {**ports, "{at}": str(at)}
     blocks = [replace(each, text=_substituted(each.text, {**presumed.replace, **substitutes})) for each in blocks]
     around = {
@@ -209,3 +213,24 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
         return port
+
+
+def free_tens(count: int) -> list[str]:
+    """Beginnings of ports, without their last digit: all ten ports of each were free a moment ago.
+
+    They lie below the ports that the system gives to connections.
+    """
+    found: list[str] = []
+    for tens in random.SystemRandom().sample(range(1100, 3200), 200):
+        if len(found) < count and all(_is_free(port) for port in range(tens * 10, tens * 10 + 10)):
+            found.append(str(tens))
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one:
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -106,6 +106,8 @@ class Presumed:
     around: a text that a Python block contains; code before it and after it. The code after it may check the result.
     endless: the first words of a command that does not end, and a command that waits until it works.
     one_program: the Python blocks of the page are one program.
+    tens: beginnings of ports, without their last digit: the page may use all ten ports of each.
+    needs_program: a program without which the page is skipped.
     needs_extras: more than the extra `broker` is installed.
     thorough: takes more than a few seconds: not in `make test`.
     """
@@ -116,6 +118,8 @@ class Presumed:
     around: dict[str, tuple[str, str]] = field(default_factory=dict)
     endless: dict[str, str] = field(default_factory=dict)
     one_program: bool = False
+    tens: tuple[str, ...] = ()
+    needs_program: str = ""
     needs_extras: bool = False
     thorough: bool = True
 
@@ -132,7 +136,6 @@ PRESUMED = {
         ),
         last="test $(semel acl list | wc -l) -gt 3\n",
     ),
-    "docs/cluster.md": Presumed(first="", needs_extras=True, thorough=False),
     "docs/commands.md": Presumed(
         first=SERVE.replace(" >", " --set node.id=1 >")
         + "semel topic create flights --partitions 2\n"
@@ -143,6 +146,14 @@ PRESUMED = {
             'eval "$(semel completion zsh)"': "semel completion zsh | grep compdef > /dev/null",
         },
         last="test -s ~/.config/fish/completions/semel.fish\n",
+    ),
+    "docs/locked-cluster.md": Presumed(
+        first="unset SEMEL_BOOTSTRAP_SERVER SEMEL_CONFIG_FILE SEMEL_PORT\n",
+        last="! cat *.log etcd.out /proc/[0-9]*/cmdline 2> /dev/null | grep -aqFf <(cat *.password)\n"
+        "! find tls *.password [ab]*.properties *.log data-* etcd-data -type f -perm /077 | grep .\n",
+        tens=("1237", "1238", "1909", "1919"),
+        needs_program="etcd",
+        needs_extras=True,
     ),
     "docs/moving-from-aiokafka.md": Presumed(
         first="",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from docs.blocks import REASONS, ROOT, RUNNABLE, SHOWN, Block, blocks_of, blocks_of_page
-from docs.pages import type_page
+from docs.pages import PROGRAMS, type_page
 from docs.presumed import PRESUMED, Presumed
 
 PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md"))]
 BLOCKS = [block for page in PAGES for block in blocks_of_page(page)]
 README = os.environ.get("SEMEL_TYPED_README", "")
 """`make dist` names the README in the wheel."""
+SEARCHED = f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"
 RUN_ELSEWHERE = {
     ("docs/moving-from-confluent-kafka.md", "python"): "tests/docs/test_moving_from_confluent_kafka.py",
     ("docs/security.md", "console"): "tests/docs/test_security_page.py",
@@ -41,6 +43,8 @@ def presumed(page: str) -> Presumed:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", run_pages())
 def test_the_page_does_what_it_says(page: str, tmp_path: Path) -> None:
+    if (program := presumed(page).needs_program) and shutil.which(program, path=SEARCHED) is None:
+        pytest.skip(f"there is no {program}")
     path = Path(README) if README and page == "README.md" else ROOT / page
     blocks = [each for each in blocks_of(path.read_text(), page) if runs_here(each) or each.title]
     type_page(blocks, tmp_path, presumed(page))

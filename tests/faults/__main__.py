@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -33,7 +34,7 @@ async def main() -> int:
     arguments = parse_arguments()
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     directory = Path(tempfile.mkdtemp(prefix="semel-faults-"))
-    plan_of = single(why_not()) if arguments.brokers == 1 else cluster()
+    plan_of = single(why_not()) if arguments.brokers == 1 else cluster(secure=arguments.secure)
     verdicts: list[Verdict] = []
     deadline = time.monotonic() + arguments.minutes * 60
     while not verdicts or time.monotonic() < deadline:
@@ -46,7 +47,7 @@ async def main() -> int:
         say = (lambda line: console.print(f"  {line}", style="dim")) if arguments.verbose else (lambda line: None)
         verdict = await Round(plan, directory / f"seed-{plan.seed}", say).run()
         verdicts.append(verdict)
-        report(verdict, directory, arguments.brokers)
+        report(verdict, directory, plan)
     console.print(table(verdicts))
     if all(verdict.is_clean for verdict in verdicts):
         directory.rmdir()
@@ -62,8 +63,8 @@ def single(why_no_disk: str | None) -> Callable[[int], RoundPlan]:
     return partial(draw, small_disk=why_no_disk is None)
 
 
-def cluster() -> Callable[[int], RoundPlan]:
-    """Draws rounds on three brokers. Prints which faults this machine does not allow."""
+def cluster(*, secure: bool) -> Callable[[int], RoundPlan]:
+    """Draws rounds on three brokers; `secure`: with users over TLS. Prints which faults this machine does not allow."""
     from cluster import namespaces
     from faults.cluster_plan import draw_cluster
 
@@ -72,7 +73,7 @@ def cluster() -> Callable[[int], RoundPlan]:
         console.print(
             "[yellow]without network partitions[/]: they need network namespaces. Run this as root, with iproute2"
         )
-    return partial(draw_cluster, namespaces=has_namespaces)
+    return lambda seed: msgspec.structs.replace(draw_cluster(seed, namespaces=has_namespaces), secure=secure)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -84,12 +85,18 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, help="seed of the first round; each later round has the next one (default: a random seed)"
     )
+    parser.add_argument(
+        "--secure", action="store_true", help="three brokers with users over TLS, as docker-compose.secure.yml has them"
+    )
     parser.add_argument("--verbose", action="store_true", help="print each fault when it happens")
-    return parser.parse_args()
+    found = parser.parse_args()
+    if found.secure:
+        found.brokers = 3
+    return found
 
 
-def report(verdict: Verdict, directory: Path, brokers: int) -> None:
-    cluster = "" if brokers == 1 else f" BROKERS={brokers}"
+def report(verdict: Verdict, directory: Path, plan: RoundPlan) -> None:
+    cluster = " SECURE=1" if plan.secure else "" if plan.brokers == 1 else f" BROKERS={plan.brokers}"
     color = "green" if verdict.is_clean else "red"
     done = ", ".join(f"{count} {what}" for what, count in sorted(verdict.operations.items()))
     console.print(f"  [{color}]{'clean' if verdict.is_clean else 'NOT CLEAN'}[/] in {verdict.took_s:.0f} s: {done}")

@@ -7,12 +7,14 @@ they run at loopback addresses.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 from pathlib import Path
 
-from cluster import choice, compose
+from cluster import choice, compose, secured
 from cluster.cluster import Cluster
+from demo import client_settings
 
 ROOT = Path(__file__).parents[2]
 ETCD = "etcd"
@@ -22,13 +24,18 @@ START_S = 60.0
 class Brokers:
     """The processes, from `start` to `close`. Names of services: "etcd", "broker-1", "broker-2", ..."""
 
-    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
+    def __init__(self, folder: Path, settings: dict[str, str], *, secure: bool = False) -> None:
         self.folder = folder
-        project = project_of(ROOT / "docker-compose.yml", settings)
+        self._secrets = folder.parent / "tls" if secure else None
+        project = (
+            compose.load(ROOT / "docker-compose.yml", {}) if self._secrets is None else secured.project(self._secrets)
+        )
+        change(project, settings)
         self.names = [name for name in project.services if name.startswith("broker-")]
         self.cluster = Cluster(project, folder, choice.place(project, folder))
-        self.starts: dict[str, int] = dict.fromkeys([*self.names, ETCD], 1)
+        self.starts: dict[str, int] = dict.fromkeys(project.services, 1)
         """The number of starts of each service, without the restarts by its restart policy."""
+        self._log_bytes: dict[str, int] = {}
 
     @property
     def can_be_cut(self) -> bool:
@@ -40,15 +47,32 @@ class Brokers:
         return {node_id(name): (self.cluster.address(name), self._port(name)) for name in self.names}
 
     def _port(self, name: str) -> int:
-        words = compose.words(self.cluster.project.services[name].command)
+        service = self.cluster.project.services[name]
+        if self._secrets is not None:
+            return secured.client_port(service)
+        words = compose.words(service.command)
         return next(int(word.partition("=")[2]) for word in words if word.startswith("--port="))
 
     async def start(self) -> None:
         await self.cluster.open()
         for name in self.names:  # advertise an address that is valid for clients on this machine, too
             service = self.cluster.project.services[name]
-            service.command = [*compose.words(service.command), f"--advertised-host={self.cluster.address(name)}"]
+            if self._secrets is None:
+                service.command = [*compose.words(service.command), f"--advertised-host={self.cluster.address(name)}"]
+        self._secure()
         await self.cluster.up()
+
+    def _secure(self) -> None:
+        """Write the file of settings for clients, name it for this process and its children, and let the brokers
+        advertise their own addresses.
+        """
+        if self._secrets is None:
+            os.environ.pop(client_settings.VARIABLE, None)
+            return
+        addresses = [f"{host}:{port}" for host, port in self.addresses.values()]
+        os.environ[client_settings.VARIABLE] = str(secured.write_client_settings(self._secrets, addresses).absolute())
+        for name in self.names:
+            secured.advertise(self.cluster.project.services[name], self.cluster.address(name))
 
     def is_up(self, name: str) -> bool:
         return self.cluster.services[name].up
@@ -57,13 +81,18 @@ class Brokers:
         return self.cluster.state.log(name).read_text(errors="replace").splitlines()
 
     def data(self, name: str) -> Path:
-        return self.folder / "volumes" / name
+        return self.folder / "volumes" / (name if self._secrets is None else f"secure-{name}")
 
     async def up(self, name: str) -> None:
         """Start a service, if it is stopped."""
         if self.cluster.services[name].down:
             self.starts[name] += 1
+            self._log_bytes[name] = self.cluster.state.log(name).stat().st_size
             await self.cluster.start(name)
+
+    def has_logged(self, name: str) -> bool:
+        """Whether a service has logged a line since it was started again."""
+        return self.cluster.state.log(name).stat().st_size > self._log_bytes.get(name, 0)
 
     async def down(self, name: str, number: signal.Signals) -> int:
         """Send a service SIGKILL, or else its stop signal. Returns its exit status."""
@@ -107,10 +136,10 @@ def node_id(name: str) -> int:
     return int(name.rpartition("-")[2])
 
 
-def project_of(file: Path, settings: dict[str, str]) -> compose.Project:
-    """The compose file with these settings for the brokers. No port is published: clients use the brokers' addresses.
-    The brokers have no health checks: the round checks them itself."""
-    project = compose.load(file, {})
+def change(project: compose.Project, settings: dict[str, str]) -> None:
+    """Give the brokers these settings. No port is published: clients use the brokers' addresses. The brokers have no
+    health checks: the round checks them itself.
+    """
     for name, service in project.services.items():
         service.ports = []
         if name.startswith("broker-"):
@@ -118,4 +147,3 @@ def project_of(file: Path, settings: dict[str, str]) -> compose.Project:
             words = [word for word in compose.words(service.command) if not word.startswith(replaced)]
             service.command = [*words, *(f"--set={key}={value}" for key, value in settings.items())]
             service.healthcheck = None
-    return project

@@ -80,6 +80,9 @@ class ClusterFaultInjector(FaultInjector):
         if status != 0:
             if status == 1 and self._has_missed_the_store(name):
                 return
+            if status == -signal.SIGTERM and not self._brokers.has_logged(name):
+                self.counts["stopped before it could log"] += 1  # the process has not set its handler yet
+                return
             last = "\n".join(self._brokers.log(name)[-LAST_LINES:])
             self._problems.append(f"SIGTERM: {name} has exit status {status}:\n{last}")
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 
+from broker.sasl_login import log_in
 from broker.wire import Wire
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from sim.events import Place
 
+from demo.client_settings import of_semel
 from faults.observer import NotReadable, Observer
 
 CONNECT_S = 2.0
@@ -54,7 +57,7 @@ class ClusterObserver(Observer):
             raise NotReadable(f"there is no broker {node_id}")
         if node_id not in self._wires:
             async with asyncio.timeout(CONNECT_S):
-                self._wires[node_id] = Wire(*await asyncio.open_connection(*self._addresses[node_id]))
+                self._wires[node_id] = await connect(*self._addresses[node_id])
         return self._wires[node_id]
 
     def leaders(self) -> dict[Place, int]:
@@ -91,6 +94,20 @@ class ClusterObserver(Observer):
         if answer.error_code:
             raise NotReadable(f"coordinator of {key}: {ErrorCode(answer.error_code).name}")
         return answer.node_id
+
+
+async def connect(host: str, port: int) -> Wire:
+    """A connection to a broker, logged in if the brokers have users. Raises PermissionError if the login is refused."""
+    given = of_semel("")
+    if "sasl_mechanism" not in given:
+        return Wire(*await asyncio.open_connection(host, port))
+    context = ssl.create_default_context(cafile=given["ssl_cafile"])
+    context.check_hostname = False
+    wire = Wire(*await asyncio.open_connection(host, port, ssl=context))
+    answer = await log_in(wire, given["sasl_plain_username"], given["sasl_plain_password"], given["sasl_mechanism"])
+    if answer.error_code:
+        raise PermissionError(answer.error_message)
+    return wire
 
 
 async def in_sync(addresses: dict[int, tuple[str, int]], timeout_s: float) -> str:

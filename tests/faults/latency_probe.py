@@ -8,6 +8,8 @@ from functools import partial
 
 from semel import Producer, RecordMetadata
 
+from demo.client_settings import of_semel
+
 TOPIC = "pulse"
 PARTITIONS = 3
 EVERY_S = 0.02
@@ -18,7 +20,7 @@ class LatencyProbe:
 
     def __init__(self, bootstrap: str) -> None:
         self.latencies_s: list[float] = []
-        self._producer = Producer(bootstrap_servers=bootstrap, linger_ms=0)
+        self._producer = Producer(**of_semel(bootstrap), linger_ms=0)
         self._is_over = False
 
     async def __aenter__(self) -> LatencyProbe:

@@ -49,6 +49,8 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     pipelines: list[Pipeline]
     faults: list[Fault]
     brokers: int = 1
+    secure: bool = False
+    """Three brokers with users over TLS, as docker-compose.secure.yml has them."""
 
     @property
     def groups(self) -> dict[str, None]:

@@ -55,6 +55,7 @@ class Round:
         self._plan, self._directory, self._say = plan, directory, say
         self._problems: list[str] = []
         self._undrained: list[str] = []
+        directory.mkdir(parents=True)
         self._system = self._serve(random.Random(f"{plan.seed} run"))
 
     def _serve(self, rng: random.Random) -> System:
@@ -66,7 +67,6 @@ class Round:
 
     async def run(self) -> Verdict:
         began = time.monotonic()
-        self._directory.mkdir(parents=True)
         (self._directory / "plan.json").write_bytes(msgspec.json.format(msgspec.json.encode(self._plan)))
         verdict = Verdict(seed=self._plan.seed)
         try:

@@ -32,9 +32,10 @@ SEED = next(
 @pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(etcd.binary() is None, reason=etcd.WHY_NOT)
-async def test_a_round_of_few_faults_is_clean(tmp_path: Path) -> None:
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "secure"])
+async def test_a_round_of_few_faults_is_clean(tmp_path: Path, secure: bool) -> None:
     faults = [*FAULTS, CUT] if namespaces.works() else FAULTS
-    plan: RoundPlan = msgspec.structs.replace(draw_cluster(SEED, namespaces=False), faults=faults)
+    plan: RoundPlan = msgspec.structs.replace(draw_cluster(SEED, namespaces=False), faults=faults, secure=secure)
     verdict = await Round(plan, tmp_path / "round", print).run()
     assert verdict.is_clean, [*map(str, verdict.anomalies), *verdict.problems]
     assert verdict.operations["stored"] > 100

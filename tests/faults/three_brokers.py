@@ -12,6 +12,7 @@ from semel import Admin, NewTopic
 from semel_storage.internal_topics import TRANSACTION_STATE
 from sim.final import Decision
 
+from demo.client_settings import of_semel
 from faults.brokers import Brokers
 from faults.cluster_fault_injector import ClusterFaultInjector
 from faults.cluster_observer import ClusterObserver, in_sync
@@ -31,7 +32,7 @@ class ThreeBrokers:
 
     def __init__(self, plan: RoundPlan, directory: Path, rng: random.Random) -> None:
         self._plan, self._rng = plan, rng
-        self._brokers = Brokers(directory / "cluster", plan.settings)
+        self._brokers = Brokers(directory / "cluster", plan.settings, secure=plan.secure)
         self.decisions: list[Decision] | None = None
         self._differing: list[str] = []
 
@@ -42,7 +43,7 @@ class ThreeBrokers:
     async def start(self) -> None:
         await self._brokers.start()
         await self._ready()
-        async with Admin(bootstrap_servers=self.bootstrap) as admin:
+        async with Admin(**of_semel(self.bootstrap)) as admin:
             topics = [NewTopic(topic.name, topic.partitions, 3) for topic in self._plan.topics]
             await admin.create_topics([*topics, NewTopic(TOPIC, PARTITIONS, 3)])
 

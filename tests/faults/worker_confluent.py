@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from sim.history import Recorder
 
+from demo.client_settings import of_librdkafka
 from faults.worker import (
     DELIVERY_TIMEOUT_MS,
     LIFE_OPS,
@@ -38,7 +39,7 @@ class ConfluentWorker:
     def __init__(self, job: Job) -> None:
         self._job, self._plan = job, job.plan
         self._common = {
-            "bootstrap.servers": job.run.bootstrap,
+            **of_librdkafka(job.run.bootstrap),
             "client.id": job.plan.name,
             "socket.timeout.ms": REQUEST_TIMEOUT_MS,
             "reconnect.backoff.max.ms": 500,

@@ -16,6 +16,7 @@ from semel.errors import (
 from semel.structs import RecordMetadata
 from sim.history import Recorder
 
+from demo.client_settings import of_semel
 from faults.worker import (
     DELIVERY_TIMEOUT_MS,
     LIFE_OPS,
@@ -48,7 +49,7 @@ class Listener(ConsumerRebalanceListener):
         # Not the generation of `group_metadata`: that is for records returned earlier, perhaps in an older generation.
         group = self.consumer._group
         assert group is not None
-        self._recorder.assigned(assigned, group.member.generation)
+        self._recorder.assigned(assigned, group.member.membership.generation)
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
         self._recorder.revoked(revoked)
@@ -61,7 +62,7 @@ class SemelWorker:
     def __init__(self, job: Job) -> None:
         self._job, self._plan = job, job.plan
         self._common: dict[str, Any] = {
-            "bootstrap_servers": job.run.bootstrap,
+            **of_semel(job.run.bootstrap),
             "client_id": job.plan.name,
             "request_timeout_ms": REQUEST_TIMEOUT_MS,
             "max_block_ms": PATIENCE_MS,

@@ -13,7 +13,7 @@ from semel_broker.groups.group import GroupState
 from semel_broker.txn.model.metadata import BETWEEN
 
 from sim.checkers.history_index import HistoryIndex, Outcome
-from sim.events import Assigned, Revoked
+from sim.events import Assigned, Beaten, Revoked
 
 if TYPE_CHECKING:
     from semel_broker.node import Node
@@ -42,6 +42,11 @@ def fault_met(world: World, kind: str, node: Node | None) -> None:
     for groups in broker.groups.shards.here():
         if any(group.state not in CALM_GROUPS for group in groups.groups.values()):
             states["rebalancing"] = None
+        states |= {
+            f"group {group.consumer.state.lower()}": None
+            for group in groups.groups.values()
+            if group.consumer is not None and not group.consumer.is_blank
+        }
     for state in states:
         world.count(f"{MET}/{kind}>{state}")
 
@@ -70,6 +75,13 @@ def count_history(tally: Tally, facts: HistoryIndex, held: list[Held]) -> None:
     groups = {(facts.consumers[event.client].group, event.generation): None for event in assigned}
     count("generations of groups", len(groups))
     count("partitions lost by members", sum(isinstance(event, Revoked) and event.lost for event in facts.assigned))
+    beaten = [event for event in facts.epochs if isinstance(event, Beaten)]
+    count("heartbeats of the consumer protocol", len(beaten))
+    for error in sorted({event.error for event in beaten if event.error}):
+        count(f"heartbeats answered {error}", sum(event.error == error for event in beaten))
+    epoch_commits = [commit for commit in facts.offset_commits.values() if commit.asked.epoch >= 0]
+    count("commits with a member epoch", len(epoch_commits))
+    count("of these refused", sum(commit.is_refused for commit in epoch_commits))
     began = [(txn.began.client.partition("#")[0], txn.began.at_ms) for txn in txns]
     for each in held:
         if each.api in LATE and not each.is_answer:

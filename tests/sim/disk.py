@@ -154,13 +154,13 @@ class SimDisk(MemoryDisk):
         super().burn()
         self.failing_syncs = self.weather.failing_syncs
 
-    def write_atomically(self, path: str, data: Buffer, *, durable: bool = True) -> None:
+    def write_atomically(self, path: str, data: Buffer, *, durable: bool = True, private: bool = False) -> None:
         full_bytes = self.weather.full_bytes
         if full_bytes is not None and self.used_bytes() + len(data) > full_bytes:
             self.fail("write", path)
         if durable and self.weather.failing_syncs:
             self.fail("fdatasync", path)
-        super().write_atomically(path, data, durable=durable)
+        super().write_atomically(path, data, durable=durable, private=private)
         self.changed(path, ())
         if durable:
             self.block()

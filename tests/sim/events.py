@@ -125,13 +125,34 @@ class Polled(Event, frozen=True, gc=False):
     txn: int = NO_TXN
 
 
+class Beaten(Event, frozen=True, gc=False):
+    """A heartbeat of the consumer protocol was answered; sent at `since_ms` with `sent_epoch` (0: the member joins).
+
+    `epoch`: of the member from now on. `until_ms`: the end of its session by its own clock. `error`: the name of the
+    answer's error, or "".
+    """
+
+    group: str
+    member_id: str
+    since_ms: float
+    sent_epoch: int
+    epoch: int
+    until_ms: float
+    error: str = ""
+
+
 class CommittingOffsets(Event, frozen=True, gc=False):
-    """The client is about to commit offsets of a group, directly or in transaction `txn`. None deletes an offset."""
+    """The client is about to commit offsets of a group, directly or in transaction `txn`. None deletes an offset.
+
+    `member_id`, `epoch`: of a member of the consumer protocol.
+    """
 
     op: int
     group: str
     offsets: tuple[tuple[str, int, int | None], ...]
     txn: int = NO_TXN
+    member_id: str = ""
+    epoch: int = -1
 
 
 class OffsetsCommitted(Event, frozen=True, gc=False):
@@ -229,7 +250,8 @@ class RightChanged(Event, frozen=True, gc=False):
 
 AnyEvent = (
     Initialized | Sending | Stored | NotStored | Beginning | Committing | Committed | Aborted
-    | Consuming | Assigned | Revoked | Polled | CommittingOffsets | OffsetsCommitted | OffsetsRefused | OffsetsSeen
+    | Consuming | Assigned | Revoked | Polled | Beaten
+    | CommittingOffsets | OffsetsCommitted | OffsetsRefused | OffsetsSeen
     | Planned | StepBegun | Deciding | Decided | Asking | Changed | Refused | RightChanged
 )  # fmt: skip
 

@@ -88,6 +88,15 @@ class Replica(msgspec.Struct, kw_only=True):
     groups: dict[str, int] = {}
 
 
+class Commit(msgspec.Struct, frozen=True, gc=False):
+    """One committed offset in `__consumer_offsets`. `position`: of its record."""
+
+    group: str
+    place: Place
+    offset: int
+    position: int
+
+
 class StoreWrite(msgspec.Struct, frozen=True, gc=False):
     """A write of a key in the store at a revision; `value` None: the key was removed."""
 
@@ -99,7 +108,8 @@ class StoreWrite(msgspec.Struct, frozen=True, gc=False):
 class Final(msgspec.Struct, kw_only=True):
     """`groups`: committed offsets. `configs`: settings of topics that were altered. `decisions`: None if not known.
     `replicas`: of partitions on several brokers, also of internal topics. `store`: all writes to the brokers' store.
-    `uncommitted`: the findings of `Commitment`.
+    `uncommitted`: the findings of `Commitment`. `commits`: the committed offsets in the order of the log. `regressed`,
+    `unfaithful`: the findings of `Coordinators` and of its function of this name.
 
     `undrained`: clients and other parts that did not finish although all faults were over, with the reason.
     """
@@ -112,4 +122,7 @@ class Final(msgspec.Struct, kw_only=True):
     replicas: dict[Place, list[Replica]] = {}
     store: list[StoreWrite] = []
     uncommitted: list[str] = []
+    commits: list[Commit] = []
+    regressed: list[str] = []
+    unfaithful: list[str] = []
     undrained: list[str] = []

@@ -22,6 +22,7 @@ from sim.events import (
     AnyEvent,
     Asking,
     Assigned,
+    Beaten,
     Beginning,
     Changed,
     Committed,
@@ -217,10 +218,32 @@ class Recorder:
         """Records of one partition, as one call returned them."""
         self._add(Polled(self._now(), self.client, *place, tuple(offsets), tuple(values), tuple(keys), txn))
 
-    def committing_offsets(self, group: str, offsets: Mapping[Any, int | None], *, txn: int = NO_TXN) -> int:
+    def beaten(
+        self,
+        group: str,
+        member_id: str,
+        *,
+        since_ms: float,
+        sent_epoch: int,
+        epoch: int,
+        until_ms: float,
+        error: str = "",
+    ) -> None:
+        """A heartbeat of the consumer protocol was answered."""
+        self._add(Beaten(self._now(), self.client, group, member_id, since_ms, sent_epoch, epoch, until_ms, error))
+
+    def committing_offsets(
+        self,
+        group: str,
+        offsets: Mapping[Any, int | None],
+        *,
+        txn: int = NO_TXN,
+        member_id: str = "",
+        epoch: int = -1,
+    ) -> int:
         """Call before the commit. Returns the operation for its outcome. In a transaction, its end is the outcome."""
         op = self.history.new_op()
-        self._add(CommittingOffsets(self._now(), self.client, op, group, _offsets(offsets), txn))
+        self._add(CommittingOffsets(self._now(), self.client, op, group, _offsets(offsets), txn, member_id, epoch))
         return op
 
     def offsets_committed(self, op: int) -> None:

@@ -33,6 +33,7 @@ API_KEYS_OF: Mapping[str, tuple[int, ...]] = {
     "administrator": (19, 20, 21, 37, 44),
     "driver": (20_001, 20_001, 20_002, 20_002, 20_002),
     "tasker": (0, 0, 22, 22, 24, 26, 28, 28),
+    "subscriber": (1, 8, 8, 9, 68, 68, 68, 69),
 }
 """Requests for holds and triggers, by the role of the client that sends them. A repeated key has more weight."""
 LATE_OF: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -43,6 +44,7 @@ LATE_OF: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "administrator": ((19, 20, 21, 37, 44), (3, 19, 20, 21, 37)),
     "driver": ((20_001, 20_002, 20_002), (20_001, 20_002, 20_002)),
     "tasker": ((0, 0, 22, 24, 26, 28), (0, 22, 22, 24, 26, 28)),
+    "subscriber": ((8, 8, 68, 68, 9), (8, 68, 68, 68)),
 }
 """By the role of the client: requests to hold, and the later requests of the same client that release them."""
 

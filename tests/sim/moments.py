@@ -19,6 +19,7 @@ from semel_storage.internal_topics import (
     TRANSACTION_STATE,
     TRANSACTION_STATES,
     GroupMetadataKey,
+    OffsetCommitKey,
     TransactionGroupValue,
     TransactionLogValue,
     decode_offsets_key,
@@ -33,13 +34,14 @@ SERVES = "serves"
 MARKER = "marker"
 GENERATION = "generation"
 OFFSETS = "offsets"
+EPOCH = "epoch"
 SNAPSHOT = "snapshot"
 SWAP = "swap"
 STEPS = tuple(f"Step{state}" for state in TRANSACTION_GROUP_STATES)
-MOMENTS = (SERVES, MARKER, GENERATION, OFFSETS, SNAPSHOT, SWAP, *TRANSACTION_STATES, *STEPS)
+MOMENTS = (SERVES, MARKER, GENERATION, EPOCH, OFFSETS, SNAPSHOT, SWAP, *TRANSACTION_STATES, *STEPS)
 """The broker serves (again), or it has just written one of these:
 
-- a marker, a generation of a group, or offsets;
+- a marker, a generation of a group, a record of a group of the consumer protocol, or offsets;
 - a state of a transaction, or of a step of a transaction group;
 - a snapshot of a log's producers;
 - a file with the result of compaction that will replace a segment.
@@ -111,7 +113,10 @@ def _moments_in_log(path: str, data: bytes) -> Iterator[str]:
         elif f"/{CONSUMER_OFFSETS}-" in path:
             for record in decode_batch(batch):
                 key = decode_offsets_key(record.key) if record.key is not None else None
-                yield GENERATION if isinstance(key, GroupMetadataKey) else OFFSETS
+                if isinstance(key, GroupMetadataKey):
+                    yield GENERATION
+                else:
+                    yield OFFSETS if key is None or isinstance(key, OffsetCommitKey) else EPOCH
 
 
 def _state_in(key: bytes, data: bytes) -> str:

@@ -17,11 +17,12 @@ from sim.cluster import BROKER, KEEPS, NAMES_OF, STORE
 from sim.disk import DiskWeather
 from sim.faults import WHICHEVER, Fault
 from sim.network import NetworkWeather
-from sim.workloads import WORKLOADS
+from sim.workloads import ALWAYS_DRAWN, CONSUMERS, WORKLOADS
 from sim.workloads.plan import WorkloadPlan
 
 NS = 1_000_000_000
 FAULTS_UNTIL_MS = (5_000, 40_000)
+CONSUMERS_SHARE = 0.1
 Finale = Literal["none", "kill", "power loss", "terminate"]
 
 
@@ -56,6 +57,11 @@ class RunPlan(msgspec.Struct, kw_only=True):
         return "authorizer.class.name" in self.broker
 
     @property
+    def has_consumers(self) -> bool:
+        """Whether there is a group of the consumer protocol."""
+        return any(workload.kind == CONSUMERS for workload in self.workloads)
+
+    @property
     def hosts(self) -> list[str]:
         """All hosts that a fault can name."""
         return [*NAMES_OF[self.brokers], *self.clients, STORE, WHICHEVER]
@@ -74,9 +80,11 @@ def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
     workloads as the plan for one broker, and other faults and settings.
     """
     rng = Random(f"plan/{seed}")
-    names = sorted(kinds or WORKLOADS)
+    names = sorted(kinds or ALWAYS_DRAWN)
     chosen = rng.sample(names, min(len(names), rng.choice((1, 1, 2))))
     workloads = [WORKLOADS[name].draw(rng, f"{chr(97 + place)}-") for place, name in enumerate(chosen)]
+    if not kinds:
+        workloads += draw_consumers(Random(f"consumers/{seed}"))
     settings = draw_settings(rng) | draw_recompression(Random(f"recompression/{seed}"))
     settings |= rights.draw_settings(Random(f"rights/{seed}"))
     plan = RunPlan(
@@ -93,6 +101,11 @@ def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
     plan.faults = with_revocations(plan, until_ms)
     plan.rot = rng.choice((0, 0, 0, 1, 4))
     return plan if brokers == 1 else spread(plan, brokers)
+
+
+def draw_consumers(rng: Random) -> list[WorkloadPlan]:
+    """A group of the consumer protocol beside the other workloads, in a tenth of the runs."""
+    return [WORKLOADS[CONSUMERS].draw(rng, "k-")] if rng.random() < CONSUMERS_SHARE else []
 
 
 def spread(plan: RunPlan, brokers: int) -> RunPlan:

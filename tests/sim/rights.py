@@ -62,6 +62,7 @@ RIGHTS_OF: Mapping[str, tuple[What, ...]] = {
     "writer": (What.WRITE_TOPIC,),
     "reader": (What.READ_TOPIC,),
     "member": (What.READ_GROUP, What.READ_TOPIC),
+    "subscriber": (What.READ_GROUP, What.READ_TOPIC),
     "transactor": (What.WRITE_TOPIC, What.WRITE_ID),
     "tasker": (What.WRITE_TOPIC, What.WRITE_ID),
     "worker": RIGHTS,

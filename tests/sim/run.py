@@ -18,6 +18,7 @@ from sim.checkers import Anomaly, HistoryIndex, judge
 from sim.client import SimEdge
 from sim.cluster import SimCluster
 from sim.commitment import Commitment
+from sim.coordinators import Coordinators, commits, unfaithful
 from sim.coverage import count_history
 from sim.ending import Reading, topics_of
 from sim.events import Topic
@@ -96,6 +97,7 @@ class Run:
         self.final = Final()
         self.cluster = SimCluster(world, plan.brokers, plan.settings, plan.disk)
         self.commitment = None if self.cluster.store is None else Commitment(self.cluster.brokers, self.cluster.store)
+        self.coordinators = Coordinators(self.cluster.brokers) if plan.has_consumers else None
         self.rot: Rot | None = None
         self._mains: dict[str, Callable[[Host], Any]] = {}
         self._done: dict[str, bool] = {}
@@ -124,6 +126,7 @@ class Run:
         for workload in self.plan.workloads:
             self._alone(f"{workload.prefix}settle", self._settling(workload), DRAINED_WITHIN_NS)
         self._decide()  # a request that was held until now may have begun a transaction whose producer has ended
+        mismatches = self._mismatches("before the end")
         self._finale()
         groups = [group for workload in self.plan.workloads for group in workload.groups]
         self._replicate()
@@ -133,6 +136,10 @@ class Run:
         uncommitted = list(self.commitment.found.values()) if self.commitment is not None else []
         self._alone("reader", reading.main, READ_WITHIN_NS)
         self.final = reading.final
+        self.final.unfaithful = mismatches + self._mismatches("after the end")
+        if self.coordinators is not None:
+            self.final.regressed = list(self.coordinators.found.values())
+            self.final.commits = list(commits(self.cluster.nodes()))
         self.final.store, self.final.uncommitted = store, uncommitted
         self.final.undrained += undrained
         if self._replicate():  # also records written during the reading, for example when a group member expired
@@ -231,6 +238,12 @@ class Run:
         if not self._until(lambda: self.cluster.serves, RESTARTED_WITHIN_NS):
             self.final.undrained.append("the broker does not start")
 
+    def _mismatches(self, when: str) -> list[str]:
+        """Groups of the consumer protocol that differ from their records."""
+        if self.coordinators is None:
+            return []
+        return [f"{when} {what}" for what in unfaithful(self.cluster.nodes())]
+
     def _replicate(self) -> bool:
         """Wait until all replicas have the records of their leaders. False with one broker: nothing to compare."""
         if self.plan.brokers > 1 and not self._until(self.cluster.all_replicated, DRAINED_WITHIN_NS):
@@ -267,12 +280,14 @@ class Run:
         return all(self._done.values())
 
     def _until(self, stop: Callable[[], bool], within_ns: int) -> bool:
-        world, commitment = self.world, self.commitment
-        if commitment is None or stop():
+        world = self.world
+        watches = [each for each in (self.commitment, self.coordinators) if each is not None]
+        if not watches or stop():
             return stop() or world.run(world.now_ns + within_ns, stop)
 
         def look() -> bool:
-            commitment.look(world.now_ns)
+            for each in watches:
+                each.look(world.now_ns)
             return stop()
 
         return world.run(world.now_ns + within_ns, look)

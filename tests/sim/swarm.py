@@ -12,7 +12,7 @@ from random import Random
 
 from sim.faults import FAULTS, RIGHTS_FAULTS, Fault
 from sim.holds import API_KEYS_OF
-from sim.moments import GENERATION, MARKER, OFFSETS, SERVES, SNAPSHOT, STEPS, SWAP
+from sim.moments import EPOCH, GENERATION, MARKER, OFFSETS, SERVES, SNAPSHOT, STEPS, SWAP
 
 AIMED = {
     "kill broker": 3,
@@ -54,6 +54,7 @@ MOMENTS_OF: Mapping[str, Mapping[str, int]] = {
     "member": {GENERATION: 3, OFFSETS: 3},
     "driver": {**dict.fromkeys(STEPS, 5), "PrepareCommit": 4, "CompleteCommit": 2, MARKER: 4},
     "tasker": _DECISIONS,
+    "subscriber": {EPOCH: 5, OFFSETS: 2},
 }
 """The moments that clients of a role cause, with their weights."""
 AT_ALL_TIMES = {SERVES: 4, SNAPSHOT: 3, SWAP: 3}

@@ -75,6 +75,14 @@ def test_every_workload_and_every_fault_is_drawn_and_not_all_at_once() -> None:
     assert {plan.finale for plan in plans} == {"none", "kill", "power loss", "terminate"}
 
 
+def test_a_tenth_of_the_seeds_has_a_group_of_the_consumer_protocol_beside_the_other_workloads() -> None:
+    plans = [draw(seed) for seed in range(300)]
+    with_it = [plan for plan in plans if plan.has_consumers]
+    assert 15 < len(with_it) < 45
+    assert all(len(plan.workloads) > 1 for plan in with_it)
+    assert not any(draw(plan.seed, ("churn",)).has_consumers for plan in with_it)
+
+
 def test_without_fsync_no_fault_is_drawn_that_may_lose_acknowledged_records() -> None:
     plans = [plan for plan in map(draw, range(300)) if plan.settings.get("durability") == "os"]
     assert plans

@@ -15,7 +15,7 @@ from sim.history import History
 from sim.plan import RunPlan
 from sim.run import Run, Verdict, execute
 
-NOISE = ("Heartbeat", "Fetch v", "Fetch #")
+NOISE = ("Heartbeat", "Beaten", "Fetch v", "Fetch #")
 """Frequent requests, which a short transcript leaves out."""
 
 

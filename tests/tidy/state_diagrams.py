@@ -122,6 +122,14 @@ DIAGRAMS = (
         "UNJOINED",
         quiet=("FAILED", "STOPPED"),
     ),
+    Diagram(
+        "A member of the consumer protocol, in the client",
+        "semel._group.consumer_member",
+        "The membership of one consumer with `group_protocol='consumer'` (KIP-848). RECONCILING: it revokes "
+        "partitions, acknowledges, and adopts new ones.",
+        "UNJOINED",
+        quiet=("LEAVING", "FAILED"),
+    ),
 )
 
 

@@ -231,7 +231,7 @@ class LocalStore:
         """Open the store, or create an empty one, without the keys of former sessions. Raises CorruptStoreError.
 
         A file that is not one whole state is rewritten as one. That cuts a torn tail, and makes durable what a killed
-        process may have left in the kernel's cache only.
+        process may have left in the kernel's cache only. The file has credentials of users: it is written private.
         """
         exists = disk.exists(path)
         data = disk.read_bytes(path) if exists else b""
@@ -242,7 +242,7 @@ class LocalStore:
         if orphans:
             state.apply(Written(state.revision + 1, [(key, None) for key in orphans]))
         if state.frames != 1 or state.length != len(data) or orphans:
-            disk.write_atomically(path, frame(state.state()))
+            disk.write_atomically(path, frame(state.state()), private=True)
         return cls(disk, path, state, disk.open(path))
 
     async def get(self, key: str) -> Entry | None:
@@ -355,7 +355,7 @@ class LocalStore:
     def _compact(self) -> None:
         """Replace the journal by its state, which includes the pending records."""
         self._pending = []
-        self._disk.write_atomically(self._path, frame(self._state.state()))
+        self._disk.write_atomically(self._path, frame(self._state.state()), private=True)
         self._file.close()
         self._file = self._disk.open(self._path)
         self._compacted_bytes = self._file.size()

@@ -159,6 +159,14 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         600_000
     )
     socket_request_max_bytes: Annotated[Bytes, Doc("Largest request; a larger one closes its connection.")] = 100 * MIB
+    replica_selector_class: Annotated[
+        str,
+        Doc(
+            "Lets consumers with `client.rack` fetch from an in-sync replica in their rack (KIP-392): rack, or "
+            "org.apache.kafka.common.replica.RackAwareReplicaSelector; empty: from the leader alone. The same on all "
+            "brokers."
+        ),
+    ] = ""
     fetch_max_bytes: Annotated[Bytes, Doc("Largest Fetch response, whatever is requested.")] = 55 * MIB
     max_incremental_fetch_session_cache_slots: Annotated[
         Slots, Doc("Fetch sessions of clients (KIP-227); clients beyond it fetch without. 0: none.")

@@ -76,6 +76,11 @@ class BrokerConfig(BrokerSettings, kw_only=True):
         return bool(self.authorizer_class_name)
 
     @property
+    def has_replica_selector(self) -> bool:
+        """Whether consumers may fetch from followers in their rack."""
+        return bool(self.replica_selector_class)
+
+    @property
     def super_user_names(self) -> list[str]:
         """The principals of `super.users`."""
         return _principals(self.super_users)
@@ -217,7 +222,19 @@ AUTHORIZERS: Final = (
     "kafka.security.authorizer.AclAuthorizer",
 )
 """The names of Kafka's authorizer; the second is that of Kafka with ZooKeeper."""
-OF_THE_COMMANDS: Final = ("bootstrap.server", "bootstrap.user", "bootstrap.password", "user.password")
+REPLICA_SELECTORS: Final = ("rack", "org.apache.kafka.common.replica.RackAwareReplicaSelector")
+OF_THE_COMMANDS: Final = (
+    "bootstrap.password",
+    "bootstrap.server",
+    "bootstrap.user",
+    "config.file",
+    "sasl.mechanism",
+    "sasl.password",
+    "sasl.username",
+    "security.protocol",
+    "ssl.cafile",
+    "user.password",
+)
 """Names of variables that are no settings: those of the commands, and of the first user."""
 ALIASES: Final = {"broker.id": "node.id", "log.dirs": "log.dir"}
 
@@ -294,6 +311,10 @@ def _check_together(config: BrokerConfig) -> None:
         raise ConfigError(
             f"authorizer.class.name = {config.authorizer_class_name}: must be empty or {AUTHORIZERS[0]}, "
             "which is the only authorizer"
+        )
+    if config.replica_selector_class not in ("", *REPLICA_SELECTORS):
+        raise ConfigError(
+            f"replica.selector.class = {config.replica_selector_class}: must be empty, {' or '.join(REPLICA_SELECTORS)}"
         )
     for name in config.super_user_names:
         if not all(name.partition(":")):

@@ -2,8 +2,8 @@
 
 KIP-371: rules are tried in order, and the first one whose pattern matches the whole subject names the principal.
 `DEFAULT` takes the subject as it is. `RULE:pattern/replacement/` replaces it; `L` or `U` at the end makes it lower or
-upper case; `$1` in the replacement is the first group of the pattern. The subject is written as in RFC 2253: the last
-attribute of the certificate comes first (`CN=client,O=semel`).
+upper case; `$1` in the replacement is the first group of the pattern. The subject is written as Apache Kafka writes it,
+which is RFC 2253 as of Java: the last attribute of the certificate comes first (`CN=client,O=semel`).
 """
 
 import re
@@ -125,7 +125,7 @@ def _refused(text: str, why: str) -> ConfigError:
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a certificate in DER, as RFC 2253 writes it. Raises NoPrincipalError."""
+    """The subject of a certificate in DER, as Apache Kafka writes it. Raises NoPrincipalError."""
     try:
         (outer,) = _elements(certificate)
         signed = next(_elements(outer[1]))
@@ -151,12 +151,12 @@ def _attribute(der: bytes) -> str:
 
 
 def _escaped(text: str) -> str:
-    escaped = re.sub(r'([,+"\\<>;])', r"\\\1", text)
-    if escaped.startswith(("#", " ")):
-        escaped = "\\" + escaped
-    if escaped.endswith(" ") and len(escaped) > len("\\ "):
-        escaped = escaped[:-1] + "\\ "
-    return escaped
+    """The value as Java's X500Principal writes it: it escapes `#` and `=` everywhere, and all spaces at both ends."""
+    inner = text.strip(" ")
+    begin = len(text) - len(text.lstrip(" "))
+    end = len(text) - len(inner) - begin
+    inner = re.sub(r'([,=+<>#;"\\])', r"\\\1", inner).replace("\0", r"\00")
+    return "\\ " * begin + inner + "\\ " * end
 
 
 def _elements(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:

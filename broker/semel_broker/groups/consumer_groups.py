@@ -34,13 +34,14 @@ class Session(msgspec.Struct, kw_only=True):
     """What the coordinator knows of a member without records. Times on the monotonic clock.
 
     `revoke_by_ms`: when the member has to have revoked `revoking`; None: nothing to revoke. `commits_over`: as in
-    `groups.group.Member`.
+    `groups.group.Member`. `beats_over`: the same for heartbeats.
     """
 
     expires_ms: int
     revoke_by_ms: int | None = None
     revoking: Places | None = None
     commits_over: int = 0
+    beats_over: int = 0
 
     @property
     def due_ms(self) -> int:
@@ -88,14 +89,19 @@ class ConsumerGroups:
 
     # --- requests ---
 
-    async def heartbeat(self, group_id: str, ask: Heartbeat) -> Place:
-        """ConsumerGroupHeartbeat: answered once everything that it changes is durable.
+    async def heartbeat(self, group_id: str, ask: Heartbeat, connection: int = 0) -> Place:
+        """ConsumerGroupHeartbeat: answered once everything that it changes is durable. `connection`: its number; 0 if
+        it does not matter.
 
-        Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, GROUP_ID_NOT_FOUND, and what `state.heartbeat` raises.
+        A heartbeat that arrives late over a connection that its member has left is refused. It could count as an
+        acknowledgement of a revocation, or its answer could be the only one that names an assignment. Raises
+        COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, GROUP_ID_NOT_FOUND, what `state.heartbeat` raises, and
+        CloseConnectionError (`newest_connection`).
         """
         group = self._groups.get(group_id)
         known = group.consumer if group is not None else None
         if known is not None and known.seen_version == self._catalog().version and state.is_quiet(known, ask):
+            self._has_beaten_over(group_id, ask.member_id, connection)
             self._renew(group_id, ask.member_id)
             return Place(member_id=ask.member_id, epoch=ask.epoch)
         group = await self._enter(group_id, ask)
@@ -103,6 +109,7 @@ class ConsumerGroups:
             assert group.consumer is not None
             await self._know_topics(group.consumer)
             self._check()
+            self._has_beaten_over(group_id, ask.member_id, connection)
             catalog = self._catalog()
             decision = state.heartbeat(group.consumer, ask, catalog, self._rules, self._world.now_ms())
             await self._store(group, decision.changes)
@@ -110,8 +117,15 @@ class ConsumerGroups:
             if ask.epoch == LEAVE:
                 self._sessions.pop((group_id, ask.member_id), None)
             else:
-                self._renew(group_id, ask.member_id)
+                session = self._renew(group_id, ask.member_id)
+                session.beats_over = max(session.beats_over, connection)
             return decision.answer
+
+    def _has_beaten_over(self, group_id: str, member_id: str, connection: int) -> None:
+        """Raises CloseConnectionError: the member has a newer connection."""
+        session = self._sessions.get((group_id, member_id))
+        if session is not None:
+            session.beats_over = newest_connection(member_id, session.beats_over, connection)
 
     def has_committed_over(self, group_id: str, member_id: str, connection: int) -> None:
         """As `groups.group.Member.has_committed_over`."""
@@ -188,7 +202,7 @@ class ConsumerGroups:
             self._sessions.pop(key, None)
             self._world.log.info("consumer_removed", group=group_id, member=member_id, timeout=why)
 
-    def _renew(self, group_id: str, member_id: str) -> None:
+    def _renew(self, group_id: str, member_id: str) -> Session:
         """The session starts again; a revocation keeps its deadline."""
         group = self._groups[group_id].consumer
         assert group is not None
@@ -205,6 +219,7 @@ class ConsumerGroups:
             session.revoking = current.revoking
             session.revoke_by_ms = now_ms + max(group.members[member_id].rebalance_timeout_ms, 0)
         self._arm(key, session.due_ms)
+        return session
 
     def _ended(self, task: Task[None]) -> None:
         del self._tasks[task]

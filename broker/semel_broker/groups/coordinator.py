@@ -50,7 +50,7 @@ class GroupCoordinator:
         )
         self._expiry_timer: TimerHandle | None = None
         self._forgetting: dict[Task[None], None] = {}
-        self._catalog = Catalog(0, self._facts, self._names)
+        self._catalog = Catalog(0, self._facts, self._topics.names)
 
     # --- life ---
 
@@ -141,7 +141,7 @@ class GroupCoordinator:
     def _cluster_changed(self, delta: ImageDelta) -> None:
         """Delete the offsets of topics that any broker has deleted; groups look at their topics again."""
         if delta.topics or delta.gone:
-            self._catalog = Catalog(self._catalog.version + 1, self._facts, self._names)
+            self._catalog = Catalog(self._catalog.version + 1, self._facts, self._topics.names)
         for record in delta.gone.values():
             if self.shards.here():
                 task = get_running_loop().create_task(self.forget_topic(record.name))
@@ -151,9 +151,6 @@ class GroupCoordinator:
     def _facts(self, name: str) -> TopicFacts | None:
         topic = self._topics.get(name)
         return TopicFacts(topic.topic_id, topic.partition_count) if topic is not None else None
-
-    def _names(self) -> list[str]:
-        return [name for name in self._topics.names() if not self._topics.required(name).is_internal]
 
     def _schedule_expiry(self) -> None:
         interval_s = self._config.offsets_retention_check_interval_ms / 1000

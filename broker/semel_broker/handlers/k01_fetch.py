@@ -10,9 +10,11 @@ partition starves.
 With isolation level 1 (read_committed) the data ends at the last stable offset, and `min_bytes` counts the bytes below
 it. Each row names the aborted transactions among its data; the client skips control batches and aborted records.
 
-Damaged stored bytes are answered with CORRUPT_MESSAGE, which clients report to the application.
-`preferred_read_replica` is always -1. A fetch of very many partitions reads them in slices. Above
-`WOKEN_PARTITIONS_MAX` partitions, new records do not wake a waiting fetch.
+Damaged stored bytes are answered with CORRUPT_MESSAGE, which clients report to the application. A fetch of very many
+partitions reads them in slices. Above `WOKEN_PARTITIONS_MAX` partitions, new records do not wake a waiting fetch.
+
+With `replica.selector.class`, the leader names a follower in the rack of the consumer instead of records, and followers
+answer consumers up to their own high watermark (KIP-392, from v11 on).
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from semel_storage.segments.segment import CorruptLog
 
 from semel_broker.context import RequestContext
 from semel_broker.partitions.partition import READ_COMMITTED, Partition
+from semel_broker.partitions.preferred_replica import LEADER, preferred_replica
 from semel_broker.scheduling.turns import Slices
 from semel_broker.scheduling.waiters import FetchWaiter
 
@@ -47,6 +50,7 @@ WOKEN_PARTITIONS_MAX = 10_000
 """A fetch of more partitions is not woken by new records; it waits at most `UNWOKEN_WAIT_MS`."""
 UNWOKEN_WAIT_MS = 500
 
+RACK_SINCE = 11
 NO_LEADER, NO_DIVERGENCE, NO_SNAPSHOT = FetchResponseLeader(), FetchResponseDivergingEpoch(), FetchResponseSnapshotId()
 
 
@@ -111,7 +115,12 @@ class Fetch:
         self._partitions: list[Partition | None] = [None] * count
         self._seen: list[int] = [0] * count  # each partition's bytes_readable when it was read
         self._bytes_read = 0
-        self._has_error = False
+        self._is_decided = False  # an error, or a nearer replica, is answered at once
+        self._by_followers = ctx.api_version >= RACK_SINCE and ctx.broker.config.has_replica_selector
+        self._racks: dict[int, str] = {}
+        if self._by_followers and request.rack_id:
+            live = ctx.broker.advertised_brokers.live(ctx.listener)
+            self._racks = {each.node_id: each.rack for each in live if each.rack is not None}
 
     @property
     def bytes_missing(self) -> int:
@@ -119,7 +128,7 @@ class Fetch:
 
     @property
     def is_ready(self) -> bool:
-        return self._has_error or self.bytes_missing <= 0 or self._request.max_wait_ms <= 0 or not self._wanted
+        return self._is_decided or self.bytes_missing <= 0 or self._request.max_wait_ms <= 0 or not self._wanted
 
     async def wait_for_room(self) -> None:
         """Wait until the answer memory has room, because one record may wake many fetches; then set the size limit."""
@@ -181,15 +190,24 @@ class Fetch:
         self._partitions[at], self._seen[at] = partition, partition.view.bytes_readable(self._isolation)
 
     def _refuse(self, at: int, code: int) -> None:
-        self._has_error = True
+        self._is_decided = True
         self._rows[at] = FetchResponsePartition(
             partition_index=self._wanted[at][1].partition, error_code=code, high_watermark=-1, records=b""
         )
 
     def _row(self, partition: Partition, wanted: FetchRequestPartition) -> FetchResponsePartition:
-        partition.check_leading()
+        if self._by_followers:
+            partition.check_readable()
+        else:
+            partition.check_leading()
         if wanted.current_leader_epoch >= 0:
             partition.check_leader_epoch(wanted.current_leader_epoch)
+        if self._racks and partition.replicas is not None:
+            offset = wanted.fetch_offset
+            preferred = preferred_replica(partition.replicas, self._racks, self._request.rack_id, offset)
+            if preferred != LEADER and offset >= partition.log_start_offset:
+                self._is_decided = True
+                return self._made(partition, wanted, b"", preferred=preferred)
         bytes_max = max(0, min(wanted.partition_max_bytes, self._bytes_max - self._bytes_read))
         offset, at_least_one = wanted.fetch_offset, self._bytes_read == 0
         aborted: Any = None
@@ -198,12 +216,24 @@ class Fetch:
             aborted = Encoded(found)
         else:
             records = partition.read(offset, bytes_max=bytes_max, at_least_one=at_least_one)
+        return self._made(partition, wanted, records, aborted)
+
+    def _made(
+        self,
+        partition: Partition,
+        wanted: FetchRequestPartition,
+        records: bytes,
+        aborted: Any = None,
+        *,
+        preferred: int = LEADER,
+    ) -> FetchResponsePartition:
         return FetchResponsePartition(
             partition_index=wanted.partition,
             high_watermark=partition.view.high_watermark,
             last_stable_offset=partition.view.last_stable_offset,
             log_start_offset=partition.log_start_offset,
             aborted_transactions=aborted,
+            preferred_read_replica=preferred,
             records=records,
             current_leader=NO_LEADER,
             diverging_epoch=NO_DIVERGENCE,

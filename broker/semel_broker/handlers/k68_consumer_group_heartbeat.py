@@ -3,6 +3,8 @@
 The member epoch says which: 0 joins, a positive one stays, -1 leaves, -2 leaves for a while (static members). Answered
 once everything that the heartbeat changes is durable. v1 adds regular expressions, which match among the topics that
 the member may describe, and makes the client choose its member id.
+
+A connection over which a heartbeat arrives later than one over a newer connection of its member is closed.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ async def _heartbeat(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext
         shard = await groups.shard(request.group_id)
     else:
         shard = await groups.shard_of_known(request.group_id)
-    place = await shard.consumers.heartbeat(request.group_id, ask)
+    place = await shard.consumers.heartbeat(request.group_id, ask, ctx.connection)
     return ConsumerGroupHeartbeatResponse(
         member_id=place.member_id,
         member_epoch=place.epoch,

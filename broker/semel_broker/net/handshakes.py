@@ -6,11 +6,9 @@ makes no progress is closed for the new one.
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, ip_address
 from typing import Protocol
 
-IPV6_NETWORK_BITS = 64
-"""One host usually has a network of this size to itself, so addresses are counted by it."""
+from semel_broker.security.networks import network_of
 
 
 class Handshake(Protocol):
@@ -74,16 +72,3 @@ class Handshakes:
         self.ended(stalled)
         stalled.refuse(self._stalled)
         return True
-
-
-def network_of(host: str) -> str:
-    """The network that is counted as one client: an IPv4 address, or the /64 of an IPv6 address."""
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return f"{int(address) >> IPV6_NETWORK_BITS:x}::/{IPV6_NETWORK_BITS}"

@@ -46,6 +46,9 @@ FAILURES: Final = {
 _EXPIRED: Final = (9, 10)
 """OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 
+_WEAK: Final = (66, 67, 68)
+"""OpenSSL's X509_V_ERR_EE_KEY_TOO_SMALL, X509_V_ERR_CA_KEY_TOO_SMALL and X509_V_ERR_CA_MD_TOO_WEAK."""
+
 
 class ServerTls:
     """The TLS of a listener, from files in PEM. `log` gets an error if changed files cannot be used."""
@@ -115,6 +118,12 @@ def explained(error: SSLError) -> TlsFailure:
         text = error.verify_message
         if error.verify_code in _EXPIRED:
             return TlsFailure("client_certificate_expired", text, "give the client a certificate that is valid now")
+        if error.verify_code in _WEAK:
+            return TlsFailure(
+                "client_certificate_weak",
+                text,
+                "give the client a certificate with RSA of 2048 bits or more, or ECDSA, signed with SHA-256",
+            )
         return TlsFailure(
             "client_certificate_not_trusted",
             text,

@@ -40,7 +40,7 @@ class SessionPartition(msgspec.Struct, gc=False):
         known = (row.high_watermark, row.last_stable_offset, row.log_start_offset)
         has_changed = known != (self.high_watermark, self.last_stable_offset, self.log_start_offset)
         self.high_watermark, self.last_stable_offset, self.log_start_offset = known
-        return bool(has_changed or row.error_code or row.records)
+        return bool(has_changed or row.error_code or row.records or row.preferred_read_replica >= 0)
 
 
 class FetchSession:

@@ -204,6 +204,7 @@ class Partition:
         """Follow `leader` in this epoch (NOBODY: there is none). Waiting requests get NOT_LEADER_OR_FOLLOWER."""
         self.role = Role.FOLLOWER
         self.leader, self.leader_epoch, self.replicas = leader, max(epoch, self.leader_epoch), None
+        self.view.forget_counts()
         self._give_up_waiting()
 
     def resign(self) -> None:
@@ -224,6 +225,12 @@ class Partition:
             raise self._gone()
         if self.role is not LEADER or (self._lease is not None and not self._lease.is_valid()):
             raise self._not_leader()
+
+    def check_readable(self) -> None:
+        """As `check_leading`, but a follower will do, whose session is valid (KIP-392)."""
+        is_following = self.role is Role.FOLLOWER and not self._is_retired
+        if not is_following or (self._lease is not None and not self._lease.is_valid()):
+            self.check_leading()
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Raises FENCED_LEADER_EPOCH for an older epoch of a client, UNKNOWN_LEADER_EPOCH for a newer one (KIP-320)."""
@@ -467,10 +474,11 @@ class Partition:
     def add_fetch_waiter(self, waiter: FetchWaiter, isolation: int = READ_UNCOMMITTED) -> None:
         """Wake `waiter` for all bytes that become readable at this isolation level, until `view.remove_waiter`.
 
-        It is released at once if this broker does not lead the partition.
+        It is released at once if nothing can become readable here. On a follower only consumers wait (KIP-392).
         """
         self.view.add_waiter(waiter, isolation)
-        if self._is_retired or self.role is not LEADER:
+        is_follower = self.role is Role.FOLLOWER and isolation != LOG_END
+        if self._is_retired or not (self.role is LEADER or is_follower):
             waiter.release()
 
     # --- followers -------------------------------------------------------------------------------------------
@@ -502,7 +510,7 @@ class Partition:
         assert leader_epoch == self.leader_epoch, (self.topic, self.index, leader_epoch, self.leader_epoch)
         log = self.log
         log.append_replicated(data, now_ms=self._world.now_ms())
-        self.view.note_replicated(len(data))
+        self.view.note_replicated(log.end_offset, len(data))
         assert self.durability is not None
         self.durability.note_append()
         self.note_leader(high_watermark, log_start_offset)
@@ -532,11 +540,13 @@ class Partition:
             )
             self.view.follow(offset)
         self.log.truncate_to(offset)
+        self.view.forget_counts()
 
     def restart_at(self, offset: int) -> None:
         """Of a follower: remove all records. The leader's log starts at `offset`, above the end of this one."""
         assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
         self.log.restart_at(offset)
+        self.view.forget_counts()
         self.view.follow(offset)
 
     # --- life ------------------------------------------------------------------------------------------------

@@ -114,9 +114,10 @@ class ReadView:
                 waiter.wake(size)
         self._bytes_at.append((end_offset, self._bytes_appended))
 
-    def note_replicated(self, size: int) -> None:
-        """The follower has appended `size` bytes. It has no readers."""
+    def note_replicated(self, end_offset: int, size: int) -> None:
+        """The follower has appended `size` bytes, up to `end_offset`."""
         self._bytes_appended += size
+        self._bytes_at.append((end_offset, self._bytes_appended))
 
     def advance(self, high_watermark: int) -> None:
         """Move the high watermark of a leader, and with it the last stable offset; wake the waiting fetches."""
@@ -132,8 +133,19 @@ class ReadView:
             if isolation != LOG_END:
                 waiter.wake(stable_more if isolation == READ_COMMITTED else bytes_more)
 
+    def forget_counts(self) -> None:
+        """The replica becomes a follower, or its log is cut: forget where bytes end and transactions begin.
+
+        Without the beginnings of transactions, a read_committed fetch that waits here may be woken too early.
+        """
+        self._bytes_at.clear()
+        self._undecided.clear()
+
     def follow(self, high_watermark: int) -> None:
-        """Set the high watermark of a follower, which may also go back; no fetch waits here."""
+        """Set the high watermark of a follower, which may also go back."""
+        if self._log is not None and high_watermark > self.high_watermark:
+            self.advance(high_watermark)
+            return
         self.high_watermark = high_watermark
 
     def _bytes_below(self, high_watermark: int) -> int:

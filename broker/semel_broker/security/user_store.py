@@ -16,7 +16,6 @@ from semel_protocol.scram import (
     SALT_BYTES,
     ScramMechanism,
     keys_of,
-    mac,
     salted_password,
 )
 
@@ -25,6 +24,7 @@ from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.records import UNKNOWN_USERS, ScramCredential, user_key, user_of
 from semel_broker.cluster.store import CHANGES_MAX, Change, Delete, Expect, OutcomeUnknownError, Put, Store
 from semel_broker.cluster.writes import write
+from semel_broker.security.unknown_users import Credentials, UnknownUsers
 from semel_broker.world import Logger, World
 
 TRIES = 3
@@ -34,15 +34,14 @@ NAME_BYTES_MAX = 1_000
 SALT_BYTES_MAX = 1_000
 SECRET_BYTES = 32
 
-Credentials = dict[ScramMechanism, ScramCredential]
-
 
 class UserStore:
     """One per broker. `secret`: see `unknown_users_secret`."""
 
     def __init__(self, store: Store, feed: Feed, secret: bytes, log: Logger) -> None:
-        self._store, self._feed, self._secret, self._log = store, feed, secret, log
+        self._store, self._feed, self._log = store, feed, log
         self._users: dict[str, Credentials] = {}
+        self._unknown = UnknownUsers(secret)
         feed.listeners.append(self._follow)
         self._take(feed.image.users)
 
@@ -60,21 +59,18 @@ class UserStore:
     def find(self, name: str, mechanism: ScramMechanism) -> tuple[ScramCredential, bool]:
         """The credential of a user, and whether there is one. Without it: one that no password fits.
 
-        An unknown user always gets the same salt, on every broker, so that no answer tells that it is unknown.
+        An unknown user always gets the same one, on every broker: see `UnknownUsers`.
         """
         found = self.credentials(name).get(mechanism)
-        return (self._unknown(name, mechanism), False) if found is None else (found, True)
+        return (self._unknown.credential(name, mechanism), False) if found is None else (found, True)
 
     def find_any(self, name: str) -> tuple[ScramMechanism, ScramCredential, bool]:
         """As `find`, with the first mechanism for which the user has a credential."""
-        mechanism = min(self.credentials(name), default=ScramMechanism.SCRAM_SHA_256)
-        return mechanism, *self.find(name, mechanism)
-
-    def _unknown(self, name: str, mechanism: ScramMechanism) -> ScramCredential:
-        def made(what: str) -> bytes:
-            return mac(mechanism, self._secret, f"{what}\0{mechanism.sasl_name}\0{name}".encode())
-
-        return ScramCredential(made("salt")[:SALT_BYTES], ITERATIONS_MIN, made("stored key"), made("server key"))
+        credentials = self.credentials(name)
+        if not credentials:
+            return *self._unknown.any_credential(name), False
+        mechanism = min(credentials)
+        return mechanism, credentials[mechanism], True
 
     # --- changes ---
 
@@ -128,10 +124,12 @@ class UserStore:
             name, mechanism = user_of(key)
             credential = self._feed.image.users.get(key)
             credentials = self._users.setdefault(name, {})
+            before = dict(credentials)
             if credential is None:
                 credentials.pop(ScramMechanism.of(mechanism), None)
             else:
                 credentials[ScramMechanism.of(mechanism)] = credential
+            self._unknown.follow(before, credentials)
             if not credentials:
                 del self._users[name]
 

@@ -17,10 +17,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from random import SystemRandom
-from tempfile import TemporaryDirectory
 from time import monotonic, time_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from semel_protocol.errors import KafkaError
 from semel_storage.disk.disk import MissingFile
@@ -28,11 +27,13 @@ from semel_storage.disk.memory_disk import MemoryDisk
 
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import BrokerConfig, load
+from semel_broker.net.loop_errors import is_of_a_closed_connection
 from semel_broker.net.peer_tls import ClientTls
 from semel_broker.net.tls_session import ServerTls
 from semel_broker.node import Node
 from semel_broker.security.sasl.jwks_source import read_jwks
-from semel_broker.testing.authority import Authority
+from semel_broker.security.user_store import puts_of_password
+from semel_broker.testing.security import USER, BrokerSecurity, ClientName, SecurityName
 from semel_broker.world import World
 
 if TYPE_CHECKING:
@@ -59,33 +60,22 @@ class EphemeralBroker:
     `settings`: the broker's settings under Kafka's names (`{"num.partitions": 3}`); they override `TEST_SETTINGS`. The
     broker can be stopped or killed and started again: it keeps its data and its port.
 
-    `security`: "tls" for a TLS listener (needs `semel[tls-dev]`). `ssl_cafile` is then the CA for clients, and
-    `ssl_certfile` a certificate with its key that a client may show (CN=client).
+    `security`: "tls" for TLS, "scram" for users with passwords, "scram+tls" or "plain+tls" for both. TLS needs
+    `semel[tls-dev]`. `client_settings` has the arguments for clients. With TLS, `ssl_cafile` is the CA for clients, and
+    `ssl_certfile` a certificate with its key that a client may show (CN=client). With users, the broker has the user
+    "test", who may do everything, and an authorizer: other users need ACLs.
     """
 
     host = "127.0.0.1"
 
-    def __init__(
-        self, settings: Mapping[str, object] | None = None, security: Literal["plaintext", "tls"] = "plaintext"
-    ) -> None:
-        self.ssl_cafile = self.ssl_certfile = ""
-        tls = self._certificates() if security == "tls" else {}
-        self.settings = {"port": 0, **TEST_SETTINGS, **tls, **(settings or {}), "log.dir": DATA}
+    def __init__(self, settings: Mapping[str, object] | None = None, security: SecurityName = "plaintext") -> None:
+        self._security = BrokerSecurity(security, self.host)
+        self.ssl_cafile, self.ssl_certfile = self._security.ssl_cafile, self._security.ssl_certfile
+        secured = self._security.broker_settings
+        self.settings = {"port": 0, **TEST_SETTINGS, **secured, **(settings or {}), "log.dir": DATA}
         self._disk = MemoryDisk()
         self._run: _Run | None = None
         self._log = StandardLogger()
-
-    def _certificates(self) -> dict[str, object]:
-        """Make certificates in a directory that is removed with this object; return the settings that use them."""
-        self._folder = TemporaryDirectory(prefix="semel-tls-")
-        authority = Authority(Path(self._folder.name))
-        self.ssl_cafile, self.ssl_certfile = str(authority.ca_file), str(authority.issue("client"))
-        return {
-            "listener.security.protocol.map": "PLAINTEXT:SSL",
-            "ssl.keystore.location": authority.issue("server", self.host, "localhost"),
-            "ssl.truststore.location": authority.ca_file,
-            "ssl.client.auth": "requested",
-        }
 
     def __repr__(self) -> str:
         state = "running" if self.is_running else "stopped"
@@ -138,7 +128,7 @@ class EphemeralBroker:
             read_jwks=read_jwks,
             load_peer_tls=lambda settings: ClientTls(settings, self._log),
         )
-        self._run = _Run(lambda: Node.start(config, world), self._metrics(config))
+        self._run = _Run(lambda: Node.start(config, world, first_user=self._security.first_user), self._metrics(config))
         try:
             self.settings["port"] = self._run.begin().port
         except BaseException:
@@ -188,6 +178,31 @@ class EphemeralBroker:
             self.call(lambda node: node.broker.topics.create(new))
         except KafkaError as error:
             raise error.with_traceback(None) from None
+
+    def client_settings(self, client: ClientName = "semel", user: str = USER) -> dict[str, Any]:
+        """The arguments for a client of this broker: address, protocol, CA, user and password, under its names.
+
+        `client`: "semel", "aiokafka", "confluent-kafka" or "kafka-python". `user`: "test", or one that `create_user`
+        has made; without SASL it is not used. Raises ValueError for another client or user.
+        """
+        if self._security.passwords and user not in self._security.passwords:
+            raise ValueError(f"create_user() has not made the user {user!r}")
+        return self._security.client_settings(client, self.bootstrap_servers, user)
+
+    def create_user(self, name: str, password: str) -> None:
+        """Make a user, or change its password. Needs a broker with SASL: `security="scram"`.
+
+        The user has no rights until ACLs give it some. Raises semel_protocol's KafkaError: UNACCEPTABLE_CREDENTIAL.
+        """
+        __tracebackhide__ = True
+        assert self._security.passwords, 'the broker has no users: give it security="scram", "scram+tls" or "plain+tls"'
+
+        async def create(node: Node) -> None:
+            node.broker.users.check_name(name)
+            await node.broker.users.alter(puts_of_password(name, password, node.broker.world))
+
+        self.call(create)
+        self._security.passwords[name] = password
 
     def call(self, function: Callable[[Node], Awaitable[T]]) -> T:
         """Run `function(node)` in the broker's event loop and return its result. Blocks the caller, at most END_S."""
@@ -303,7 +318,8 @@ class StandardLogger:
 
 
 def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    StandardLogger().error("unexpected_error", message=context.get("message"), exc_info=context.get("exception"))
+    if not is_of_a_closed_connection(context):
+        StandardLogger().error("unexpected_error", message=context.get("message"), exc_info=context.get("exception"))
 
 
 def _text(value: object) -> str:

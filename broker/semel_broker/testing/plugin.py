@@ -7,7 +7,8 @@
 * `semel_broker_session`: one broker for the whole run, for suites that keep their topics apart by name.
 * `@pytest.mark.semel(settings={"num.partitions": 3})` on a test, class or module: settings of its broker, under
   Kafka's names. The ini option `semel_settings` (lines of key=value) applies to all tests.
-* `@pytest.mark.semel(security="tls")`: a TLS listener, with the CA for clients in `semel_broker.ssl_cafile`.
+* `@pytest.mark.semel(security="scram+tls")`: TLS, and users with passwords; also "tls", "scram" and "plain+tls".
+  `semel_broker.client_settings("aiokafka")` has the arguments for a client, `semel_broker.create_user` makes users.
 * `--semel-keep`: write the data of every broker to disk after its test, and print the path.
 
 Both fixtures are synchronous: they serve plain tests, and asynchronous tests with any asyncio plugin.
@@ -29,6 +30,7 @@ __all__ = ["semel_broker", "semel_broker_session"]
 
 KEPT = pytest.StashKey[list[str]]()
 WORKER_KEY = "semel_kept"
+SECURITY = ("plaintext", "tls", "scram", "scram+tls", "plain+tls")
 FIXTURES = ("semel_broker", "semel_broker_session")
 
 
@@ -47,7 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[KEPT] = []
     config.addinivalue_line(
-        "markers", "semel(settings={...}, security=...): settings of the test's broker; security='tls' for TLS"
+        "markers",
+        f"semel(settings={{...}}, security=...): settings of the test's broker; security: {', '.join(SECURITY)}",
     )
 
 
@@ -119,11 +122,11 @@ def _ini_settings(config: pytest.Config) -> dict[str, object]:
 def _marker_settings(marker: pytest.Mark) -> Mapping[str, object]:
     settings = marker.kwargs.get("settings", {})
     is_known = bool(marker.kwargs) and set(marker.kwargs) <= {"settings", "security"}
-    is_secure = marker.kwargs.get("security", "tls") in ("plaintext", "tls")
+    is_secure = marker.kwargs.get("security", "tls") in SECURITY
     if marker.args or not is_known or not is_secure or not isinstance(settings, Mapping):
         raise pytest.UsageError(
             'the marker takes settings and security only: write @pytest.mark.semel(settings={"num.partitions": 3}) '
-            'or @pytest.mark.semel(security="tls")'
+            f'or @pytest.mark.semel(security="scram+tls"); security is one of {", ".join(SECURITY)}'
         )
     return settings
 

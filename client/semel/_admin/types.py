@@ -182,14 +182,43 @@ class PartitionReassignment(msgspec.Struct, frozen=True):
 
 
 class ConsumerGroupListing(NamedTuple):
-    """A group in a listing. protocol_type: "" for a group that only stores offsets."""
+    """A group in a listing. protocol_type: "" for a group that only stores offsets.
+
+    state: "" from brokers before Kafka 2.6. group_type: the protocol of the group: "classic", "consumer" (KIP-848), or
+    another one of newer brokers. Brokers that do not send it have classic groups.
+    """
 
     group_id: str
     protocol_type: str
+    state: str = ""
+    group_type: str = "classic"
+
+
+GROUP_STATES = (
+    "Stable",
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "Dead",
+)
+"""The states of classic groups and of groups of the consumer protocol, as brokers write them."""
+
+LEFT_STATIC = -2
+"""The member epoch of a static member that has left and may return within its session timeout (KIP-848)."""
 
 
 class MemberDescription(msgspec.Struct, frozen=True):
-    """A member of a group. subscription, assignment: empty for other protocols than "consumer"."""
+    """A member of a group. subscription, assignment: empty for other protocol types than "consumer".
+
+    The fields after them are of groups of the consumer protocol (KIP-848), and None in classic groups:
+    pattern: the regular expression that it subscribes to; its topics are known to the coordinator alone.
+    member_epoch: the epoch of its assignment; LEFT_STATIC while a static member is away.
+    assignment: what it has and may keep. Partitions that it has yet to give up are not in it once the coordinator has
+    asked for them. target_assignment: what it will have.
+    member_type: "classic" or "consumer": the protocol that the member itself uses. None where the broker does not say.
+    """
 
     member_id: str
     client_id: str
@@ -197,10 +226,33 @@ class MemberDescription(msgspec.Struct, frozen=True):
     group_instance_id: str | None = None
     subscription: tuple[str, ...] = ()
     assignment: tuple[TopicPartition, ...] = ()
+    rack_id: str | None = None
+    pattern: str | None = None
+    member_epoch: int | None = None
+    target_assignment: tuple[TopicPartition, ...] | None = None
+    member_type: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The instance id of a static member, or the member id."""
+        return self.group_instance_id or self.member_id
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it is a static member that has left and whose partitions wait for it."""
+        return self.member_epoch == LEFT_STATIC
 
 
 class ConsumerGroupDescription(msgspec.Struct, frozen=True):
-    """A group. state: PreparingRebalance, CompletingRebalance, Stable, Empty, or Dead when it does not exist."""
+    """A group. protocol: the assignor. coordinator: a node id.
+
+    state: Empty, Stable, or Dead when the group does not exist. A classic group that rebalances is PreparingRebalance
+    or CompletingRebalance. A group of the consumer protocol (KIP-848) is Assigning while its target assignment is older
+    than its epoch, and Reconciling until each member has its target assignment.
+    group_type: "classic", "consumer", or "" when the group does not exist.
+    group_epoch, assignment_epoch: of the members and their subscriptions, and of the target assignment made for them.
+    None in classic groups.
+    """
 
     group_id: str
     state: str
@@ -208,6 +260,9 @@ class ConsumerGroupDescription(msgspec.Struct, frozen=True):
     protocol: str
     coordinator: int
     members: tuple[MemberDescription, ...]
+    group_type: str = "classic"
+    group_epoch: int | None = None
+    assignment_epoch: int | None = None
 
 
 class TransactionListing(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from semel._assignment.assignors import Assignor, assignors_of
@@ -10,6 +10,24 @@ from semel._config.client import ClientConfig, Deserializer, not_below
 from semel.errors import KafkaConfigurationError
 
 Strategies = str | Sequence[str | Assignor | type[Assignor]]
+SETTINGS_OF_THE_BROKER = {
+    "session_timeout_ms": "group.consumer.session.timeout.ms, or consumer.session.timeout.ms of the group",
+    "heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms, or consumer.heartbeat.interval.ms of the group",
+    "partition_assignment_strategy": "group.consumer.assignors; group_remote_assignor chooses one of them",
+}
+"""Settings that only the classic protocol has, and the broker's settings in their place (KIP-848)."""
+
+
+def refuse_settings_of_the_broker(given: Mapping[str, object]) -> None:
+    """Raises KafkaConfigurationError when group_protocol='consumer' is given with a setting that the broker decides."""
+    if given.get("group_protocol") != "consumer":
+        return
+    for name, instead in SETTINGS_OF_THE_BROKER.items():
+        if name in given:
+            raise KafkaConfigurationError(
+                f"{name} is given with group_protocol='consumer', where the broker decides it: leave it out; the "
+                f"broker's setting is {instead}"
+            )
 
 
 class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
@@ -19,6 +37,14 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     """The group that shares partitions and keeps offsets. None: no group and no commits; all partitions are read."""
     group_instance_id: str | None = None
     """Makes a static member (KIP-345): a restart within session_timeout_ms causes no rebalance."""
+    group_protocol: Literal["classic", "consumer"] = "classic"
+    """'consumer' is the protocol of KIP-848: the broker assigns the partitions, and only those that move are revoked.
+    It needs brokers that serve it: semel's, or Apache Kafka from 4.0 on. The broker then decides session_timeout_ms,
+    heartbeat_interval_ms and partition_assignment_strategy, which must not be given.
+    """
+    group_remote_assignor: str | None = None
+    """With group_protocol='consumer': the broker's assignor, such as 'uniform' or 'range'. None: the broker's default.
+    """
     key_deserializer: Deserializer | None = None
     """Makes `record.key` from the bytes, or from None for a record without key. None: keys stay bytes."""
     value_deserializer: Deserializer | None = None
@@ -68,7 +94,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     allow_auto_create_topics: bool = True
     """Let the broker create subscribed topics that do not exist, if its auto.create.topics.enable allows it."""
     client_rack: str = ""
-    """The rack of this client. It is sent to the broker and has no effect with semel's brokers."""
+    """The rack of this client. It fetches from a replica there if brokers have `replica.selector.class` (KIP-392)."""
     default_api_timeout_ms: int = 60_000
     """How long commit, committed, position, beginning_offsets and similar calls may take, retries included."""
     consumer_timeout_ms: int | None = None
@@ -94,6 +120,16 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
             raise KafkaConfigurationError("group_id is empty: give the group a name, or None for no group")
         if self.group_instance_id is not None and self.group_id is None:
             raise KafkaConfigurationError("group_instance_id is given but group_id is not: give the group's name")
+        if self.group_remote_assignor is not None and not self.is_consumer_protocol:
+            raise KafkaConfigurationError(
+                "group_remote_assignor is given but group_protocol is 'classic': set it to 'consumer', or give "
+                "partition_assignment_strategy instead"
+            )
+
+    @property
+    def is_consumer_protocol(self) -> bool:
+        """Whether the group speaks the protocol of KIP-848."""
+        return self.group_protocol == "consumer"
 
     @property
     def assignors(self) -> tuple[Assignor, ...]:

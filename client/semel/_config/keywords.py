@@ -69,6 +69,8 @@ class ConsumerKeywords(ClientKeywords, total=False):
 
     group_id: str | None
     group_instance_id: str | None
+    group_protocol: Literal["classic", "consumer"]
+    group_remote_assignor: str | None
     auto_offset_reset: Literal["latest", "earliest", "none"]
     enable_auto_commit: bool
     auto_commit_interval_ms: int

@@ -132,6 +132,14 @@ group_id (default: None)
 group_instance_id (default: None)
     Makes a static member (KIP-345): a restart within session_timeout_ms causes no rebalance. Must
     be a str of at most 32767 bytes, or None.
+group_protocol (default: 'classic')
+    'consumer' is the protocol of KIP-848: the broker assigns the partitions, and only those that
+    move are revoked. It needs brokers that serve it: semel's, or Apache Kafka from 4.0 on. The
+    broker then decides session_timeout_ms, heartbeat_interval_ms and partition_assignment_strategy,
+    which must not be given. Must be one of 'classic', 'consumer'.
+group_remote_assignor (default: None)
+    With group_protocol='consumer': the broker's assignor, such as 'uniform' or 'range'. None: the
+    broker's default. Must be a str of at most 32767 bytes, or None.
 key_deserializer (default: None)
     Makes `record.key` from the bytes, or from None for a record without key. None: keys stay bytes.
     Must be a function, or None.
@@ -195,8 +203,8 @@ allow_auto_create_topics (default: True)
     Let the broker create subscribed topics that do not exist, if its auto.create.topics.enable
     allows it. Must be one of True, False.
 client_rack (default: '')
-    The rack of this client. It is sent to the broker and has no effect with semel's brokers. Must
-    be a str of at most 32767 bytes.
+    The rack of this client. It fetches from a replica there if brokers have
+    `replica.selector.class` (KIP-392). Must be a str of at most 32767 bytes.
 default_api_timeout_ms (default: 60000)
     How long commit, committed, position, beginning_offsets and similar calls may take, retries
     included. Must be a whole number from 1 to 2147483647.
@@ -224,8 +232,8 @@ max_partition_fetch_bytes (default: 4194304)
     Larger than the consumer's: one partition is read at a time, and fetched data is handed out at
     once. Must be a whole number from 1 to 2147483647.
 client_rack (default: '')
-    The rack of this client. It is sent to the broker and has no effect with semel's brokers. Must
-    be a str of at most 32767 bytes.
+    The rack of this client. It fetches from a replica there if brokers have
+    `replica.selector.class` (KIP-392). Must be a str of at most 32767 bytes.
 default_api_timeout_ms (default: 60000)
     How long a call may take, retries included, and how long `read` may go without progress. Must be
     a whole number from 1 to 2147483647.

@@ -167,6 +167,8 @@ RULES: dict[str, Rule] = {
     # Consumer, and partly BatchReader
     "group_id": _TEXT_OR_NONE,
     "group_instance_id": _TEXT_OR_NONE,
+    "group_protocol": _one_of("classic", "consumer"),
+    "group_remote_assignor": _TEXT_OR_NONE,
     "key_deserializer": _CALLABLE,
     "value_deserializer": _CALLABLE,
     "auto_offset_reset": _one_of("latest", "earliest", "none"),

@@ -10,15 +10,17 @@ import msgspec
 
 from semel._config.consumer import ConsumerConfig
 from semel._edge import Edge
-from semel._group.group import Group
+from semel._group.consumer_group import AnyGroup
 from semel._group.offsets import Membership, Offsets
 from semel._net.retry import Deadline
 from semel._subscription.subscription import Subscription
 from semel.errors import (
     CommitFailedError,
+    FencedMemberEpochError,
     IllegalGenerationError,
     KafkaError,
     RebalanceInProgressError,
+    StaleMemberEpochError,
     UnknownMemberIdError,
 )
 from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -44,7 +46,7 @@ class Commits:
     """The commits of one consumer."""
 
     def __init__(
-        self, edge: Edge, config: ConsumerConfig, subscription: Subscription, offsets: Offsets, group: Group
+        self, edge: Edge, config: ConsumerConfig, subscription: Subscription, offsets: Offsets, group: AnyGroup
     ) -> None:
         self._edge, self._config = edge, config
         self._subscription, self._offsets, self._group = subscription, offsets, group
@@ -101,14 +103,16 @@ class Commits:
             state.committed = offsets[partition].offset
 
     async def _try(self, offsets: ToCommit, deadline: Deadline) -> bool:
-        """Commits once. False when a rebalance is in progress."""
+        """Commits once. False when a rebalance is in progress, or the epoch has changed."""
         membership = self._group.member.membership
         try:
             await self._offsets.commit(offsets, membership, max(deadline.remaining_ms, 1))
         except RebalanceInProgressError:
             self._group.request_rejoin("the coordinator refused a commit because of a rebalance")
             return False
-        except (IllegalGenerationError, UnknownMemberIdError) as error:
+        except StaleMemberEpochError:
+            return False  # a heartbeat brings the present epoch of the consumer protocol
+        except (IllegalGenerationError, UnknownMemberIdError, FencedMemberEpochError) as error:
             if membership != self._group.member.membership and isinstance(error, IllegalGenerationError):
                 return False  # the request was sent just before a new generation began
             self._group.commit_refused(error, membership)
@@ -118,7 +122,7 @@ class Commits:
     async def _commit_without_membership(self, offsets: ToCommit, timeout_ms: float) -> None:
         try:
             await self._offsets.commit(offsets, Membership(), timeout_ms)
-        except (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError) as error:
+        except (UnknownMemberIdError, IllegalGenerationError, StaleMemberEpochError, RebalanceInProgressError) as error:
             raise CommitFailedError(
                 f"group {self._config.group_id!r} has members, and this consumer is none: it has assigned partitions"
             ) from error

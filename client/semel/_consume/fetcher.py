@@ -31,7 +31,7 @@ from semel._net.pool import Role
 from semel._net.retry import LOGIN_REFUSED, Action, Backoff, action_for
 from semel._net.signal import Signal
 from semel._subscription.fetch_buffer import ByteCount
-from semel._subscription.subscription import PartitionState, Reset, Subscription
+from semel._subscription.subscription import NearReplica, PartitionState, Reset, Subscription
 from semel.errors import (
     CorruptRecordException,
     KafkaError,
@@ -89,7 +89,6 @@ class Fetcher:
             return
         if self._unreachable:
             self._leader_watch.leader_missing()
-        metadata = self._cluster.metadata
         leaderless = False
         for partition, state in self._subscription.states.items():
             if not self._is_wanted(state):
@@ -98,13 +97,13 @@ class Fetcher:
             if pause_ms > 0:
                 self._wake_later(pause_ms)  # the timer may have fired for another partition that was refused earlier
                 continue
-            leader = metadata.leader(partition.topic, partition.partition)
-            if leader < 0:
+            source = self._source(state)
+            if source < 0:
                 self._cluster.want([partition.topic])
                 self._wake_later(RETRY_LEADER_MS)
                 leaderless = True
             else:
-                self._ensure_task(leader)
+                self._ensure_task(source)
         if leaderless:
             self._cluster.request_refresh()
 
@@ -112,20 +111,33 @@ class Fetcher:
         """The application took records of this partition. As `wake`, at a cost that does not grow with the
         partitions.
         """
-        leader = self._cluster.metadata.leader(*state.topic_partition)
+        source = self._source(state)
         if self._stopped:
             return
-        if leader < 0:
+        if source < 0:
             self._wake_later(RETRY_LEADER_MS)  # while its buffer was full, the missing leader was not noticed
             return
         # A broker without room waits for more than a few bytes: one fetch covers all its partitions.
-        if self._room(leader) >= self._room_min if leader in self._out_of_room else self._fetchable(state):
-            self._ensure_task(leader)
+        if self._room(source) >= self._room_min if source in self._out_of_room else self._fetchable(state):
+            self._ensure_task(source)
 
-    def _ensure_task(self, leader: int) -> None:
-        if leader not in self._tasks:
-            task = asyncio.create_task(self._fetch_from(leader), name=f"fetch from {leader}")
-            self._tasks[leader] = task
+    def _source(self, state: PartitionState) -> int:
+        """The broker to fetch this partition from: its leader, or the nearer replica that the leader has named
+        (KIP-392). -1: no leader is known.
+        """
+        metadata, partition = self._cluster.metadata, state.topic_partition
+        near = state.near
+        if near is not None:
+            epoch = metadata.leader_epoch(*partition)
+            if near.until > self._edge.monotonic() and near.leader_epoch == epoch and near.node_id in metadata.brokers:
+                return near.node_id
+            state.near = None
+        return metadata.leader(*partition)
+
+    def _ensure_task(self, node_id: int) -> None:
+        if node_id not in self._tasks:
+            task = asyncio.create_task(self._fetch_from(node_id), name=f"fetch from {node_id}")
+            self._tasks[node_id] = task
             task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
@@ -149,11 +161,11 @@ class Fetcher:
         """Fetched bytes held for the application, over all partitions."""
         return sum(tally.size_bytes for tally in self._tallies.values())
 
-    def _room(self, leader: int) -> int:
+    def _room(self, node_id: int) -> int:
         """The bytes that may still be fetched from this broker. Each broker has an equal share of
         `fetch_buffer_bytes`.
         """
-        return self._share_bytes - self._tallies[leader].size_bytes
+        return self._share_bytes - self._tallies[node_id].size_bytes
 
     @property
     def _room_min(self) -> int:
@@ -211,6 +223,8 @@ class Fetcher:
                     for state, _ in asked.values():
                         self.fail(state, error)
                     continue
+                for state, _ in asked.values():
+                    state.leave_near(node_id)
                 self._cluster.request_refresh()
                 self._unreachable[node_id] = None
                 self._leader_watch.leader_missing()
@@ -227,21 +241,20 @@ class Fetcher:
                 continue
             backoff.reset()
             outage.end()
-            self._accept(asked, response)
+            self._accept(node_id, asked, response)
 
     def _wanted_from(self, node_id: int) -> tuple[Asked, bool]:
         """The partitions to fetch from this broker now, and whether some were left out because their buffers are
         full.
         """
-        leader_of = self._cluster.metadata.leader
         tally = self._tallies.setdefault(node_id, ByteCount())
         asked: Asked = {}
-        leaders: dict[int, None] = {}
+        sources: dict[int, None] = {}
         left_out = False
         for partition, state in self._subscription.states.items():
-            leader = leader_of(partition.topic, partition.partition)
-            leaders[leader] = None
-            if leader != node_id:
+            source = self._source(state)
+            sources[source] = None
+            if source != node_id:
                 continue
             state.buffer.count_into(tally)
             if self._fetchable(state):
@@ -250,7 +263,7 @@ class Fetcher:
             else:
                 full = state.buffer.size_bytes >= self._config.max_partition_fetch_bytes
                 left_out = left_out or (full and not state.paused and not state.held)
-        self._share_bytes = self._config.fetch_buffer_bytes // max(len(leaders), 1)
+        self._share_bytes = self._config.fetch_buffer_bytes // max(len(sources), 1)
         if asked and self._room(node_id) < self._room_min:
             self._out_of_room[node_id] = None
         else:
@@ -313,8 +326,8 @@ class Fetcher:
             rack_id=config.client_rack,
         )
 
-    def _accept(self, asked: Asked, response: FetchResponse) -> None:
-        arrived = False
+    def _accept(self, node_id: int, asked: Asked, response: FetchResponse) -> None:
+        arrived = has_moved = False
         now_ms = self._edge.now_ms()
         for topic in response.responses:
             for row in topic.partitions:
@@ -322,6 +335,10 @@ class Fetcher:
                 state, offset = asked.get(partition, (None, -1))
                 if state is None or not self._subscription.in_charge(state) or state.buffer.fetch_offset != offset:
                     continue  # since the request was sent, the partition was revoked or its position changed
+                if row.error_code and state.leave_near(node_id):
+                    log.info("%s; fetching from the leader", _refusal(row.error_code, state, offset, node_id))
+                    has_moved = True
+                    continue
                 if row.error_code:
                     self._cluster.update_leader(
                         *partition, row.current_leader.leader_id, row.current_leader.leader_epoch
@@ -335,8 +352,24 @@ class Fetcher:
                 state.log_start_offset, state.fetched_at_ms = row.log_start_offset, now_ms
                 if row.records and not state.held:
                     arrived = self._buffer(state, row) or arrived
+                if row.preferred_read_replica >= 0:
+                    has_moved = self._move(state, row.preferred_read_replica) or has_moved
+        if has_moved:
+            self.wake()
         if arrived:
             self.arrived.notify()
+
+    def _move(self, state: PartitionState, node_id: int) -> bool:
+        """Fetches from this replica for a while, as the leader proposes. Whether metadata knows the broker."""
+        metadata = self._cluster.metadata
+        if node_id not in metadata.brokers:
+            self._cluster.request_refresh()
+            state.retry_at = self._edge.monotonic() + self._config.retry_backoff_ms / 1000
+            self._wake_later(self._config.retry_backoff_ms)
+            return False
+        until = self._edge.monotonic() + self._config.metadata_max_age_ms / 1000
+        state.near = NearReplica(node_id, metadata.leader_epoch(*state.topic_partition), until)
+        return True
 
     def _buffer(self, state: PartitionState, row: FetchResponsePartition) -> bool:
         """Buffers the records of one partition. True when there is something to hand out, an error included."""
@@ -421,6 +454,10 @@ class Fetcher:
             log.warning("%s; continuing at offset %d", message, to)
             state.seek(to)
         return False
+
+
+def _refusal(code: int, state: PartitionState, offset: int, node_id: int) -> KafkaError:
+    return error_for(code, f"fetch from {_name(state)} at offset {offset}, replica on broker {node_id}")
 
 
 def _name(state: PartitionState) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from semel._config.consumer import ConsumerConfig
 from semel._consume.fetcher import Fetcher
 from semel._edge import Edge
-from semel._group.group import Group
+from semel._group.consumer_group import AnyGroup
 from semel._group.heartbeat import PollCalls
 from semel._net.retry import Deadline
 from semel._subscription.fetch_buffer import Decoding, Record
@@ -36,7 +36,7 @@ class Records:
         fetcher: Fetcher,
         *,
         check: Callable[[], None],
-        group: Group | None,
+        group: AnyGroup | None,
         calls: PollCalls,
     ) -> None:
         self._edge, self._config = edge, config

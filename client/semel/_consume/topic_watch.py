@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 
-from semel._group.group import Group
+from semel._group.consumer_group import AnyGroup
 from semel._net.cluster import Cluster
 from semel._subscription.subscription import Mode, Subscription
 from semel.structs import TopicPartition
@@ -23,7 +23,7 @@ class TopicWatch:
     """
 
     def __init__(
-        self, cluster: Cluster, subscription: Subscription, group: Group | None, changed: Callable[[], None]
+        self, cluster: Cluster, subscription: Subscription, group: AnyGroup | None, changed: Callable[[], None]
     ) -> None:
         self._cluster, self._subscription, self._group, self._changed = cluster, subscription, group, changed
         self._timer: asyncio.TimerHandle | None = None

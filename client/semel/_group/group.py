@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 
 from semel_protocol.errors import ErrorCode, ProtocolError
@@ -20,14 +20,14 @@ from semel_protocol.errors import ErrorCode, ProtocolError
 from semel._assignment.assignors import rebalance_protocol
 from semel._assignment.protocol import NO_GENERATION
 from semel._config.consumer import ConsumerConfig
-from semel._group.heartbeat import Heartbeats, MaxPollExceededError, PollCalls
+from semel._group.heartbeat import Heartbeats, MaxPollExceededError, PollCalls, PollWatch
 from semel._group.member import Joined, Member
 from semel._group.offsets import Membership
+from semel._group.ownership import Ownership, names_of
 from semel._net.cluster import Cluster
 from semel._net.outage import Outage
 from semel._net.retry import Action, Backoff, Deadline, action_for
 from semel._net.signal import Signal
-from semel._subscription.listener import notify_listener
 from semel._subscription.subscription import Mode, Subscription, partition_counts
 from semel.errors import (
     BrokerResponseError,
@@ -82,7 +82,7 @@ class Group:
         changed: Callable[[], None],
     ) -> None:
         self._cluster, self._config, self._subscription = cluster, config, subscription
-        self._before_revocation, self._changed = before_revocation, changed
+        self._changed = changed
         self._edge = cluster.edge
         self._protocol = rebalance_protocol(config.assignors)
         self._backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
@@ -91,24 +91,30 @@ class Group:
         self._wake = Signal()
         self._max_poll_exceeded = False
         self._rejoin: str | None = None
-        self._lost: KafkaError | None = None
         self._had: tuple[TopicPartition, ...] = ()
         self._had_generation = NO_GENERATION
         self._joined_topics: tuple[str, ...] = ()
         self._counts: dict[str, int] = {}
         self.member = Member(cluster, config)
+        self._ownership = Ownership(
+            cluster.edge, config, subscription, self.member, self._wake,
+            before_revocation=before_revocation, changed=changed,
+        )  # fmt: skip
+        self._polls = PollWatch(cluster.edge, calls, config.max_poll_interval_ms)
         self.heartbeats = Heartbeats(
-            cluster, config, self.member, calls, on_rebalance=self.request_rejoin, on_expelled=self._expelled
+            cluster, config, self.member, self._polls, on_rebalance=self.request_rejoin, on_expelled=self._expelled
         )
         self.state = State.UNJOINED
         self.settled = Signal()
         """Notified at every change of state."""
         self.failure: KafkaError | None = None
         """The reason why this member can never join; every call for records raises it."""
-        self.listener_errors: list[BaseException] = []
-        """Exceptions of rebalance listeners, for the next calls for records to raise."""
-        self.assignments = 0
+        self.listener_errors = self._ownership.listener_errors
+
+    @property
+    def assignments(self) -> int:
         """The number of assignments so far; `start` waits for the first."""
+        return self._ownership.assignments
 
     # Calls of the consumer
 
@@ -177,7 +183,9 @@ class Group:
         while True:
             if self.state in hopeless or asyncio.current_task() is self._task:
                 raise CommitFailedError(f"group {self.member.group_id!r} is rebalancing")
-            if self.state is State.ADOPTING or (self.state is State.STABLE and not self._rejoin and not self._lost):
+            if self.state is State.ADOPTING or (
+                self.state is State.STABLE and not self._rejoin and not self._ownership.lost
+            ):
                 return
             if deadline.expired:
                 raise KafkaTimeoutError(f"group {self.member.group_id!r} did not settle within {timeout_ms:.0f} ms")
@@ -195,9 +203,8 @@ class Group:
         # First: a commit that meets a rebalance must not wait for it, because `run` has ended.
         self._to(State.STOPPED)
         owned = list(self._subscription.states)
-        if owned and self._lost is None and self.failure is None:
-            await self._before_revocation(owned)
-            await self._notify_listener("on_partitions_revoked", owned)
+        if owned and self._ownership.lost is None and self.failure is None:
+            await self._ownership.give_up(owned)
         await self.heartbeats.end()
         self._subscription.drop(owned)
         await self.member.leave()
@@ -211,9 +218,7 @@ class Group:
 
     async def _until_wanted(self) -> None:
         """Waits in UNJOINED until topics are subscribed and the application asks for records."""
-        while not self._subscription.is_automatic or (
-            self._max_poll_exceeded and self.heartbeats.is_max_poll_exceeded()
-        ):
+        while not self._subscription.is_automatic or (self._max_poll_exceeded and self._polls.exceeded()):
             await self.heartbeats.end()
             self._to(State.UNJOINED)
             await self._lose_all()
@@ -223,7 +228,7 @@ class Group:
         self._max_poll_exceeded = False
 
     async def _give_up_before_joining(self) -> None:
-        if self._lost is None:
+        if self._ownership.lost is None:
             wanted = self._subscription.wanted_topics(self._cluster.metadata)
             owned = self._subscription.states
             kept = self._protocol == "cooperative"
@@ -232,7 +237,7 @@ class Group:
 
     async def _join_and_adopt(self) -> None:
         """Goes through JOINING, SYNCING, ADOPTING to STABLE."""
-        self._rejoin = self._lost = None
+        self._rejoin = self._ownership.lost = None
         # Heartbeats continue until here: the coordinator may have waited long for this member.
         await self.heartbeats.end()
         topics = await self._topics_to_join_with()
@@ -245,7 +250,7 @@ class Group:
         self._to(State.SYNCING)
         assignments = await self._assign(joined)
         given = await self.member.sync(joined, assignments)
-        log.info("group %r generation %d: assigned %s", self.member.group_id, joined.generation, _names(given))
+        log.info("group %r generation %d: assigned %s", self.member.group_id, joined.generation, names_of(given))
         self._had, self._had_generation = given, joined.generation
         self.heartbeats.start()
         self._to(State.ADOPTING)
@@ -290,86 +295,34 @@ class Group:
         given = [partition for partition in given if partition.topic in wanted]
         gone = [partition for partition in subscription.states if partition not in given]
         if gone:
-            await self._revoke(gone)
-            if self._lost is not None:
+            if not await self._revoke(gone):
                 return
-            self.request_rejoin(f"revoked {_names(gone)}")
-        new = [partition for partition in given if partition not in subscription.states]
-        subscription.assign(given)
-        for partition, state in subscription.states.items():
-            # A kept partition may be held too, after a subscription that was changed and changed back.
-            state.held = partition in new
-        self._changed()
-        await self._notify_listener("on_partitions_assigned", new)
-        for state in subscription.states.values():
-            state.held = False
-        self.assignments += 1
-        self._changed()
+            self.request_rejoin(f"revoked {names_of(gone)}")
+        await self._ownership.adopt(given)
 
     async def _until_rebalance(self) -> None:
-        while self._rejoin is None and self._lost is None and self._subscription.is_automatic:
+        while self._rejoin is None and self._ownership.lost is None and self._subscription.is_automatic:
             await self._wake.wait()
-        log.info("group %r: rejoining, %s", self.member.group_id, self._rejoin or self._lost or "unsubscribed")
+        log.info(
+            "group %r: rejoining, %s", self.member.group_id, self._rejoin or self._ownership.lost or "unsubscribed"
+        )
 
     # Revoking partitions
 
-    async def _revoke(self, partitions: Sequence[TopicPartition]) -> None:
-        """Revokes partitions in order: waits for the application, commits, calls the listener. Stops when they turn
-        out lost.
-        """
-        if not partitions:
-            return
-        states = [self._subscription.states[partition] for partition in partitions]
-        for state in states:
-            state.hold()
-        config = self._config
-        wait_ms = max(config.rebalance_wait_ms - 2 * config.heartbeat_interval_ms, config.rebalance_wait_ms / 2)
-        deadline = Deadline(self._edge, wait_ms)
-        self._changed()
-        while self._lost is None and any(state.in_hand for state in states):
-            if deadline.expired or not await self._wake.wait(deadline.remaining_ms):
-                log.warning(
-                    "group %r: %s revoked after %d ms while their records are processed; other members read them again",
-                    self.member.group_id, _names(partitions), wait_ms,
-                )  # fmt: skip
-                break
-        if self._lost is not None:
-            return
-        await self._before_revocation(partitions)
-        await self._notify_listener("on_partitions_revoked", partitions)
-        self._drop(partitions)
-        self._changed()
+    async def _revoke(self, partitions: Sequence[TopicPartition]) -> bool:
+        return await self._ownership.revoke(partitions, self._config.heartbeat_interval_ms)
 
     async def _lose_all(self) -> None:
-        """Other members may own the partitions already: nothing is committed."""
-        error, self._lost = self._lost, None
+        error = self._ownership.lost
         if error is None:
             return
-        owned = list(self._subscription.states)
-        self._drop(owned)
-        self._changed()
+        await self._ownership.let_go(before_listener=lambda: self._forget_membership(error))
+
+    def _forget_membership(self, error: KafkaError) -> None:
         if isinstance(error, BrokerResponseError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.member.forget_identity()
         else:
             self.member.forget_generation()
-        if owned:
-            log.warning("group %r: lost %s: %s", self.member.group_id, _names(owned), error)
-            await self._notify_listener("on_partitions_lost", owned)
-
-    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
-        states = self._subscription.states
-        if self.member.outdated is None and any(states[each].in_hand for each in partitions if each in states):
-            self.member.outdated = self.member.membership
-        self._subscription.drop(partitions)
-
-    async def _notify_listener(self, method: str, partitions: Iterable[TopicPartition]) -> None:
-        """Calls the application's listener. The next call for records raises its exception."""
-        try:
-            await notify_listener(self._subscription.listener, method, partitions)
-        except Exception as error:
-            log.exception("group %r: %s of the rebalance listener failed", self.member.group_id, method)
-            self.listener_errors.append(error)
-            self._changed()
 
     # Errors
 
@@ -380,7 +333,7 @@ class Group:
             action is Action.REJOIN and not isinstance(error, RebalanceInProgressError)
         ):
             log.info("group %r: %s; joining again", self.member.group_id, error)
-            self._lost = error
+            self._ownership.lost = error
             return True
         if action is Action.REJOIN:
             return True
@@ -402,9 +355,4 @@ class Group:
 
     def _expelled(self, error: KafkaError) -> None:
         self._max_poll_exceeded = isinstance(error, MaxPollExceededError)
-        self._lost = self._lost or error
-        self._wake.notify()
-
-
-def _names(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(f"{topic}-{partition}" for topic, partition in partitions) or "nothing"
+        self._ownership.lose(error)

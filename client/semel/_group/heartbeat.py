@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from semel._config.consumer import ConsumerConfig
+from semel._edge import Edge
 from semel._group.member import Member
 from semel._net.cluster import Cluster
 from semel._net.retry import Backoff
@@ -30,6 +31,22 @@ class PollCalls(msgspec.Struct):
     open: int = 0
 
 
+class PollWatch:
+    """Whether the application still asks for records."""
+
+    def __init__(self, edge: Edge, calls: PollCalls, max_poll_interval_ms: int) -> None:
+        self._edge, self._calls, self._max_poll_interval_ms = edge, calls, max_poll_interval_ms
+        self._calls_seen = 0
+        self._called_at = edge.monotonic()
+
+    def exceeded(self) -> bool:
+        """Whether the application has not asked for records for max_poll_interval_ms."""
+        now = self._edge.monotonic()
+        if self._calls.open or self._calls.made != self._calls_seen:
+            self._calls_seen, self._called_at = self._calls.made, now
+        return (now - self._called_at) * 1000 > self._max_poll_interval_ms
+
+
 class Heartbeats:
     """Sends heartbeats from one SyncGroup to the next JoinGroup.
 
@@ -43,17 +60,15 @@ class Heartbeats:
         cluster: Cluster,
         config: ConsumerConfig,
         member: Member,
-        calls: PollCalls,
+        polls: PollWatch,
         *,
         on_rebalance: Callable[[str], None],
         on_expelled: Callable[[KafkaError], None],
     ) -> None:
-        self._cluster, self._config, self._member, self._calls = cluster, config, member, calls
+        self._cluster, self._config, self._member, self._polls = cluster, config, member, polls
         self._on_rebalance, self._on_expelled = on_rebalance, on_expelled
         self._edge = cluster.edge
         self._task: asyncio.Task[None] | None = None
-        self._calls_seen = 0
-        self._called_at = self._edge.monotonic()
 
     def start(self) -> None:
         assert self._task is None, "one heartbeat task at a time"
@@ -69,13 +84,6 @@ class Heartbeats:
         if isinstance(outcome, Exception):
             raise outcome
 
-    def is_max_poll_exceeded(self) -> bool:
-        """Whether the application has not asked for records for max_poll_interval_ms."""
-        now = self._edge.monotonic()
-        if self._calls.open or self._calls.made != self._calls_seen:
-            self._calls_seen, self._called_at = self._calls.made, now
-        return (now - self._called_at) * 1000 > self._config.max_poll_interval_ms
-
     async def _beat(self) -> None:
         config = self._config
         backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
@@ -83,7 +91,7 @@ class Heartbeats:
         while True:
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = config.heartbeat_interval_ms
-            if self.is_max_poll_exceeded():
+            if self._polls.exceeded():
                 self._on_expelled(MaxPollExceededError(f"no call for records within {config.max_poll_interval_ms} ms"))
                 return
             try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
@@ -24,8 +25,10 @@ from semel_protocol.messages.k08_offset_commit import (
 )
 from semel_protocol.messages.k09_offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
+    OffsetFetchResponseGroup,
 )
 
 from semel._config.consumer import ConsumerConfig
@@ -34,12 +37,25 @@ from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.pool import Role
 from semel._net.retry import Backoff, Deadline, is_lost_coordinator, is_stale_metadata, retrying
-from semel.errors import BrokerResponseError, KafkaConnectionError, KafkaError, error_for
+from semel.errors import (
+    BrokerResponseError,
+    FencedMemberEpochError,
+    GroupIdNotFound,
+    KafkaConnectionError,
+    KafkaError,
+    StaleMemberEpochError,
+    UnknownMemberIdError,
+    error_for,
+)
 from semel.structs import OffsetAndMetadata, TopicPartition
 
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 NO_OFFSET = -1
+MEMBER_EPOCH_VERSION = 9
+"""The version of OffsetCommit and OffsetFetch that has the epoch of a member of the consumer protocol (KIP-848)."""
+OUTDATED_MEMBER = (StaleMemberEpochError, FencedMemberEpochError, UnknownMemberIdError, GroupIdNotFound)
+"""The coordinator does not know the member at this epoch."""
 
 T = TypeVar("T")
 OffsetAt = tuple[int, int]
@@ -55,10 +71,15 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class Offsets:
-    """Requests about offsets. Each public call but `list_once` retries until its deadline."""
+    """Requests about offsets. Each public call but `list_once` retries until its deadline.
 
-    def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
-        self._cluster, self._config, self._edge = cluster, config, cluster.edge
+    member: the membership to read committed offsets as, in the consumer protocol (KIP-848); None without one.
+    """
+
+    def __init__(
+        self, cluster: Cluster, config: ConsumerConfig, member: Callable[[], Membership | None] = lambda: None
+    ) -> None:
+        self._cluster, self._config, self._edge, self._member = cluster, config, cluster.edge, member
 
     # From the leaders
 
@@ -160,17 +181,9 @@ class Offsets:
         A read_committed consumer waits while a transaction with such offsets completes (KIP-447).
         """
         wanted = list(partitions)
-        request = OffsetFetchRequest(
-            group_id=self._group_id,
-            topics=[
-                OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
-                for topic, indexes in grouped(wanted).items()
-            ],
-            require_stable=self._config.read_committed,
-        )
 
         async def ask(connection: Connection, request_ms: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
-            answer: OffsetFetchResponse = await connection.request(request, timeout_ms=request_ms)
+            answer = await self._fetch_offsets(connection, wanted, request_ms)
             _raise_for(answer.error_code, f"committed offsets of group {self._group_id!r}")
             found: dict[TopicPartition, OffsetAndMetadata | None] = {}
             for topic in answer.topics:
@@ -181,7 +194,39 @@ class Offsets:
             _check_complete(found, wanted, connection)
             return {partition: found[partition] for partition in wanted}
 
-        return await self._coordinator(ask, timeout_ms, "fetching committed offsets")
+        return await self._coordinator(
+            ask,
+            timeout_ms,
+            "fetching committed offsets",
+            # The next heartbeat brings the present epoch, or says that there is no membership.
+            is_retriable=lambda error: (
+                error.retriable or (self._config.is_consumer_protocol and isinstance(error, OUTDATED_MEMBER))
+            ),
+        )
+
+    async def _fetch_offsets(
+        self, connection: Connection, wanted: Iterable[TopicPartition], request_ms: float
+    ) -> OffsetFetchResponse | OffsetFetchResponseGroup:
+        topics = [
+            OffsetFetchRequestTopic(name=topic, partition_indexes=indexes) for topic, indexes in grouped(wanted).items()
+        ]
+        request = OffsetFetchRequest(require_stable=self._config.read_committed)
+        member = self._member() if connection.serves(OffsetFetchRequest, MEMBER_EPOCH_VERSION) else None
+        if member is None:
+            request.group_id, request.topics = self._group_id, topics
+            version_max = None
+        else:
+            row = OffsetFetchRequestGroup(
+                group_id=self._group_id, member_id=member.member_id, member_epoch=member.generation, topics=topics
+            )
+            request.groups, version_max = [row], MEMBER_EPOCH_VERSION
+        answer: OffsetFetchResponse = await connection.request(request, timeout_ms=request_ms, version_max=version_max)
+        if member is None:
+            return answer
+        for group in answer.groups:
+            if group.group_id == self._group_id:
+                return group
+        raise KafkaConnectionError(f"{connection.name} left group {self._group_id!r} out of its answer")
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], membership: Membership, timeout_ms: float
@@ -189,7 +234,8 @@ class Offsets:
         """Commits offsets as `membership`.
 
         Raises RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError when the
-        group has rebalanced, KafkaTimeoutError, and other final errors such as OffsetMetadataTooLargeError.
+        group has rebalanced, StaleMemberEpochError when the member has another epoch (KIP-848), KafkaTimeoutError, and
+        other final errors such as OffsetMetadataTooLargeError.
         """
         request = OffsetCommitRequest(
             group_id=self._group_id,
@@ -205,8 +251,12 @@ class Offsets:
             ],
         )
 
+        version_max = MEMBER_EPOCH_VERSION if self._config.is_consumer_protocol else None
+
         async def tell(connection: Connection, request_ms: float) -> None:
-            answer: OffsetCommitResponse = await connection.request(request, timeout_ms=request_ms)
+            answer: OffsetCommitResponse = await connection.request(
+                request, timeout_ms=request_ms, version_max=version_max
+            )
             answered: dict[TopicPartition, None] = {}
             for topic in answer.topics:
                 for row in topic.partitions:
@@ -216,7 +266,13 @@ class Offsets:
 
         await self._coordinator(tell, timeout_ms, "committing offsets")
 
-    async def _coordinator(self, call: Callable[[Connection, float], Awaitable[T]], timeout_ms: float, what: str) -> T:
+    async def _coordinator(
+        self,
+        call: Callable[[Connection, float], Awaitable[T]],
+        timeout_ms: float,
+        what: str,
+        is_retriable: Callable[[KafkaError], bool] = attrgetter("retriable"),
+    ) -> T:
         async def attempt(deadline: Deadline) -> T:
             left = max(deadline.remaining_ms, 1)
             node_id = await self._cluster.coordinator(self._group_id, timeout_ms=left)
@@ -233,6 +289,7 @@ class Offsets:
             backoff=self._backoff(),
             timeout_ms=timeout_ms,
             what=f"{what} of group {self._group_id!r}",
+            is_retriable=is_retriable,
             on_error=on_error,
         )
 

@@ -18,14 +18,16 @@ class ConsumerRebalanceListener:
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> Awaitable[None] | None:
         """These partitions will be revoked. They are still owned, so offsets may be committed here.
 
-        Auto-commit, when on, has just committed them. With a cooperative strategy only partitions that move are listed.
+        Auto-commit, when on, has just committed them. With a cooperative strategy or group_protocol="consumer" only
+        partitions that move are listed.
         """
         return None
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> Awaitable[None] | None:
         """These partitions are assigned; none of their records is fetched yet. The place to seek.
 
-        With a cooperative strategy only new partitions are listed. Also called with an empty list when there are none.
+        With a cooperative strategy or group_protocol="consumer" only new partitions are listed. Also called with an
+        empty list when there are none.
         """
         return None
 

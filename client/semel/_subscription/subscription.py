@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
+import msgspec
 from semel_protocol.errors import ErrorCode
 
 from semel._subscription.fetch_buffer import FetchBuffer
@@ -38,6 +39,14 @@ class Reset(Enum):
     """Its position, `lost`, is not in the range of its leader."""
 
 
+class NearReplica(msgspec.Struct, frozen=True):
+    """A replica to fetch from instead of the leader (KIP-392), in this leader epoch and until this time."""
+
+    node_id: int
+    leader_epoch: int
+    until: float
+
+
 class PartitionState:
     """One assigned partition.
 
@@ -46,6 +55,7 @@ class PartitionState:
     committed: the offset last committed to the coordinator, None when unknown.
     held: a rebalance listener is running: nothing is fetched or handed out.
     leader_epoch: the epoch of the leader whose log is known to match the records that were read.
+    near: the replica that the leader has named for this client's rack.
     lost: the position before it was lost, -1 without one.
     error: the reason why there are no more records. The application gets it until it seeks. A missing right is
     different: it may be granted, so the next call tries again.
@@ -63,6 +73,7 @@ class PartitionState:
         "leader_epoch",
         "log_start_offset",
         "lost",
+        "near",
         "paused",
         "position",
         "reset",
@@ -77,6 +88,7 @@ class PartitionState:
         self.committed: int | None = None
         self.reset: Reset | None = reset
         self.leader_epoch = -1
+        self.near: NearReplica | None = None
         self.lost = -1
         self.paused = False
         self.held = False
@@ -100,6 +112,13 @@ class PartitionState:
         self.error = None
         self.retry_at = 0.0
         self.buffer.restart(offset)
+
+    def leave_near(self, node_id: int) -> bool:
+        """Fetches from the leader again if this broker has been its substitute. Whether it has."""
+        was_near = self.near is not None and self.near.node_id == node_id
+        if was_near:
+            self.near = None
+        return was_near
 
     def take_error(self) -> KafkaError | None:
         """The error to raise now. A missing right is forgotten with it."""

@@ -22,6 +22,7 @@ from semel.errors import (
     BrokerResponseError,
     CommitFailedError,
     FencedInstanceIdError,
+    FencedMemberEpochError,
     IllegalGenerationError,
     IllegalStateError,
     InvalidProducerEpoch,
@@ -31,6 +32,7 @@ from semel.errors import (
     ProducerClosed,
     ProducerFenced,
     RebalanceInProgressError,
+    StaleMemberEpochError,
     TransactionAborted,
     TransactionWasCommitted,
     UnknownMemberIdError,
@@ -40,7 +42,14 @@ from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTran
 log = logging.getLogger(__name__)
 
 UNKNOWN_OUTCOME = "Its last transaction may be committed: look for its records before you repeat it"
-GROUP_HAS_MOVED_ON = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError, FencedInstanceIdError)
+GROUP_HAS_MOVED_ON = (
+    IllegalGenerationError,
+    UnknownMemberIdError,
+    RebalanceInProgressError,
+    FencedInstanceIdError,
+    StaleMemberEpochError,
+    FencedMemberEpochError,
+)
 
 
 class Transactions:

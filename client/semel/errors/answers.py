@@ -361,6 +361,26 @@ class InconsistentTopicIdError(BrokerResponseError, RefreshRetriableError, code=
     advice = "The topic was deleted and created again"
 
 
+class FencedMemberEpochError(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.FENCED_MEMBER_EPOCH):
+    advice = "The coordinator has removed this member; the consumer joins the group again"
+
+
+class UnreleasedInstanceIdError(BrokerResponseError, code=ErrorCode.UNRELEASED_INSTANCE_ID):
+    advice = "Another running member has this group_instance_id: stop it, or give each member its own"
+
+
+class UnsupportedAssignorError(BrokerResponseError, MisconfiguredError, code=ErrorCode.UNSUPPORTED_ASSIGNOR):
+    advice = "Set group_remote_assignor to an assignor of the broker's group.consumer.assignors, or leave it out"
+
+
+class StaleMemberEpochError(BrokerResponseError, ApplicationRecoverableError, code=ErrorCode.STALE_MEMBER_EPOCH):
+    advice = "The group has rebalanced since this member's last heartbeat"
+
+
+class InvalidRegularExpressionError(BrokerResponseError, MisconfiguredError, code=ErrorCode.INVALID_REGULAR_EXPRESSION):
+    advice = "Brokers use the syntax of RE2: it has no lookahead and no backreferences"
+
+
 class TransactionalIdNotFound(BrokerResponseError, code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
     advice = "Check the transactional id: it was never used here, or has expired"
 

@@ -144,12 +144,18 @@ class Disk(Protocol):
         """The content of the file. Raises `MissingFile`."""
         ...
 
-    def write_atomically(self, path: str, data: Buffer, *, durable: bool = True) -> None:
+    def write_atomically(self, path: str, data: Buffer, *, durable: bool = True, private: bool = False) -> None:
         """Replace the file: write a temporary file, sync it, rename it, sync the directory.
 
         Without `durable`, there are no syncs: after a killed process the path still has the old or the new bytes, after
         a power loss any bytes. Only for files that have a checksum and can be rebuilt.
+
+        `private`: from its first byte on, only the user of this process may read and write the file.
         """
+        ...
+
+    def make_private(self, path: str) -> None:
+        """Let only the user of this process read and write an existing file. Raises `MissingFile`, `OSError`."""
         ...
 
     def lock(self, directory: str) -> Callable[[], None]:

@@ -347,7 +347,7 @@ class MemoryDisk:
     def read_bytes(self, path: str) -> bytes:
         return bytes(self._inode(path).data)
 
-    def write_atomically(self, path: str, data: Buffer, *, durable: bool = True) -> None:
+    def write_atomically(self, path: str, data: Buffer, *, durable: bool = True, private: bool = False) -> None:
         self.burn()
         if self.failing_writes:
             self.fail("write", path)
@@ -358,6 +358,10 @@ class MemoryDisk:
             inode.synced_size = len(inode.data)
             self._durable_names[path] = inode
             self.syncs += 1
+
+    def make_private(self, path: str) -> None:
+        """No other process can read this memory."""
+        self._inode(path)
 
     def check_room(self, files: int) -> None:
         """There is no limit."""

@@ -15,6 +15,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future as Job
@@ -31,6 +32,9 @@ QUICK_BYTES = 64 << 10
 EXIT_STATUS = 74
 """EX_IOERR of sysexits.h."""
 LOCK_FILE = ".lock"
+TEMPORARY = ".tmp"
+MODE = 0o644
+PRIVATE_MODE = 0o600
 USED_UP = (errno.EMFILE, errno.ENFILE)
 
 Fatal = Callable[[str], NoReturn]
@@ -49,7 +53,7 @@ class OsFile:
     def __init__(self, disk: "OsDisk", path: str) -> None:
         self.path = path
         self._disk = disk
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
         status = os.fstat(self._fd)
         self._size = status.st_size
         self.device = status.st_dev
@@ -276,12 +280,15 @@ class OsDisk:
         except FileNotFoundError:
             raise MissingFile(path) from None
 
-    def write_atomically(self, path: str, data: Buffer, *, durable: bool = True) -> None:
-        temporary = path + ".tmp"
+    def write_atomically(self, path: str, data: Buffer, *, durable: bool = True, private: bool = False) -> None:
+        temporary = path + TEMPORARY
+        mode = PRIVATE_MODE if private else MODE
         with self._room_for_one():
             try:
-                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
                 try:
+                    if private:
+                        os.fchmod(fd, mode)  # a killed process may have left the file with another mode
                     rest = memoryview(data)
                     while len(rest):
                         rest = rest[os.write(fd, rest) :]
@@ -295,9 +302,18 @@ class OsDisk:
         if durable:
             self.sync_dir(os.path.dirname(path) or ".")
 
+    def make_private(self, path: str) -> None:
+        for each in (path, path + TEMPORARY):  # a killed process may have left the second
+            try:
+                if stat.S_IMODE(os.stat(each).st_mode) != PRIVATE_MODE:
+                    os.chmod(each, PRIVATE_MODE)
+            except FileNotFoundError:
+                if each == path:
+                    raise MissingFile(path) from None
+
     def lock(self, directory: str) -> Callable[[], None]:
         path = f"{directory}/{LOCK_FILE}"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 
 from strangers import pip, script
 
@@ -20,7 +22,8 @@ def main() -> None:
     conftest = source / "tests" / "conftest.py"
     conftest.write_text(conftest.read_text() + (script.folder() / "fixtures.py.txt").read_text())
     words = ["tests", "--asyncio-mode=auto", f"--docker-image={IMAGE}", "--no-pull"]
-    script.report_all(pip.pytest(python, source, script.scratch() / "pytest.log", words, {}, without="tests."))
+    variables = {"STRANGERS_PYTHON": sys.executable, "STRANGERS_PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    script.report_all(pip.pytest(python, source, script.scratch() / "pytest.log", words, variables, without="tests."))
 
 
 script.run(main)

@@ -9,8 +9,8 @@ import urllib.request
 from pathlib import Path
 
 from strangers import records, script
-from strangers.brokers import free_ports
 from strangers.children import Child, run_with_kills
+from strangers.ports import free_ports
 
 LINES = 3000
 STEP = 40

@@ -17,6 +17,9 @@ def main() -> None:
         "KGO_TEST_RECORDS": RECORDS[script.brokers()],
         "KGO_LOG_LEVEL": "none",
     }
+    if script.brokers() == 1:
+        variables["KGO_TEST_SCRAM_SEEDS"] = script.listener("SASL_PLAINTEXT")
+        variables["KGO_TEST_SCRAM"] = "franz:franz-secret:512"
     script.report_all(gomod.test(source, script.scratch() / "go.json", ["./..."], variables, timeout_s=2000))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from strangers import gomod, script
@@ -21,6 +22,7 @@ CRASHES = (
 def with_address(text: str, address: str) -> str:
     """Returns the test file with this broker address."""
     host, _, port = address.rpartition(":")
+    text = re.sub(r"(localhost|127\.0\.0\.1):9093", script.listener("SASL_PLAINTEXT"), text)
     text = text.replace("localhost:9092", address).replace('"localhost", Port: 9092', f'"{host}", Port: {port}')
     text = text.replace('Host != "localhost"', f'Host != "{host}"').replace('TCP("localhost")', f'TCP("{address}")')
     return text.replace("9092", port)

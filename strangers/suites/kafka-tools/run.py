@@ -223,7 +223,7 @@ def groups(tools: Tools) -> None:
         require("readers" not in tools.run(GROUP_COMMAND, "--list").split(), "still listed")
     with script.test("consumer groups: one that is not there"):
         text = tools.run(GROUP_COMMAND, "--describe", "--group", "none", status=None)
-        require("does not exist" in text or "not found" in text, text)
+        require("does not exist" in text or "GroupIdNotFoundException" in text, text)
     with script.test("groups: list"):
         tools.run(f"{TOOLS}.GroupsCommand", "--list")
 

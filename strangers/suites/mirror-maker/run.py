@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from strangers import records, script
-from strangers.brokers import free_ports
 from strangers.children import Child, run_with_kills
+from strangers.ports import free_ports
 
 PARTITIONS = 2
 RECORDS = 4000

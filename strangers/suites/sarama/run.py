@@ -13,11 +13,16 @@ import urllib.request
 from pathlib import Path
 
 from strangers import gomod, script
-from strangers.brokers import free_ports
+from strangers.ports import free_ports
 
 MODULE = "github.com/IBM/sarama"
 TOXIPROXY = "github.com/Shopify/toxiproxy/v2"
 START_TIMEOUT_S = 30
+ENDLESS = "TestFuncProducingNoResponse/TestFuncProducingNoResponse-v4.1.1"
+WHY_ENDLESS = (
+    "told to ask for no versions, the client takes a broker of 4.1.1 to serve Fetch 12, and repeats it for ever; "
+    "semel serves up to 11"
+)
 
 
 class Proxies:
@@ -96,6 +101,9 @@ def main() -> None:
             "PATH": stand_in(),
         }
         words = ["-tags", "functional", "."]
+        if script.against() == "semel":
+            words = [f"-skip={ENDLESS}", *words]
+            script.report(f"sarama.{ENDLESS}", "skipped", WHY_ENDLESS)
         script.report_all(gomod.test(source, script.scratch() / "go.json", words, variables, timeout_s=2000))
     finally:
         proxies.close()

@@ -1,9 +1,22 @@
 """Settings: who wins, what is refused and in which words."""
 
+from collections.abc import Iterator
+
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from semel_broker.config.loading import BROKER_SETTINGS, BrokerConfig, ConfigError, ConfigSource, load
+from semel.cli.main import main
+from semel.cli.shared.client_settings import VARIABLES
+from semel.cli.user.passwords import VARIABLE as USER_PASSWORD
+from semel_broker.config.loading import (
+    BROKER_SETTINGS,
+    OF_THE_COMMANDS,
+    BrokerConfig,
+    ConfigError,
+    ConfigSource,
+    load,
+)
 from semel_broker.config.settings import ConfigType
 
 # --- precedence ---
@@ -143,6 +156,30 @@ def test_heartbeats_come_more_often_than_sessions_end() -> None:
         )
 
 
+def test_variables_of_the_commands_are_no_misspelt_settings() -> None:
+    commands = click.Context(main)
+    options = {str(each.envvar) for each in _parameters(main, commands) if each.envvar}
+    assert {"SEMEL_BOOTSTRAP_SERVER", "SEMEL_CONFIG_FILE", "SEMEL_BOOTSTRAP_USER"} <= options
+    known = {*options, *VARIABLES, USER_PASSWORD, "SEMEL_BOOTSTRAP_PASSWORD"}
+    assert load(environment=dict.fromkeys(known, "x")).warnings == []
+    assert {each.removeprefix("SEMEL_").lower().replace("_", ".") for each in known} == set(OF_THE_COMMANDS)
+    assert not set(OF_THE_COMMANDS) & set(BROKER_SETTINGS)
+
+
+def _parameters(command: click.Command, context: click.Context) -> Iterator[click.Parameter]:
+    yield from command.params
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            if (found := command.get_command(context, name)) is not None:
+                yield from _parameters(found, context)
+
+
+@pytest.mark.parametrize("variable", ["SEMEL_SASL_MECHANISMS", "SEMEL_NUM_PARTITION", "SEMEL_CONFIG"])
+def test_a_misspelt_variable_warns(variable: str) -> None:
+    (warning,) = load(environment={variable: "x"}).warnings
+    assert warning.startswith(f"{variable} is ignored: ")
+
+
 def test_unknown_variables_of_the_environment_warn_and_known_ones_are_checked() -> None:
     config = load(environment={"SEMEL_SERVICE_HOST": "10.0.0.1", "PATH": "/bin", "SEMEL_BOOTSTRAP_SERVER": "x"})
     assert config.warnings == ["SEMEL_SERVICE_HOST is ignored: service.host: there is no such setting"]
@@ -224,3 +261,11 @@ def test_the_audit_log_is_not_in_the_data_directory() -> None:
     with pytest.raises(ConfigError, match=r"audit\.log\.file = /d/audit\.log: must not be in log\.dir"):
         load(overrides=["log.dir=/d", "audit.log.file=/d/audit.log"])
     assert load(overrides=["log.dir=/d", "audit.log.file=/data/audit.log"]).audit_log_file
+
+
+def test_the_replica_selector_is_kafkas_or_its_short_name() -> None:
+    assert not load().has_replica_selector
+    for name in ("rack", "org.apache.kafka.common.replica.RackAwareReplicaSelector"):
+        assert load(overrides=[f"replica.selector.class={name}"]).has_replica_selector
+    with pytest.raises(ConfigError, match=r"replica\.selector\.class = mine: must be empty, rack or org\.apache"):
+        load(overrides=["replica.selector.class=mine"])

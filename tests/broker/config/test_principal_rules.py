@@ -86,14 +86,20 @@ def test_malformed_rules_are_refused(rules: str, words: str) -> None:
     [
         ([(CN, 'a,b+c"d\\e<f>g;h')], r"CN=a\,b\+c\"d\\e\<f\>g\;h"),
         ([(CN, "#1 ")], r"CN=\#1\ "),
+        ([(CN, "a #1"), (O, "k=v")], r"O=k\=v,CN=a \#1"),
+        ([(CN, "  two spaces  ")], "CN=\\ \\ two spaces\\ \\ "),
+        ([(CN, "  ")], "CN=\\ \\ "),
+        ([(CN, "a\0b")], r"CN=a\00b"),
         ([(O, "Müller"), (CN, "é")], "CN=é,O=Müller"),
-        ([(CN, "a,O=admin")], r"CN=a\,O=admin"),
+        ([(CN, "a,O=admin")], r"CN=a\,O\=admin"),
         ([(NameOID.DOMAIN_COMPONENT, "example"), (NameOID.USER_ID, "u")], "UID=u,DC=example"),
         ([(NameOID.EMAIL_ADDRESS, "a@b"), (CN, "c")], "CN=c,1.2.840.113549.1.9.1=#1603614062"),
         ([], ""),
     ],
 )
-def test_subjects_are_written_as_in_rfc_2253(attributes: list[tuple[x509.ObjectIdentifier, str]], subject: str) -> None:
+def test_subjects_are_written_as_java_writes_rfc_2253(
+    attributes: list[tuple[x509.ObjectIdentifier, str]], subject: str
+) -> None:
     assert subject_of(certificate(*attributes)) == subject
 
 

@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
+from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch
 from hypothesis import given
 from hypothesis import strategies as st
 from semel_broker.config.edits import Edit, edited
+from semel_broker.config.loading import BROKER_SETTINGS
+from semel_broker.config.settings import ConfigType
 from semel_broker.config.topic_configs import TOPIC_SETTINGS
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k32_describe_configs import (
@@ -61,6 +64,19 @@ async def test_a_topic_has_every_topic_setting_with_its_source(broker: Harness, 
     assert (rows["retention.ms"].value, rows["retention.ms"].config_source) == ("5", 1)
     assert (rows["cleanup.policy"].value, rows["cleanup.policy"].config_source) == ("delete", 5)
     assert not any(row.read_only or row.is_sensitive for row in rows.values())
+
+
+async def test_secrets_of_a_broker_are_described_without_their_values(start_broker: StartBroker) -> None:
+    secrets = [name for name, setting in BROKER_SETTINGS.items() if setting.kind is ConfigType.PASSWORD]
+    assert {"ssl.key.password", "ssl.keystore.key", "etcd.password"} <= set(secrets)
+    broker = await start_broker(**{name.replace(".", "_"): "hush" for name in secrets if not name.startswith("etcd")})
+    wire = await broker.wire()
+    found = await describe(wire, BROKER, "0", synonyms=True)
+    rows = {row.name: row for row in found.configs if row.name in secrets}
+    assert set(rows) == set(secrets)
+    assert all(row.is_sensitive and row.value is None for row in rows.values())
+    assert all(each.value is None for row in rows.values() for each in row.synonyms)
+    assert "hush" not in str(found)
 
 
 async def test_keys_filter_the_settings_and_unknown_keys_are_ignored(broker: Harness, wire: Wire) -> None:

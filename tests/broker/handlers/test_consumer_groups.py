@@ -23,6 +23,7 @@ from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from semel_protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
+from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 SETTINGS = {
     "group_consumer_min_session_timeout_ms": "1000",
@@ -127,6 +128,14 @@ async def test_a_regular_expression_follows_the_topics(broker: Harness) -> None:
     assert found.subscribed_topic_regex == "orders-.*"
     assert [row.topic_name for row in found.assignment.topic_partitions] == ["orders-eu"]
     assert await one.beat(subscribed_topic_regex="(") == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+async def test_a_regular_expression_matches_internal_topics(broker: Harness) -> None:
+    """As Apache Kafka 4.1 does it: a client that does not want them must say so in its expression."""
+    one = await member(broker, "a", topics=None, regex=f"{CONSUMER_OFFSETS}|t")
+    await settle(one)
+    found = (await describe(one.wire)).members[0]
+    assert {row.topic_name for row in found.assignment.topic_partitions} == {CONSUMER_OFFSETS, "t"}
 
 
 # --- members ---
@@ -421,3 +430,31 @@ async def test_a_member_that_dies_with_the_broker_is_removed_after_the_restart(b
         assert await two.beat() == 0
     await settle(two)
     assert len(two.owned) == 6
+
+
+async def test_a_heartbeat_that_arrives_late_over_an_abandoned_connection_changes_nothing(broker: Harness) -> None:
+    one = await member(broker, "a")
+    assert await one.beat() == 0
+    abandoned, one.wire = one.wire, await broker.wire()
+    assert await one.beat() == 0
+    other = await member(broker, "b")
+    assert await other.beat() == 0  # from now on "a" has to revoke partitions
+    abandoned.send(one.request(topic_partitions=None), 1)
+    assert await abandoned.closed_by_peer()
+    assert [line["reason"] for line in broker.log.of("connection_closed")] == ["stale_connection"]
+    answer = await one.wire.call(one.request(topic_partitions=None), 1)
+    assert answer.assignment is not None, "the member is told what it has to revoke"
+
+
+async def test_a_join_that_arrives_late_over_an_abandoned_connection_releases_nothing(broker: Harness) -> None:
+    one = await member(broker, "a")
+    late_join = one.request()
+    abandoned, one.wire = one.wire, await broker.wire()
+    assert await one.beat() == 0
+    other = await member(broker, "b")
+    assert await other.beat() == 0
+    assert await one.beat(topic_partitions=None) == 0  # it has to revoke partitions, and does not yet
+    abandoned.send(late_join, 1)
+    assert await abandoned.closed_by_peer()
+    assert await other.beat() == 0
+    assert other.partitions == []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from semel_broker.net.handshakes import Handshakes, network_of
+from semel_broker.net.handshakes import Handshakes
+from semel_broker.security.networks import network_of
 
 
 class One:

@@ -7,13 +7,20 @@ import json
 import os
 import socket
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, fetch_request
-from semel_broker.config.loading import ConfigError
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+from semel_broker.config.loading import ConfigError, load
+from semel_broker.net.tls_contexts import server_context
 from semel_broker.testing.authority import Authority
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 from semel_protocol.quotas import QuotaEntity
@@ -261,6 +268,52 @@ async def test_an_expired_client_certificate_is_named(start_tls: Any, authority:
     broker = await start_tls(ssl_client_auth="required")
     await refused_at_once(broker, context_of(authority.ca_file, authority.issue("late", days=-1)))
     assert (await failure(broker))["reason"] == "client_certificate_expired"
+
+
+async def test_a_client_certificate_with_a_weak_key_is_named(start_tls: Any, authority: Authority, weak: Path) -> None:
+    broker = await start_tls(ssl_client_auth="required", ssl_truststore_location=str(weak))
+    context = context_of(authority.ca_file)
+    context.set_ciphers("DEFAULT@SECLEVEL=0")  # the client itself would refuse to show it
+    context.load_cert_chain(weak)
+    await refused_at_once(broker, context)
+    line = await failure(broker)
+    assert line["reason"] == "client_certificate_weak"
+    assert "RSA of 2048 bits" in str(line["do"])
+
+
+async def test_a_weak_key_of_a_listener_stops_the_start(start_tls: Any, weak: Path) -> None:
+    with pytest.raises(ConfigError, match="too weak; use RSA of 2048 bits"):
+        await start_tls(ssl_keystore_location=str(weak))
+
+
+@pytest.fixture
+def weak(tmp_path: Path) -> Path:
+    """A certificate for anything, which has signed itself with RSA of 1024 bits, and its key."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "weak")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, SHA256())
+    )
+    file = tmp_path / "weak.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(private + made.public_bytes(Encoding.PEM))
+    return file
+
+
+def test_renegotiation_is_off(authority: Authority) -> None:
+    config = load(
+        overrides=["listeners=SSL://127.0.0.1:0", f"ssl.keystore.location={authority.directory / 'server.pem'}"]
+    )
+    assert server_context(config.tls_of("SSL")).options & ssl.OP_NO_RENEGOTIATION
 
 
 @pytest.mark.parametrize("client_auth", ["requested", "required"])

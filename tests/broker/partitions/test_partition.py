@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 from broker.wire import batch
-from semel_broker.partitions.partition import Partition
+from semel_broker.partitions.partition import LOG_END, Partition
 from semel_broker.scheduling.waiters import FetchWaiter, OffsetWaiters
 from semel_broker.world import World
-from semel_protocol.batch import iterate, read_header
+from semel_protocol.batch import iterate, read_header, stamp
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.disk.memory_disk import MemoryDisk
 from semel_storage.log.log import Log
@@ -212,3 +212,57 @@ async def test_records_that_a_checkpoint_has_synced_are_committed(takes_turns: b
     async with asyncio.timeout(5):
         await partition.committed(1)
     await partition.close()
+
+
+def following(partition: HeldPartition) -> HeldPartition:
+    partition.open()
+    partition.become_follower(leader=2, epoch=1)
+    return partition
+
+
+def replicated(*values: bytes, base_offset: int) -> bytes:
+    data = bytearray(batch(*values))
+    stamp(data, base_offset, 1)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+async def test_a_consumer_waits_at_a_follower_for_its_high_watermark(isolation: int) -> None:
+    """KIP-392."""
+    partition = following(HeldPartition(fsync=False))
+    data = replicated(b"one", b"two", base_offset=0)
+    partition.append_replicated(data, leader_epoch=1, high_watermark=0)
+    waiter = FetchWaiter(asyncio.get_running_loop(), 2)
+    partition.add_fetch_waiter(waiter, isolation)
+    partition.check_readable()
+    assert partition.read(0, bytes_max=1000, isolation=isolation) == b""
+    assert not waiter.future.done()
+    partition.note_leader(high_watermark=2)
+    assert waiter.future.done()
+    assert partition.read(0, bytes_max=1000, isolation=isolation) == data
+
+
+async def test_a_wait_at_a_follower_ends_with_its_role_and_outlives_a_truncation() -> None:
+    partition = following(HeldPartition(fsync=False))
+    partition.append_replicated(replicated(b"one", base_offset=0), leader_epoch=1, high_watermark=1)
+    partition.append_replicated(replicated(b"lost", b"too", base_offset=1), leader_epoch=1, high_watermark=1)
+    partition.truncate_to(1)
+    waiter = FetchWaiter(asyncio.get_running_loop(), 1)
+    partition.add_fetch_waiter(waiter)
+    partition.append_replicated(replicated(b"two", base_offset=1), leader_epoch=1, high_watermark=1)
+    assert not waiter.future.done()
+    partition.note_leader(high_watermark=2)
+    assert waiter.future.done()
+    partition.resign()
+    with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+        partition.check_readable()
+    waiter = FetchWaiter(asyncio.get_running_loop(), 1)
+    partition.add_fetch_waiter(waiter)
+    assert waiter.future.done()
+
+
+async def test_a_replica_does_not_wait_at_a_follower() -> None:
+    partition = following(HeldPartition(fsync=False))
+    waiter = FetchWaiter(asyncio.get_running_loop(), 1)
+    partition.add_fetch_waiter(waiter, LOG_END)
+    assert waiter.future.done()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
@@ -14,6 +15,8 @@ from semel import Admin
 from semel.admin import ScramCredentialInfo, UserScramCredentialUpsertion
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.local_store import LocalStore
+from semel_broker.cluster.records import ScramCredential
+from semel_broker.security.unknown_users import SHAPES_MAX
 from semel_broker.security.user_store import UserStore, delete, put, unknown_users_secret
 from semel_broker.world import SilentLogger, World
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -64,6 +67,68 @@ async def test_an_unknown_user_looks_the_same_on_every_broker(brokers: list[User
         assert credential.salt != one.find("trudy", mechanism)[0].salt
         assert len(credential.salt) == 32
         assert len(credential.stored_key) == mechanism.digest_bytes
+
+
+@pytest.mark.parametrize("mechanism", ScramMechanism)
+async def test_nothing_in_the_first_answer_tells_an_unknown_user_from_a_known_one(
+    brokers: list[UserStore], mechanism: ScramMechanism
+) -> None:
+    """Shapes of unknown users are those of users, each with some of the names, and salts look as random as theirs."""
+    users, _ = brokers
+    shapes = {(4096, 32), (8192, 16), (16_384, 100)}
+    puts = [
+        put(f"user-{i}-{n}", mechanism, i, Random(n).randbytes(n), bytes(mechanism.digest_bytes)) for i, n in shapes
+    ]
+    await users.alter([*puts, put("other", next(iter(set(ScramMechanism) - {mechanism})), 5000, b"s", bytes(64))])
+    names = [f"name-{number}" for number in range(600)]
+    seen = Counter(shape(users.find(name, mechanism)[0]) for name in names)
+    assert set(seen) == shapes
+    assert min(seen.values()) > 150
+    assert len({users.find(name, mechanism)[0].salt for name in names}) == len(names)
+    assert {shape(users.find("other", mechanism)[0])} <= shapes
+
+
+async def test_an_unknown_user_keeps_its_shape_while_the_set_of_shapes_is_the_same(brokers: list[UserStore]) -> None:
+    one, other = brokers
+    names = [f"name-{number}" for number in range(300)]
+    await one.alter([put(f"u{salt}", SHA256, 4096, bytes(salt), bytes(32)) for salt in (8, 16, 24)])
+    await asyncio.sleep(0.1)
+    before = {name: one.find(name, SHA256) for name in names}
+    assert before == {name: other.find(name, SHA256) for name in names}
+    await one.alter([put("more of the same", SHA256, 4096, bytes(8), bytes(32)), delete("u8", SHA256)])
+    assert before == {name: one.find(name, SHA256) for name in names}
+    await one.alter([delete("u16", SHA256)])
+    gone = [name for name in names if shape(before[name][0]) == (4096, 16)]
+    assert 50 < len(gone) < 150
+    assert [name for name in names if one.find(name, SHA256) != before[name]] == gone
+
+
+async def test_plain_takes_as_long_for_an_unknown_user_as_for_a_user(brokers: list[UserStore]) -> None:
+    """The work is that of a mechanism and of a shape that some user is checked with."""
+    users, _ = brokers
+    await users.alter(
+        [
+            put("both", SHA256, 8192, bytes(16), bytes(32)),
+            put("both", SHA512, 16_384, bytes(16), bytes(64)),
+            put("one", SHA512, 4096, bytes(20), bytes(64)),
+        ]
+    )
+    found = [users.find_any(f"name-{number}") for number in range(100)]
+    assert {(mechanism, *shape(credential)) for mechanism, credential, _ in found} == {
+        (SHA256, 8192, 16),
+        (SHA512, 4096, 20),
+    }
+    assert not any(is_known for *_, is_known in found)
+
+
+async def test_many_shapes_do_not_make_a_login_of_an_unknown_user_dear(brokers: list[UserStore]) -> None:
+    users, _ = brokers
+    await users.alter([put(f"u{salt}", SHA256, 4096, bytes(salt), bytes(32)) for salt in range(1, 301)])
+    assert len({shape(users.find(f"name-{number}", SHA256)[0]) for number in range(2000)}) == SHAPES_MAX
+
+
+def shape(credential: ScramCredential) -> tuple[int, int]:
+    return credential.iterations, len(credential.salt)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 from semel_broker.testing.cert_command import cert
 
@@ -28,3 +29,20 @@ def test_existing_certificates_are_not_replaced(tmp_path: Path) -> None:
     again = CliRunner().invoke(cert, arguments)
     assert again.exit_code == 1
     assert "has a ca.pem" in again.output
+
+
+def test_each_server_has_a_certificate_of_its_own(tmp_path: Path) -> None:
+    made = CliRunner().invoke(cert, ["dev", str(tmp_path), "--server", "broker", "--server", "etcd"])
+    assert made.exit_code == 0, made.output
+    assert {path.name for path in tmp_path.iterdir()} == {"ca.pem", "broker.pem", "etcd.pem", "client.pem"}
+    assert (tmp_path / "broker.pem").read_text() != (tmp_path / "etcd.pem").read_text()
+    assert "CN=etcd" in made.output
+    assert f"ssl.keystore.location={tmp_path}/broker.pem" in made.output
+
+
+@pytest.mark.parametrize("name", ["ca", "client", "../server", ""])
+def test_the_name_of_a_server_does_not_replace_another_file(tmp_path: Path, name: str) -> None:
+    refused = CliRunner().invoke(cert, ["dev", str(tmp_path), "--server", name])
+    assert refused.exit_code == 2
+    assert "give the name of a file" in refused.output
+    assert not list(tmp_path.iterdir())

@@ -12,11 +12,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any, get_args
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 from broker.wire import Wire, batch
+from confluent_kafka.admin import AdminClient as ConfluentAdmin
+from kafka import KafkaConsumer
+from semel import Admin
 from semel_broker.config.loading import ConfigError
 from semel_broker.testing.in_process import EphemeralBroker
+from semel_broker.testing.plugin import SECURITY
+from semel_broker.testing.security import FORMS, ClientName, SecurityName
 from semel_storage.disk.memory_disk import MemoryDisk
 
 pytestmark = pytest.mark.real_time
@@ -276,3 +283,77 @@ async def test_a_broker_with_tls(semel_broker: EphemeralBroker) -> None:
     await wire.create_topic("t")
     assert (await wire.produce("t", batch(b"x"))).error_code == 0
     await wire.close()
+
+
+@pytest.mark.parametrize("security", [each for each in FORMS if each != "plaintext"])
+@pytest.mark.parametrize("client", get_args(ClientName))
+async def test_settings_for_each_client_connect_as_the_user(security: SecurityName, client: ClientName) -> None:
+    with EphemeralBroker(security=security) as broker:
+        settings = broker.client_settings(client)
+        assert sorted(await topics_seen(client, settings)) == []
+        broker.create_topic("orders")
+        assert await topics_seen(client, settings) == ["orders"]
+        if FORMS[security].mechanism:
+            broker.create_user("alice", "another, with ,= and ü")
+            assert await topics_seen(client, broker.client_settings(client, user="alice")) == []
+
+
+async def topics_seen(client: ClientName, settings: dict[str, Any]) -> list[str]:
+    """The topics that a client may describe."""
+    if client == "confluent-kafka":
+        found = await asyncio.to_thread(ConfluentAdmin(settings).list_topics, timeout=10)
+        return list(found.topics)
+    if client == "kafka-python":
+        return sorted(await asyncio.to_thread(kafka_python_topics, settings))
+    if client == "aiokafka":
+        consumer = AIOKafkaConsumer(**settings)
+        await consumer.start()
+        try:
+            return sorted(await consumer.topics())
+        finally:
+            await consumer.stop()
+    async with Admin(**settings) as admin:
+        return list(await admin.list_topics())
+
+
+def kafka_python_topics(settings: dict[str, Any]) -> list[str]:
+    consumer = KafkaConsumer(**settings)
+    try:
+        return list(consumer.topics())
+    finally:
+        consumer.close()
+
+
+def test_settings_without_security_are_the_address() -> None:
+    with EphemeralBroker() as broker:
+        assert broker.client_settings() == {"bootstrap_servers": broker.bootstrap_servers}
+        assert broker.client_settings("confluent-kafka") == {"bootstrap.servers": broker.bootstrap_servers}
+        with pytest.raises(AssertionError, match="scram"):
+            broker.create_user("alice", "a password")
+
+
+def test_an_unknown_client_user_or_security_is_refused_with_what_there_is() -> None:
+    with EphemeralBroker(security="scram") as broker:
+        with pytest.raises(ValueError, match="'aiokafka', 'confluent-kafka'"):
+            broker.client_settings("kafkajs")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"create_user\(\) has not made the user 'alice'"):
+            broker.client_settings(user="alice")
+    with pytest.raises(ValueError, match="'scram\\+tls'"):
+        EphemeralBroker(security="sasl")  # type: ignore[arg-type]
+    assert tuple(FORMS) == get_args(SecurityName) == SECURITY
+
+
+async def test_users_and_passwords_outlive_a_restart_and_are_in_no_log() -> None:
+    with EphemeralBroker(security="scram") as broker:
+        broker.create_user("alice", "first password")
+        broker.create_user("alice", "second password")
+        settings = [broker.client_settings(user=user) for user in ("test", "alice")]
+        broker.restart()
+        for each in settings:
+            async with Admin(**each) as admin:
+                await admin.list_topics()
+        passwords = [str(each["sasl_plain_password"]) for each in settings]
+        assert not any(secret in line for line in broker.log for secret in [*passwords, "first password"])
+        assert not any(secret in repr(broker) for secret in passwords)
+    with EphemeralBroker(security="scram") as other:
+        assert other.client_settings()["sasl_plain_password"] != passwords[0]

@@ -253,7 +253,7 @@ async def test_offsets_of_a_group_are_altered_listed_and_deleted(admin: Admin) -
     assert await admin.list_consumer_group_offsets("g", [T1]) == {T1: offsets[T1]}
     await admin.delete_consumer_group_offsets("g", [T1])
     assert await admin.list_consumer_group_offsets("g") == {T0: offsets[T0]}
-    assert await admin.list_consumer_groups() == [ConsumerGroupListing("g", "")]
+    assert await admin.list_consumer_groups() == [ConsumerGroupListing("g", "", "Empty", "classic")]
     await admin.delete_consumer_groups(["g"])
     assert await admin.list_consumer_groups() == []
 

@@ -18,8 +18,10 @@ from semel.errors import (
     UnsupportedVersionError,
 )
 from semel.structs import TopicPartition
+from semel_protocol.errors import ErrorCode
 from semel_protocol.messages import k15_describe_groups as groups
 from semel_protocol.messages import k65_describe_transactions as transactions
+from semel_protocol.messages import k69_consumer_group_describe as consumer_groups
 
 T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
 
@@ -102,6 +104,13 @@ async def test_groups_and_transactions_are_asked_of_their_coordinators(cluster: 
         rows = [groups.DescribeGroupsResponseGroup(group_id=name, group_state="Empty") for name in request.groups]
         return groups.DescribeGroupsResponse(groups=rows)
 
+    async def classic(
+        request: consumer_groups.ConsumerGroupDescribeRequest,
+    ) -> consumer_groups.ConsumerGroupDescribeResponse:
+        row = consumer_groups.ConsumerGroupDescribeResponseGroup
+        rows = [row(group_id=name, error_code=ErrorCode.GROUP_ID_NOT_FOUND) for name in request.group_ids]
+        return consumer_groups.ConsumerGroupDescribeResponse(groups=rows)
+
     async def known(request: transactions.DescribeTransactionsRequest) -> transactions.DescribeTransactionsResponse:
         row = transactions.DescribeTransactionsResponseTransaction
         rows = [row(transactional_id=name, transaction_state="Empty") for name in request.transactional_ids]
@@ -109,11 +118,11 @@ async def test_groups_and_transactions_are_asked_of_their_coordinators(cluster: 
 
     cluster.coordinators = {"g2": 2, "g3": 3, "x3": 3, "y3": 3, "z1": 1}
     for node in cluster.nodes.values():
-        node.answers |= {15: described, 65: known}
+        node.answers |= {15: described, 65: known, 69: classic}
     async with admin_of(cluster) as admin:
         assert [each.coordinator for each in await admin.describe_consumer_groups(["g3", "g2"])] == [3, 2]
         assert [each.coordinator for each in await admin.describe_transactions(["x3", "z1", "y3"])] == [3, 1, 3]
-    assert cluster.asked(15) == {2: 1, 3: 1}
+    assert cluster.asked(15) == cluster.asked(69) == {2: 1, 3: 1}
     assert cluster.asked(65) == {1: 1, 3: 1}
 
 

@@ -144,7 +144,7 @@ def test_lag_counts_partitions_that_a_topic_got_later(semel: Shell) -> None:
         ["cli-grows", "1", "-", "3", "3"],
     ]
     (row,) = [line for line in semel("group", "list").splitlines() if line.startswith("cli-grows-group")]
-    assert row.split("\t") == ["cli-grows-group", "Empty", "0", "3", "-"]
+    assert row.split("\t") == ["cli-grows-group", "Empty", "0", "3", "-", "classic"]
 
 
 @pytest.mark.semel_only("Kafka deletes a group that has neither members nor offsets")
@@ -154,7 +154,7 @@ def test_a_group_whose_topics_are_gone_has_no_lag(semel: Shell) -> None:
     semel("consume", "cli-gone", "-g", "cli-gone-group", "--from-beginning", "-e")
     semel("topic", "delete", "cli-gone", "-y")
     (row,) = [line for line in semel("group", "list").splitlines() if line.startswith("cli-gone-group")]
-    assert row.split("\t") == ["cli-gone-group", "Empty", "0", "-", "-"]
+    assert row.split("\t") == ["cli-gone-group", "Empty", "0", "-", "-", "classic"]
     assert "Total lag: -" in semel("group", "describe", "cli-gone-group")
 
 
@@ -239,6 +239,16 @@ def test_json_shows_nulls_and_binary(semel: Shell) -> None:
     semel("produce", "cli-json", text="plain\n")
     row = json.loads(semel("consume", "cli-json", "--from-beginning", "-n", "1", "--json"))
     assert (row["key"], row["value"], row["offset"], row["headers"]) == (None, "plain", 0, [])
+
+
+def test_groups_are_listed_by_state_and_protocol(semel: Shell) -> None:
+    semel("topic", "create", "cli-filtered")
+    semel("group", "reset", "cli-filtered-group", "cli-filtered", "--to", "0", "-y")
+    for quiet in ([], ["-q"]):
+        assert "cli-filtered-group" in semel("group", "list", "--state", "empty", "--protocol", "classic", *quiet)
+        assert "cli-filtered-group" not in semel("group", "list", "--state", "Stable", *quiet)
+        assert "cli-filtered-group" not in semel("group", "list", "--protocol", "consumer", *quiet)
+    assert "'gone' is not one of" in semel.fails("group", "list", "--state", "gone")
 
 
 def test_a_group_continues_where_it_stopped_and_is_described(semel: Shell) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 import pytest
+from broker.consumers import Consumer as Member
+from broker.wire import Wire
 from click.testing import CliRunner, Result
 from client.cli.test_tables import ID, OWNER, TOPIC, WIDTHS, assert_whole
 from client.consuming import until
@@ -306,3 +308,39 @@ def test_every_command_that_looks_for_trouble_says_its_exit_statuses(command: st
     out = " ".join(CliRunner().invoke(main, [*command.split(), "--help"]).output.split())
     assert "Exit status 0: " in out
     assert " 3: " in out
+
+
+def test_groups_of_the_consumer_protocol_fit_a_terminal_and_have_the_fields_of_classic_ones() -> None:
+    async def two_members(broker: EphemeralBroker) -> None:
+        async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(TOPIC, 12)])
+        wire = await Wire.connect(int(broker.bootstrap_servers.rpartition(":")[2]))
+        names = ("5Hn0v2l3T9SxkYFgSo9uGQ", "i1sVfHqLQ9mHk4rZ7Jw0bA")
+        members = [Member(wire, name, "g", topics=(TOPIC,), instance=f"reader-{name}") for name in names]
+        assert [await each.beat() for each in (*members, members[0])] == [0, 0, 0]
+        await asyncio.to_thread(commands, Terminal(broker.bootstrap_servers))
+        await wire.close()
+
+    def commands(terminal: Terminal) -> None:
+        for command in ("group list --protocol consumer", "group describe g"):
+            for width in WIDTHS:
+                lines = terminal(command, width)
+                assert all(len(line) <= width or len(line.split()) == 1 for line in lines), (command, lines)
+        said = " ".join(" ".join(terminal("group describe g", 80)).split())
+        assert "Protocol: consumer, group epoch 2, assignment epoch 2, assignor uniform" in said
+        assert "which reader-5Hn0v2l3T9SxkYFgSo9uGQ has not given up yet" in said
+        (row,) = json.loads(terminal.run("group list --json").stdout)
+        assert (row["group"], row["state"], row["protocol"]) == ("g", "Reconciling", "consumer")
+        (described,) = json.loads(terminal.run("group describe g --json").stdout)
+        assert [each["epoch"] for each in described["member_list"]] == [1, 2]
+        assert "has not given up what reader-i1sVfHqLQ9mHk4rZ7Jw0bA waits for" in " ".join(
+            terminal("group stuck g --wait 0")
+        )
+        for line in ("group reset g --to 0", "group delete g -y"):
+            done = CliRunner().invoke(main, line.split(), env=terminal.environment)
+            assert done.exit_code == 1
+            assert "g has 2 members (reader-5Hn0v2l3T9SxkYFgSo9uGQ on 127.0.0.1, " in done.output
+            assert done.output.endswith(": stop them first\n")
+
+    with EphemeralBroker() as broker:
+        asyncio.run(two_members(broker))

@@ -42,6 +42,7 @@ from semel.cli.config.commands import facts_of, settings_table
 from semel.cli.group.commands import described, group_table
 from semel.cli.group.commands import groups_table as consumer_groups_table
 from semel.cli.group.lag import PartitionLag
+from semel.cli.group.members import members_table as consumers_table
 from semel.cli.group.reset import Move, moves_table
 from semel.cli.quota.commands import quota_table
 from semel.cli.shared.open_transactions import classify
@@ -105,7 +106,48 @@ def of_a_topic() -> list[Table]:
 
 def of_groups() -> list[Table]:
     row = {"group": "g" * 60, "state": "CompletingRebalance", "members": 12, "lag": LARGE, "assignor": "sticky"}
+    row["protocol"] = "classic"
     return [consumer_groups_table([row, row | {"group": "short", "assignor": "", "lag": None}])]
+
+
+def of_members() -> list[Table]:
+    """Two members of the consumer protocol, one of which waits for the other."""
+    pattern, partitions = "^(flights|departures|arrivals)[.]eu-.*", [TopicPartition(TOPIC, each) for each in range(12)]
+    first = MemberDescription(
+        member_id=MEMBER,
+        client_id="c" * 30,
+        client_host=HOST.format(1),
+        group_instance_id="i" * 30,
+        subscription=(TOPIC,),
+        assignment=tuple(partitions),
+        rack_id="eu-west-1a",
+        member_epoch=12_344,
+        target_assignment=tuple(partitions[:4]),
+    )
+    second = MemberDescription(
+        member_id="short",
+        client_id="c",
+        client_host="h",
+        pattern=pattern,
+        member_epoch=12_345,
+        target_assignment=tuple(partitions[4:]),
+    )
+    members = (first, second)
+    return [
+        consumers_table(
+            ConsumerGroupDescription(
+                "g",
+                "Reconciling",
+                "consumer",
+                "uniform",
+                0,
+                members,
+                "consumer",
+                group_epoch=12_345,
+                assignment_epoch=12_345,
+            )
+        )
+    ]
 
 
 def of_a_group() -> list[Table]:
@@ -247,6 +289,7 @@ MAKERS: Sequence[Callable[[], list[Table]]] = (
     of_a_topic,
     of_groups,
     of_a_group,
+    of_members,
     of_a_cluster,
     of_ids,
     of_fences,

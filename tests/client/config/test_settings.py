@@ -345,3 +345,22 @@ async def test_connections_that_never_are_idle_for_too_long_stay(fake_broker: Fa
     cluster.pool.close_idle()
     assert fake_broker.connections
     await cluster.stop()
+
+
+@pytest.mark.parametrize("make", [Consumer, AIOKafkaConsumer])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("session_timeout_ms", 45_000), ("heartbeat_interval_ms", 3_000), ("partition_assignment_strategy", ("range",))],
+)
+def test_kip848_settings_of_the_broker_are_refused_by_name_with_the_brokers_setting(
+    make: Callable[..., object], name: str, value: Any
+) -> None:
+    with pytest.raises(KafkaConfigurationError, match=rf"^{name} .*the broker's setting is group\.consumer\."):
+        make("t", group_id="g", group_protocol="consumer", **{name: value})
+    make("t", group_id="g", group_protocol="classic", **{name: value})
+    make("t", group_id="g", group_protocol="consumer")
+
+
+def test_an_assignor_of_the_broker_needs_the_consumer_protocol() -> None:
+    with pytest.raises(KafkaConfigurationError, match="set it to 'consumer'"):
+        Consumer("t", group_id="g", group_remote_assignor="range")

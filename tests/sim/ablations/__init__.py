@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from sim.ablations import (
     clients,
+    consumer_groups,
     durability,
     fairness,
     groups,
@@ -27,6 +28,7 @@ __all__ = [
     "ABLATIONS",
     "Ablation",
     "clients",
+    "consumer_groups",
     "durability",
     "fairness",
     "groups",

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from semel._consume.fetcher import Fetcher
+from semel._consume.fetcher import Asked, Fetcher
 from semel._group.group import Group
 from semel._group.member import Member
 from semel._group.offsets import Membership
@@ -15,7 +15,7 @@ from semel._produce.accumulator import Batch, PartitionQueue
 from semel._produce.sequences import TransactionManager
 from semel._produce.transaction_state import TransactionState
 from semel._subscription.fetch_buffer import Chunk, Decoding, FetchBuffer
-from semel._subscription.subscription import PartitionState, Subscription
+from semel._subscription.subscription import Subscription
 from semel._transactions import coordinator as transaction_coordinator
 from semel._transactions import groups as transaction_groups
 from semel._transactions.coordinator import TransactionCoordinator
@@ -233,9 +233,9 @@ def below_position(seam: Seam) -> None:
 def fetched_for_another(seam: Seam) -> None:
     accept = Fetcher._accept
 
-    def credulous(self: Fetcher, asked: dict[TopicPartition, tuple[PartitionState, int]], response: Any) -> None:
+    def credulous(self: Fetcher, node_id: int, asked: Asked, response: Any) -> None:
         now = {place: (state, state.buffer.fetch_offset or 0) for place, (state, _) in asked.items()}
-        accept(self, now, response)
+        accept(self, node_id, now, response)
 
     seam.replace(Fetcher, "_accept", credulous)
 

@@ -18,9 +18,10 @@ from sim.faults import WRITE_TXN_MARKERS, Fault
 from sim.network import NetworkWeather
 from sim.plan import RunPlan
 from sim.workloads.administrator import draw_deletions
+from sim.workloads.settings import consumer_protocol_broker
 
 BROKERS = NAMES_OF[3]
-PRODUCE, DELETE_RECORDS = 0, 21
+PRODUCE, OFFSET_COMMIT, DELETE_RECORDS, CONSUMER_GROUP_HEARTBEAT = 0, 8, 21, 68
 ONE, STORE = 0, 2
 """The peer that `slow peers` delays: another broker, the store."""
 
@@ -188,3 +189,54 @@ def deletions_cut_short(plan: RunPlan) -> RunPlan:
             yield Fault(at_ms=at_ms, kind="power loss amid changes", host=BROKER, aim=DELETE_RECORDS, args=changes)
 
     return calm(plan, faults(), durability="fsync")
+
+
+def late_commits(plan: RunPlan) -> RunPlan:
+    """Commits of members of the consumer protocol are held until the member has committed again over another
+    connection, in a group whose members stay."""
+    rng = Random(f"late commits/{plan.seed}")
+    members = [client for workload in plan.workloads for client in workload.clients if client.role == "subscriber"]
+    for client in members:
+        client.ops = [op for op in client.ops if op.kind in ("poll", "commit")]
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(500, 20_000, 500):
+            late: dict[str, float] = {
+                "api_key": OFFSET_COMMIT,
+                "until": OFFSET_COMMIT,
+                "past": 2,
+                "by_ms": 2,
+                "breaks": 1,
+            }
+            yield Fault(at_ms=at_ms, kind="late", host=rng.choice(members).name, args=late)
+
+    return calm(plan, faults())
+
+
+def late_heartbeats(plan: RunPlan) -> RunPlan:
+    """Heartbeats of members of the consumer protocol are held until the member has sent more of them over another
+    connection. Members revoke slowly, and the group waits for them."""
+    rng = Random(f"late heartbeats/{plan.seed}")
+    members = [client for workload in plan.workloads for client in workload.clients if client.role == "subscriber"]
+    timing = {"session_timeout_ms": 6_000, "heartbeat_ms": 600, "rebalance_timeout_ms": 24_000}
+    for client in members:
+        client.settings |= {**timing, "request_timeout_ms": 700, "revoke_ms": 5_000}
+        for op in client.ops:
+            op.pause_ms = min(op.pause_ms, 1_500)
+    for workload in plan.workloads:
+        workload.broker |= consumer_protocol_broker(timing)
+        for topic in workload.topics:
+            topic.partitions = 4
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(300, 25_000, 700):
+            late: dict[str, float] = {
+                "api_key": CONSUMER_GROUP_HEARTBEAT,
+                "until": CONSUMER_GROUP_HEARTBEAT,
+                "past": rng.choice((2, 3, 4, 6, 8, 12)),
+                "by_ms": rng.choice((1, 50)),
+                "breaks": 1,
+            }
+            yield Fault(at_ms=at_ms, kind="late", host=rng.choice(members).name, args=late)
+
+    return calm(plan, faults())

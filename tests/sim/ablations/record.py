@@ -29,7 +29,8 @@ the safeguard matters only then. Some safeguards matter only in a slightly diffe
 differences with the safeguard and without it (`worlds.py`), or with faults drawn for them (`occasions.py`). The product
 has no switches for this: see `tests/sim/ablations`.
 
-```
+<!-- not run: needs a package index: make installs what it needs -->
+```sh
 make ablations                                  # all of them; the table below is written by WRITE=1
 make ablations NAME='duplicate window'          # one
 ```

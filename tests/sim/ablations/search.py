@@ -12,11 +12,11 @@ from sim.ablations.ablation import ABLATIONS, Ablation, replaced, without
 from sim.plan import RunPlan, draw
 from sim.run import Verdict, run
 from sim.shrink import Shrinker
-from sim.workloads import WORKLOADS
+from sim.workloads import ALWAYS_DRAWN
 
 SEEDS_MAX = 1_000
 WORDS_MAX = 200
-MIX = tuple(name for name in WORKLOADS if name != "groups")
+MIX = tuple(name for name in ALWAYS_DRAWN if name != "groups")
 """The workloads for safeguards that name none. Transaction groups are left out: they have their own safeguards, and one
 more kind would change the plans of all known seeds."""
 

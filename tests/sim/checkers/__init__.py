@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from sim.checkers import (
+    consumer_groups,
     cycles,
     elections,
     fencing,
@@ -60,6 +61,12 @@ CHECKERS: Mapping[str, Checker] = {
     "lost-group-offset": groups.lost_group_offset,
     "double-assignment": groups.double_assignment,
     "zombie-commit": groups.zombie_commit,
+    "double-owner": consumer_groups.double_owner,
+    "stale-commit": consumer_groups.stale_commit,
+    "epoch-regress": consumer_groups.epoch_regress,
+    "offset-regress": consumer_groups.offset_regress,
+    "unread-commit": consumer_groups.unread_commit,
+    "group-mismatch": consumer_groups.group_mismatch,
     "unauthorized": rights.unauthorized,
     "false-refusal": rights.false_refusal,
     "lost-topic": topics.lost_topic,

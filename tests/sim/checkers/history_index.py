@@ -18,6 +18,7 @@ from sim.events import (
     Aborted,
     Asking,
     Assigned,
+    Beaten,
     Beginning,
     Changed,
     Committed,
@@ -157,6 +158,8 @@ class HistoryIndex:
         self.steps: list[StepBegun] = []
         self.decisions: dict[int, Decision] = {}
         self.rights: list[RightChanged] = []
+        self.epochs: list[Beaten | Assigned | Revoked] = []
+        """The events of members of the consumer protocol. An event of another consumer may be among them."""
         self._open: dict[tuple[str, Place], Session] = {}
         for event in history.events:
             NOTE[type(event)](self, event)
@@ -268,14 +271,19 @@ class HistoryIndex:
     def _consuming(self, event: Consuming) -> None:
         self.consumers[event.client] = event
 
+    def _beaten(self, event: Beaten) -> None:
+        self.epochs.append(event)
+
     def _assigned(self, event: Assigned) -> None:
         self.assigned.append(event)
+        self.epochs.append(event)
         positions = event.positions or (-1,) * len(event.places)
         for place, start in zip(event.places, positions, strict=True):
             self._open_session(event.client, place, start, event.at_ms)
 
     def _revoked(self, event: Revoked) -> None:
         self.assigned.append(event)
+        self.epochs.append(event)
         for place in event.places:
             self._open.pop((event.client, place), None)
 
@@ -356,6 +364,7 @@ NOTE: dict[type, Any] = {
     Assigned: HistoryIndex._assigned,
     Revoked: HistoryIndex._revoked,
     Polled: HistoryIndex._polled,
+    Beaten: HistoryIndex._beaten,
     CommittingOffsets: HistoryIndex._committing_offsets,
     OffsetsCommitted: HistoryIndex._offsets_committed,
     OffsetsRefused: HistoryIndex._offsets_refused,

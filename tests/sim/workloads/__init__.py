@@ -8,6 +8,7 @@ from sim.workloads.base import ClientContext, Workload
 from sim.workloads.kinds import (
     Administration,
     Compacted,
+    ConsumerProtocol,
     ConsumeTransformProduce,
     GroupChurn,
     Idempotent,
@@ -17,13 +18,14 @@ from sim.workloads.kinds import (
     TransactionGroups,
 )
 
-__all__ = ["WORKLOADS", "ClientContext", "Workload"]
+__all__ = ["ALWAYS_DRAWN", "CONSUMERS", "WORKLOADS", "ClientContext", "Workload"]
 
 WORKLOADS: Mapping[str, Workload] = {
     workload.name: workload
     for workload in (
         Administration(),
         Compacted(),
+        ConsumerProtocol(),
         GroupChurn(),
         Idempotent(),
         ConsumeTransformProduce(),
@@ -33,3 +35,7 @@ WORKLOADS: Mapping[str, Workload] = {
         TransactionGroups(),
     )
 }
+CONSUMERS = ConsumerProtocol.name
+"""The workload that a share of the seeds gets in addition (`plan.with_consumers`)."""
+ALWAYS_DRAWN = tuple(name for name in WORKLOADS if name != CONSUMERS)
+"""The workloads of which each seed gets one or two."""

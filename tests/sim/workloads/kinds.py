@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from sim.workloads import administrator, driver, member, reader, settings, tasker, transactor, worker, writer
+from sim.workloads import (
+    administrator,
+    driver,
+    member,
+    reader,
+    settings,
+    subscriber,
+    tasker,
+    transactor,
+    worker,
+    writer,
+)
 from sim.workloads.base import ClientContext, Role, Workload
 from sim.workloads.plan import ClientPlan, TopicPlan, WorkloadPlan
 
@@ -19,6 +30,7 @@ ROLES: Mapping[str, Role] = {
     "administrator": administrator.administer,
     "driver": driver.drive,
     "tasker": tasker.work,
+    subscriber.ROLE: subscriber.take_part,
 }
 FOR_EVER = {
     "retention.ms": "-1",
@@ -324,3 +336,43 @@ class TransactionGroups(Workload):
         # The decisions of all members are one batch, and a batch must fit into a segment.
         broker = {**settings.BROKER, "transaction.state.log.segment.bytes": rng.choice((65_536, 100 << 20))}
         return WorkloadPlan(kind=self.name, prefix=prefix, topics=topics, clients=clients, broker=broker)
+
+
+class ConsumerProtocol(Workload):
+    """A group of the consumer protocol (KIP-848), whose members speak the wire without semel's client. Sometimes topics
+    come and go that regular expressions of members match."""
+
+    name = "consumers"
+    roles = ROLES
+
+    def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
+        topics, pace = draw_topics(rng, prefix, ("feed", "side")), draw_pace(rng)
+        for topic in topics:
+            topic.partitions = rng.choice((1, 2, 4))
+        clients = draw_transactors(rng, prefix, topics, pace, 1)
+        if rng.random() < 0.5:
+            clients += draw_writers(rng, prefix, topics, pace, 1)
+        timing = settings.consumer_protocol(rng)
+        for number in range(rng.choice((2, 3, 4))):
+            drawn = settings.subscriber(rng, timing)
+            if rng.random() < 0.3:
+                drawn["instance_id"] = f"{prefix}seat{number}"
+            if rng.random() < 0.3:
+                drawn["regex"] = f"{prefix}.*"
+            ops = subscriber.draw_ops(rng, [topic.name for topic in topics], count=rng.randint(20, 60), mean_ms=pace)
+            clients.append(
+                ClientPlan(name=f"{prefix}subscriber{number}", role=subscriber.ROLE, settings=drawn, ops=ops)
+            )  # fmt: skip
+        if rng.random() < 0.4:
+            clients.append(
+                ClientPlan(
+                    name=f"{prefix}boss",
+                    role="administrator",
+                    settings=settings.any_client(rng),
+                    ops=administrator.draw_ops(rng, f"{prefix}boss-", count=rng.randint(4, 12), mean_ms=2 * pace),
+                )
+            )
+        broker = {**settings.BROKER, **settings.consumer_protocol_broker(timing)}
+        return WorkloadPlan(
+            kind=self.name, prefix=prefix, topics=topics, clients=clients, groups=[f"{prefix}group"], broker=broker
+        )

@@ -82,7 +82,7 @@ class Membership(ConsumerRebalanceListener):
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
         # Not group_metadata(): with records of revoked partitions in hand it returns their generation.
         assert self.consumer._group is not None
-        self.recorder.assigned(assigned, self.consumer._group.member.generation)
+        self.recorder.assigned(assigned, self.consumer._group.member.membership.generation)
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
         self._gone(revoked, lost=False)

@@ -59,3 +59,40 @@ def member(rng: Random) -> dict[str, Any]:
 
 def transactional(rng: Random) -> dict[str, Any]:
     return {**producer(rng), "transaction_timeout_ms": rng.choice((1_000, 3_000, 10_000))}
+
+
+def consumer_protocol(rng: Random) -> dict[str, Any]:
+    """Times that all members of a group of the consumer protocol have in common. The group waits for a revocation at
+    least as long as a session lasts."""
+    session_timeout_ms = rng.choice((1_500, 3_000, 6_000))
+    return {
+        "session_timeout_ms": session_timeout_ms,
+        "heartbeat_ms": session_timeout_ms // rng.choice((4, 10)),
+        "rebalance_timeout_ms": session_timeout_ms * rng.choice((1, 2, 4)),
+    }
+
+
+def consumer_protocol_broker(timing: dict[str, Any]) -> dict[str, Any]:
+    """The same times in the settings of brokers."""
+    return {
+        "group.consumer.session.timeout.ms": timing["session_timeout_ms"],
+        "group.consumer.min.session.timeout.ms": 1_000,
+        "group.consumer.heartbeat.interval.ms": timing["heartbeat_ms"],
+        "group.consumer.min.heartbeat.interval.ms": 100,
+    }
+
+
+def subscriber(rng: Random, timing: dict[str, Any]) -> dict[str, Any]:
+    """Settings of one member (`epoch_member.Settings`)."""
+    return {
+        **timing,
+        "request_timeout_ms": rng.choice((700, 2_000, 5_000)),
+        "revoke_ms": rng.choice((0, 300, timing["session_timeout_ms"], 2 * timing["rebalance_timeout_ms"])),
+        "commits_on_revocation": rng.random() < 0.5,
+        "assignor": rng.choice((None, None, "uniform", "range")),
+        "partition_max_bytes": rng.choice((200, 1_048_576)),
+        "max_poll_records": rng.choice((1, 3, 500)),
+        "watches_clock": rng.random() < 0.5,
+        "keeps_beating": rng.random() < 0.6,
+        "leaves": rng.random() < 0.6,
+    }

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -193,6 +194,22 @@ def test_write_atomically_replaces_the_whole_file(os_disk: OsDisk, tmp_path: Pat
         os_disk.write_atomically(f"{tmp_path}/f", data)
         assert os_disk.read_bytes(f"{tmp_path}/f") == data
     assert os_disk.listdir(str(tmp_path)) == ["f"]
+
+
+def test_a_private_file_is_readable_for_its_user_alone(os_disk: OsDisk, tmp_path: Path) -> None:
+    """Also if a killed process has left the temporary file with another mode, and whatever the umask."""
+    path = tmp_path / "f"
+    left = tmp_path / "f.tmp"
+    left.write_bytes(b"secret")
+    left.chmod(0o644)
+    os_disk.write_atomically(str(path), b"secret", private=True)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    left.touch(mode=0o644)
+    os_disk.make_private(str(path))
+    assert {stat.S_IMODE(each.stat().st_mode) for each in (path, left)} == {0o600}
+    with pytest.raises(MissingFile):
+        os_disk.make_private(f"{tmp_path}/g")
 
 
 def test_rename_without_directory_fsync_is_never_taken_for_durable(

@@ -56,7 +56,9 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """The topics of the cluster, without internal ones. `version` changes with each change of them."""
+    """The topics of the cluster. Internal ones are among them, because regular expressions match them in Apache Kafka
+    too. `version` changes with each change of them.
+    """
 
     version: int
     get: Callable[[str], TopicFacts | None]

@@ -136,10 +136,11 @@ class ClientQuotas:
         One that comes too early waits until it is due. One that would wait for longer than a second is refused, and
         not counted.
         """
-        rate = self.table.ip_rate(ip)
-        if rate is None:
+        found = self.table.connection_rate(ip)
+        if found is None:
             return ADMITTED
-        bucket = self._connections.get(ip, now)
+        sharers, rate = found
+        bucket = self._connections.get(sharers, now)
         bucket.take(1, rate, now)
         wait_s = bucket.wait_s(rate, now)
         if wait_s <= 0:
@@ -148,7 +149,7 @@ class ClientQuotas:
         if is_refused:
             bucket.take(-1, rate, now)
             wait_s = REQUEST_WAIT_S_MAX
-        self._note(CONNECTION_CREATION_RATE, (ip,), wait_s, now, ip=ip)
+        self._note(CONNECTION_CREATION_RATE, (sharers,), wait_s, now, ip=sharers)
         return Admission(wait_s, is_refused)
 
     def _rate(self, key: str, bound: Bound, now: float) -> Rate:

@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from semel_protocol.quotas import CONNECTION_CREATION_RATE, DEFAULT, QuotaEntity
 
+from semel_broker.security.networks import network_of
+
 CACHED_MAX = 10_000
 """Cached lookups. A full cache is dropped: clients with ever new client ids must not fill the memory."""
 
@@ -74,13 +76,14 @@ class QuotaTable:
             found = self._cache[place] = self._bound(key, user, client_id)
             return found
 
-    def ip_rate(self, ip: str) -> float | None:
-        """The connections in a second that an address may open; None: any number."""
-        for entity in (QuotaEntity(ip=ip), QuotaEntity(ip=DEFAULT)):
-            value = self.of(entity).get(CONNECTION_CREATION_RATE)
-            if value is not None:
-                return value
-        return None
+    def connection_rate(self, ip: str) -> tuple[str, float] | None:
+        """The connections in a second that an address may open, and which addresses share them: the address itself
+        if it has a quota of its own, else its network. None: any number."""
+        value = self.of(QuotaEntity(ip=ip)).get(CONNECTION_CREATION_RATE)
+        if value is not None:
+            return ip, value
+        value = self.of(QuotaEntity(ip=DEFAULT)).get(CONNECTION_CREATION_RATE)
+        return None if value is None else (network_of(ip), value)
 
     def _bound(self, key: str, user: str, client_id: str) -> Bound | None:
         for entity in (

@@ -33,6 +33,8 @@ FIRST: Final = re.compile(rf"([ny],(?:a={NAME})?,)(n={NAME},r={NONCE}{EXTENSIONS
 FINAL: Final = re.compile(rf"(c=([A-Za-z0-9+/=]+),r={NONCE}{EXTENSIONS}),p=([A-Za-z0-9+/=]+)")
 
 MALFORMED: Final = "check the client's library: it does not send SCRAM as RFC 5802 has it"
+NONCE_REPEATED: Final = "the client sends its nonce twice: use librdkafka 2.6.1 or later, or another mechanism"
+REPLAYED: Final = "a message was changed or repeated on its way; use SASL_SSL"
 NOT_PROVED: Final = "give the client the user's password, or change it: semel user password NAME"
 UNKNOWN_USER: Final = "correct the client's user name, or make the user: semel user create NAME"
 
@@ -83,7 +85,7 @@ class ScramExchange:
         if _decoded(binding) != self._header.encode():
             raise AuthenticationFailed("wrong_channel_binding", "a message was changed on its way; use SASL_SSL")
         if not compare_digest(nonce.encode(), self._nonce.encode()):
-            raise AuthenticationFailed("wrong_nonce", "a message was changed or repeated on its way; use SASL_SSL")
+            raise AuthenticationFailed("wrong_nonce", NONCE_REPEATED if nonce.endswith(self._nonce) else REPLAYED)
         assert self._credential is not None, "_first has found it"
         message = f"{self._first_bare},{self._server_first},{without_proof}".encode()
         is_proved = self._is_proof(_decoded(proof), message, self._credential)

@@ -97,6 +97,10 @@ class AIOKafkaAdminClient(Admin):
         self._calls.cluster.forget_coordinator(group_id, coordinator_type)
         return await self._calls.cluster.coordinator(group_id, coordinator_type)
 
+    async def list_consumer_groups(self, broker_ids: Sequence[int] | None = None) -> list[tuple[str, str]]:
+        """As `Admin.list_consumer_groups`: pairs of a group's name and its protocol type."""
+        return [(each.group_id, each.protocol_type) for each in await super().list_consumer_groups(broker_ids)]
+
     async def describe_consumer_groups(
         self,
         group_ids: Sequence[str],

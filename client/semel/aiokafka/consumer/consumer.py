@@ -68,8 +68,9 @@ else:
 
         def __init__(self, *topics: str, **settings: Any) -> None:
             self._given_loop = GivenLoop(settings.pop("loop", None))
-            strategies = settings.get("partition_assignment_strategy", DEFAULT_STRATEGIES)
-            settings["partition_assignment_strategy"] = strategies_of(strategies)
+            if settings.get("group_protocol") != "consumer":
+                strategies = settings.get("partition_assignment_strategy", DEFAULT_STRATEGIES)
+                settings["partition_assignment_strategy"] = strategies_of(strategies)
             super().__init__(*topics, **settings)
 
         describe_settings(__init__, ConsumerConfig, inspect.Parameter("topics", inspect.Parameter.VAR_POSITIONAL))

@@ -8,8 +8,10 @@ from typing import Any
 import click
 from semel_protocol.tables import Table
 
-from semel.admin import ConsumerGroupDescription
+from semel._admin.types import GROUP_STATES
+from semel.admin import ConsumerGroupDescription, ConsumerGroupListing
 from semel.cli.group.lag import PartitionLag, lag_of, total
+from semel.cli.group.members import members_of, members_table, must_be_empty
 from semel.cli.group.reset import reset
 from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import (
@@ -24,9 +26,14 @@ from semel.cli.shared.common import (
     similar,
     tell,
 )
+from semel.cli.shared.reconciliation import is_of_consumer_protocol
 from semel.cli.shared.times import plural
 from semel.cli.stuck.group import stuck_group
-from semel.errors import GroupIdNotFound
+from semel.errors import GroupIdNotFound, NonEmptyGroup
+
+DEAD = "Dead"
+"""The state of a group that does not exist."""
+PROTOCOLS = ("classic", "consumer")
 
 
 @click.group()
@@ -40,30 +47,45 @@ group.add_command(stuck_group)
 
 @group.command("list")
 @client_options()
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(GROUP_STATES, case_sensitive=False),
+    help="Only groups in this state. May be given several times.",
+)  # fmt: skip
+@click.option(
+    "--protocol", "protocols", multiple=True, type=click.Choice(PROTOCOLS, case_sensitive=False),
+    help="Only groups of this protocol: classic, or consumer (KIP-848). Default: all.",
+)  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Print only the names, one in each line; do not ask for offsets.")
 @json_option
-def list_(client: ClientSettings, quiet: bool, as_json: bool) -> None:
-    """List the groups with their states, numbers of members, lag, and assignors."""
+def list_(
+    client: ClientSettings, states: tuple[str, ...], protocols: tuple[str, ...], quiet: bool, as_json: bool
+) -> None:
+    """List the groups with their states, numbers of members, lag, assignors, and protocols (classic or consumer)."""
 
-    async def work() -> tuple[list[ConsumerGroupDescription], dict[str, list[PartitionLag]]]:
+    async def work() -> tuple[
+        list[ConsumerGroupListing], list[ConsumerGroupDescription], dict[str, list[PartitionLag]]
+    ]:
         async with client.admin() as admin:
-            names = [found.group_id for found in await admin.list_consumer_groups()]
-            groups = await admin.describe_consumer_groups(names) if names else []
-            return groups, await lag_of(admin, groups) if groups and not quiet else {}
+            listed = await admin.list_consumer_groups(states_filter=states, types_filter=protocols)
+            names = [found.group_id for found in listed]
+            groups = await admin.describe_consumer_groups(names) if names and not quiet else []
+            living = [found for found in groups if found.state != DEAD]
+            return listed, groups, await lag_of(admin, living) if living else {}
 
-    groups, lags = run(work())
+    listed, groups, lags = run(work())
     if quiet:
-        say(*(found.group_id for found in groups))
+        say(*(found.group_id for found in listed))
         return
     rows = [
         {
             "group": each.group_id,
-            "state": each.state,
+            "state": row.state if each.state == DEAD and row.state else each.state,  # share groups of Apache Kafka
             "members": len(each.members),
-            "lag": total(lags[each.group_id]),
+            "lag": total(lags.get(each.group_id, ())),
             "assignor": each.protocol,
+            "protocol": each.group_type or row.group_type,
         }
-        for each in groups
+        for row, each in zip(listed, groups, strict=True)
     ]
     if as_json:
         say_json(rows)
@@ -73,7 +95,8 @@ def list_(client: ClientSettings, quiet: bool, as_json: bool) -> None:
 
 def groups_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """PURE. rows: as `semel group list --json`."""
-    shown = Table("", "group", "state", "members", "lag", "assignor", right=("members", "lag"), below=("assignor",))
+    columns = ("group", "state", "members", "lag", "assignor", "protocol")
+    shown = Table("", *columns, right=("members", "lag"), below=("assignor", "protocol"))
     for row in rows:
         shown.add_row(*row.values())
     return shown
@@ -87,33 +110,41 @@ def describe(client: ClientSettings, names: tuple[str, ...], as_json: bool) -> N
     """Show the state, members, committed offsets and lag of groups.
 
     Partitions of the group's topics without a committed offset are shown too; their lag counts from their first offset.
+    For a group of the consumer protocol (KIP-848) also its epochs, and for each member its subscription, its
+    assignment, its target assignment, and what it still has to do to reach it.
     """
 
-    async def work() -> tuple[list[dict[str, Any]], list[str], str]:
+    async def work() -> tuple[list[ConsumerGroupDescription], dict[str, list[PartitionLag]], list[str], str]:
         async with client.admin() as admin:
             found = await admin.describe_consumer_groups(names)
-            living = [each for each in found if each.state != "Dead"]
+            living = [each for each in found if each.state != DEAD]
             lags = await lag_of(admin, living) if living else {}
-            missing = [each.group_id for each in found if each.state == "Dead"]
+            missing = [each.group_id for each in found if each.state == DEAD]
             known = [each.group_id for each in await admin.list_consumer_groups()] if missing else []
             hint = similar(missing[0], known) if missing else ""
-            return [described(each, lags[each.group_id]) for each in living], missing, hint
+            return living, lags, missing, hint
 
-    groups, missing, hint = run(work())
+    groups, lags, missing, hint = run(work())
+    facts = [described(each, lags[each.group_id]) for each in groups]
     if as_json:
-        say_json(groups)
+        say_json(facts)
     else:
-        for number, each in enumerate(groups):
+        for number, (each, its_facts) in enumerate(zip(groups, facts, strict=True)):
             if number:
                 tell("")
-            show(group_table(each))
-            tell(*_below(each))
+            show(group_table(its_facts))
+            tell(*_below(its_facts))
+            if is_of_consumer_protocol(each):
+                tell(_epochs(each), "")
+                show(members_table(each))
     if missing:
         raise failure(f"no such group: {', '.join(missing)}.{hint} `semel group list` lists the groups")
 
 
 def described(found: ConsumerGroupDescription, lags: Sequence[PartitionLag]) -> dict[str, Any]:
-    """PURE. The group as plain types. total_lag, committed, end_offset, lag, owner, host: None where unknown."""
+    """PURE. The group as plain types. total_lag, committed, end_offset, lag, owner, host: None where unknown.
+    group_epoch, assignment_epoch: None for a classic group.
+    """
     owners = {tp: member for member in found.members for tp in member.assignment}
     partitions = []
     for each in lags:
@@ -125,7 +156,7 @@ def described(found: ConsumerGroupDescription, lags: Sequence[PartitionLag]) -> 
                 "committed": each.committed,
                 "end_offset": each.end,
                 "lag": each.lag,
-                "owner": None if owner is None else owner.group_instance_id or owner.member_id,
+                "owner": None if owner is None else owner.name,
                 "host": None if owner is None else owner.client_host,
             }
         )
@@ -133,10 +164,15 @@ def described(found: ConsumerGroupDescription, lags: Sequence[PartitionLag]) -> 
         "group": found.group_id,
         "state": found.state,
         "members": len(found.members),
-        "members_without_partition": [m.group_instance_id or m.member_id for m in found.members if not m.assignment],
+        "members_without_partition": [member.name for member in found.members if not member.assignment],
         "total_lag": total(lags),
         "lag_without_commit": total(each for each in lags if each.committed is None) or 0,
         "partitions": partitions,
+        "protocol": found.group_type,
+        "assignor": found.protocol,
+        "group_epoch": found.group_epoch,
+        "assignment_epoch": found.assignment_epoch,
+        "member_list": members_of(found),
     }
 
 
@@ -162,6 +198,11 @@ def _below(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _epochs(found: ConsumerGroupDescription) -> str:
+    said = f"Protocol: consumer, group epoch {found.group_epoch}, assignment epoch {found.assignment_epoch}"
+    return f"{said}, assignor {found.protocol or '-'}"
+
+
 @group.command()
 @client_options()
 @click.argument("names", nargs=-1, required=True)
@@ -174,6 +215,15 @@ def delete(client: ClientSettings, names: tuple[str, ...], yes: bool, if_exists:
 
     async def work() -> None:
         async with client.admin() as admin:
-            await delete_each(names, admin.delete_consumer_groups, GroupIdNotFound, if_exists=if_exists)
+
+            async def delete_empty(names: list[str]) -> None:
+                try:
+                    await admin.delete_consumer_groups(names)
+                except NonEmptyGroup:
+                    for found in await admin.describe_consumer_groups(names):
+                        must_be_empty(found, "may commit offsets")
+                    raise
+
+            await delete_each(names, delete_empty, GroupIdNotFound, if_exists=if_exists)
 
     run(work())

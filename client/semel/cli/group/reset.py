@@ -11,7 +11,8 @@ from semel_protocol.tables import Table
 
 from semel import Admin, TopicPartition
 from semel._edge import Edge
-from semel.admin import EARLIEST, LATEST, ConsumerGroupDescription
+from semel.admin import EARLIEST, LATEST
+from semel.cli.group.members import must_be_empty
 from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import confirm, failure, json_option, run, say, say_json, show
 from semel.cli.shared.partition_names import partitions_of
@@ -85,7 +86,7 @@ async def _plan(
     """to: None moves by `by` offsets from the committed ones."""
     async with client.admin() as admin:
         (described,) = await admin.describe_consumer_groups([group])
-        _must_be_empty(described)
+        must_be_empty(described, "would overwrite the new offsets with their own commits")
         committed = {at: each.offset for at, each in (await admin.list_consumer_group_offsets(group)).items()}
         if not names and not committed:
             raise failure(
@@ -121,15 +122,6 @@ async def _topics_of(admin: Admin, committed: Iterable[TopicPartition]) -> list[
     if not found:
         raise failure(f"all committed offsets are of deleted topics: {', '.join(topics)}")
     return found
-
-
-def _must_be_empty(described: ConsumerGroupDescription) -> None:
-    if described.members:
-        who = ", ".join(f"{m.group_instance_id or m.client_id} on {m.client_host}" for m in described.members)
-        raise failure(
-            f"{described.group_id} has {plural(len(described.members), 'member')} ({who}), which would overwrite the "
-            "new offsets with their own commits: stop them first"
-        )
 
 
 async def _offsets(admin: Admin, places: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:

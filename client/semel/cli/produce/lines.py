@@ -87,6 +87,8 @@ def _read_all(
             found = read(CHUNK_BYTES)
         except OSError as e:
             found = e
+        except ValueError:
+            return  # the source was closed under this thread: the command has ended
         chunks.put(found)
         try:
             loop.call_soon_threadsafe(arrived.set)

@@ -55,8 +55,8 @@ def _parsed(place: str) -> tuple[str, int | None]:
     return name, int(number) if colon else None
 
 
-def compact(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions in one text: `orders: 0-11, 14; payments: 3`."""
+def compact(partitions: Iterable[TopicPartition], after_topic: str = ": ") -> str:
+    """Partitions in one text: `orders: 0-11, 14; payments: 3`. Within a sentence `after_topic` is a space."""
     by_topic: dict[str, list[list[int]]] = {}
     for topic, index in sorted(partitions):
         runs = by_topic.setdefault(topic, [])
@@ -65,7 +65,8 @@ def compact(partitions: Iterable[TopicPartition]) -> str:
         else:
             runs.append([index, index])
     return "; ".join(
-        f"{topic}: {', '.join(str(a) if a == b else f'{a}-{b}' for a, b in runs)}" for topic, runs in by_topic.items()
+        f"{topic}{after_topic}{', '.join(str(a) if a == b else f'{a}-{b}' for a, b in runs)}"
+        for topic, runs in by_topic.items()
     )
 
 

@@ -15,7 +15,7 @@ from semel_protocol.hashes import coordinator_partition
 from semel import Admin, TopicPartition
 from semel._consume.log_scan import scan
 from semel._edge import Edge
-from semel.admin import ConsumerGroupDescription
+from semel.admin import ConsumerGroupDescription, MemberDescription
 from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import (
     FOUND_TROUBLE,
@@ -26,7 +26,9 @@ from semel.cli.shared.common import (
     tell,
 )
 from semel.cli.shared.open_transactions import OpenTransaction, by_transaction, open_facts, open_transactions
+from semel.cli.shared.reconciliation import blocks_of, one_of
 from semel.cli.shared.times import duration, plural
+from semel.cli.stuck.members import member_facts, member_lines
 from semel.cli.stuck.partition import Ends, ends_of, held_back, transaction_lines
 from semel.cli.txn.timeline_spans import Outcome, Spans
 
@@ -39,8 +41,14 @@ STATES = {
     "PreparingRebalance": "it rebalances: it waits until every member has joined again, at most the longest "
     "max.poll.interval.ms. A member that is processing records delays all others.",
     "CompletingRebalance": "it rebalances: it waits for its leader to assign the partitions.",
+    "Assigning": "it rebalances: its epoch is ahead of its assignment, and its members keep what they have until the "
+    "coordinator has made the next one.",
+    "Reconciling": "it rebalances: a partition that moves is free once the member that had it has given it up.",
     "Dead": "there is no such group yet; its first offsets may be part of one of the transactions below.",
 }
+
+
+REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +81,9 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 def stuck_group(client: ClientSettings, name: str, wait_s: float, as_json: bool) -> None:
     """Explain why GROUP does not move: its state, an open transaction, its members, or no records left to read.
 
+    For a group of the consumer protocol (KIP-848) also: which members hold partitions that other members wait for, and
+    static members that are away.
+
     Exit status 0: each partition moves or has nothing left to read. 3: the group rebalances, or a partition has records
     left and does not move, or its committed offset is outside of the log. 1: the command failed.
     """
@@ -93,10 +104,10 @@ def stuck_group(client: ClientSettings, name: str, wait_s: float, as_json: bool)
 
 
 async def _find_out(admin: Admin, name: str, wait_s: float) -> Findings:
-    (group,) = await admin.describe_consumer_groups([name])
     before = await _committed(admin, name)
     await asyncio.sleep(wait_s)
     after = await _committed(admin, name)
+    (group,) = await admin.describe_consumer_groups([name])
     existing = {topic.name: len(topic.partitions) for topic in await admin.describe_topics()}
     owned = [at for member in group.members for at in member.assignment]
     partitions = [at for at in sorted({*after, *owned}) if at.partition < existing.get(at.topic, 0)]
@@ -171,7 +182,7 @@ def progress_of(found: Findings, at: TopicPartition, ends: Ends) -> Progress:
 
 def is_stuck(found: Findings) -> bool:
     """PURE. Whether something is left to read and the group does not move, or it rebalances, or does not exist yet."""
-    if found.group.state in ("PreparingRebalance", "CompletingRebalance", "Dead"):
+    if found.group.state in (*REBALANCING, "Dead"):
         return True
     if found.pending and not found.after and not found.group.members:
         return True  # as "Dead": other brokers than semel's have the group as soon as it has pending offsets
@@ -201,6 +212,10 @@ def facts_of(found: Findings) -> dict[str, Any]:
         ],
         "open_transactions": [open_facts(holders) for holders in by_transaction(found.open_transactions)],
         "pending_offsets": [open_facts(holders) for holders in by_transaction(found.pending)],
+        "protocol": found.group.group_type or None,
+        "group_epoch": found.group.group_epoch,
+        "assignment_epoch": found.group.assignment_epoch,
+        **member_facts(found.group),
     }
 
 
@@ -211,6 +226,7 @@ def diagnosis(found: Findings, now_ms: int) -> list[Text]:
     lines = [head]
     if group.state in STATES:
         lines.append(Text(f"  Not moving: {STATES[group.state]}", "yellow"))
+    lines += member_lines(group)
     by_progress: dict[Progress, dict[TopicPartition, Ends]] = {}
     for at, ends in found.ends.items():
         by_progress.setdefault(progress_of(found, at, ends), {})[at] = ends
@@ -256,7 +272,7 @@ def _partition(found: Findings, at: TopicPartition, ends: Ends, progress: Progre
     offset = found.after.get(at)
     place = f"  {at.topic}-{at.partition}"
     if offset is None:
-        return Text(f"{place}  nothing committed yet; {_whose(_owner(found, at))}.")
+        return Text(f"{place}  nothing committed yet; {_whose(found, at)}.")
     said = f"{place}  committed {offset:,} of {ends.high_watermark:,}: "
     match progress:
         case Progress.MOVING:
@@ -280,16 +296,27 @@ def _partition(found: Findings, at: TopicPartition, ends: Ends, progress: Progre
         case _:
             return Text(
                 f"{said}{plural(ends.last_stable - offset, 'offset')} can be read, and no offset was committed for "
-                f"{duration(found.waited_s * 1000)}; {_whose(_owner(found, at))}.",
+                f"{duration(found.waited_s * 1000)}; {_whose(found, at)}.",
                 "yellow",
             )
 
 
 def _owner(found: Findings, at: TopicPartition) -> str | None:
-    return next((m.group_instance_id or m.member_id for m in found.group.members if at in m.assignment), None)
+    member = _member_of(found, at)
+    return None if member is None else member.name
 
 
-def _whose(owner: str | None) -> str:
-    if owner is None:
+def _member_of(found: Findings, at: TopicPartition) -> MemberDescription | None:
+    return next((member for member in found.group.members if at in member.assignment), None)
+
+
+def _whose(found: Findings, at: TopicPartition) -> str:
+    member = _member_of(found, at)
+    if member is None:
+        for block in blocks_of(found.group):
+            if at in block.partitions:
+                return f"{one_of(block.holders)} has not given it up, and {block.waits} waits for it"
         return "no member has this partition"
-    return f"it is assigned to {owner}: check that member, or wait longer with --wait"
+    if member.is_away:
+        return f"it waits for {member.name}, a static member that is away: start it, or wait until its session ends"
+    return f"it is assigned to {member.name}: check that member, or wait longer with --wait"

@@ -95,6 +95,21 @@ def test_connections_wait_until_they_are_due_and_are_refused_beyond_a_second() -
     assert made.connected("10.0.0.1", 1.0) == Admission(0.5)
 
 
+def test_ipv6_addresses_of_one_network_share_the_default_quota_of_connections() -> None:
+    made = quotas(QuotaEntity(ip=DEFAULT), connection_creation_rate=2)
+    burst = [made.connected(f"2001:db8::{number:x}", 0.0) for number in range(22)]
+    assert burst == [Admission()] * 22
+    assert made.connected("2001:db8::ffff", 0.0) == Admission(0.5)
+    assert made.connected("2001:db8:0:1::1", 0.0) == Admission()
+
+
+def test_an_ipv6_address_with_a_quota_of_its_own_does_not_share_it() -> None:
+    made = quotas(QuotaEntity(ip="2001:db8::1"), connection_creation_rate=2)
+    assert [made.connected("2001:db8::1", 0.0) for _ in range(22)] == [Admission()] * 22
+    assert made.connected("2001:db8::1", 0.0) == Admission(0.5)
+    assert made.connected("2001:db8::2", 0.0) == Admission()
+
+
 def test_throttles_are_counted() -> None:
     made = quotas(QuotaEntity(user="alice"), producer_byte_rate=100)
     made.produced("alice", "app", 1_200, 0.0)

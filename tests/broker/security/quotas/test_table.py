@@ -61,7 +61,8 @@ def test_an_address_has_its_own_rate_or_the_default() -> None:
             QuotaEntity(ip="10.0.0.1"): {"connection_creation_rate": 50.0},
         }
     )
-    assert (table.ip_rate("10.0.0.1"), table.ip_rate("10.0.0.2")) == (50.0, 5.0)
+    assert table.connection_rate("10.0.0.1") == ("10.0.0.1", 50.0)
+    assert table.connection_rate("10.0.0.2") == ("10.0.0.2", 5.0)
 
 
 BOTH = QuotaEntity(user="alice", client_id="app")

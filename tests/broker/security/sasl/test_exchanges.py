@@ -104,6 +104,17 @@ async def test_the_nonce_of_the_last_message_is_checked() -> None:
     assert await reason(lambda login, first: login.final(first.replace(b"servernonce", b""))) == "wrong_nonce"
 
 
+async def test_a_client_that_repeats_its_nonce_is_refused_with_the_remedy() -> None:
+    """librdkafka before 2.6.1 does this."""
+    server, login = exchange(), ScramLogin()
+    first = await server.evaluate(login.first())
+    own = login.bare.rpartition("r=")[2].encode()
+    with pytest.raises(AuthenticationFailed) as caught:
+        await server.evaluate(login.final(first.replace(b"r=", b"r=" + own, 1)))
+    assert caught.value.reason == "wrong_nonce"
+    assert "librdkafka 2.6.1" in caught.value.do
+
+
 async def test_the_channel_binding_of_the_last_message_is_checked() -> None:
     def other_header(login: ScramLogin, first: bytes) -> bytes:
         login.header = "y,,"

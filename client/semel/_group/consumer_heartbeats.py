@@ -1,0 +1,214 @@
+"""The heartbeats of a member of the consumer protocol (KIP-848). They join, report and leave; one task sends them.
+
+They continue while rebalance listeners run and while a revocation waits for the application.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+from semel._config.consumer import ConsumerConfig
+from semel._group.consumer_member import BEATING_STATES, ConsumerMember, State, Subscribed
+from semel._group.heartbeat import MaxPollExceededError, PollWatch
+from semel._group.member import LEAVE_TIMEOUT_MS
+from semel._net.cluster import Cluster
+from semel._net.connection import Connection
+from semel._net.outage import Outage
+from semel._net.retry import Backoff
+from semel._net.signal import Signal
+from semel.errors import (
+    BrokerResponseError,
+    InvalidRegularExpressionError,
+    KafkaError,
+    UnreleasedInstanceIdError,
+    UnsupportedVersionError,
+    error_for,
+)
+
+log = logging.getLogger(__name__)
+
+OWN_ID_SINCE = 1
+"""The version of ConsumerGroupHeartbeat in which the client makes the member id, and that has regular expressions."""
+FENCING_CODES = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+class ConsumerHeartbeats:
+    """Sends heartbeats while the member's state wants them.
+
+    subscribed: the subscription to send; its argument says whether the broker evaluates regular expressions.
+    on_answer: called after every answer. on_lost: the member is fenced, or must leave. on_failed: it can never join.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        member: ConsumerMember,
+        polls: PollWatch,
+        *,
+        subscribed: Callable[[bool], Subscribed],
+        on_answer: Callable[[], None],
+        on_lost: Callable[[KafkaError], None],
+        on_failed: Callable[[KafkaError], None],
+    ) -> None:
+        self._cluster, self._config, self._member, self._polls = cluster, config, member, polls
+        self._subscribed, self._on_answer, self._on_lost, self._on_failed = subscribed, on_answer, on_lost, on_failed
+        self._backoff = Backoff(cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._outage = Outage(cluster.edge)
+        self._task: asyncio.Task[None] | None = None
+        self._wake = Signal()
+        self._is_wanted = False
+        self._regex_version = True
+        self.sent = self.answered = 0
+        """The number of the last heartbeat sent, and of the last one with an answer."""
+        self.is_regex_refused = False
+        """The broker cannot read the regular expression."""
+
+    def start(self) -> None:
+        assert self._task is None, "one heartbeat task at a time"
+        self._task = asyncio.create_task(self._run(), name=f"heartbeats of {self._member.group_id}")
+        self._task.add_done_callback(lambda _: self._on_answer())
+
+    async def end(self) -> None:
+        """Stops the task; raises an unexpected exception of it. May be called before `start`."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(outcome, Exception):
+            raise outcome
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the task has ended by itself, which is a bug: `end` raises it."""
+        return self._task is not None and self._task.done()
+
+    def look(self) -> None:
+        """Something changed: a heartbeat may be due."""
+        self._wake.notify()
+
+    def request(self) -> int:
+        """Asks for a heartbeat now, and returns its number."""
+        self._is_wanted = True
+        self._wake.notify()
+        return self.sent + 1
+
+    async def leave(self) -> None:
+        """Leaves the group, so that the others get the partitions soon. If that fails, the session ends by itself."""
+        request = self._member.leave_request()
+        if request is None:
+            return
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
+                connection = await self._cluster.coordinator_connection(self._member.group_id)
+                answer = await connection.request(request, timeout_ms=LEAVE_TIMEOUT_MS)
+            if answer.error_code:
+                raise error_for(answer.error_code, f"leave group {self._member.group_id!r}")
+        except (KafkaError, TimeoutError) as error:
+            log.info("group %r: cannot leave, the session will time out: %s", self._member.group_id, error)
+
+    async def _run(self) -> None:
+        member = self._member
+        while True:
+            if member.state not in BEATING_STATES:
+                await self._wake.wait()
+                continue
+            if self._polls.exceeded():
+                self._on_lost(
+                    MaxPollExceededError(f"no call for records within {self._config.max_poll_interval_ms} ms")
+                )
+                continue
+            pause_ms = await self._beat()
+            if pause_ms is not None:
+                await asyncio.sleep(pause_ms / 1000)
+                continue
+            interval_ms = member.interval_ms
+            beaten_at = self._cluster.edge.monotonic()
+            while member.state in BEATING_STATES and not self._is_due():
+                left_ms = interval_ms - (self._cluster.edge.monotonic() - beaten_at) * 1000
+                if left_ms <= 0 or not await self._wake.wait(left_ms):
+                    break
+
+    def _is_due(self) -> bool:
+        return self._is_wanted or self._member.is_due(self._subscribed(self._regex_version))
+
+    async def _beat(self) -> float | None:
+        """Sends one heartbeat. Returns the pause before the next try, in ms, after an error."""
+        member = self._member
+        self._is_wanted = False
+        try:
+            connection = await self._connection()
+            if member.state not in BEATING_STATES:
+                return None
+            makes_own_id = connection.version(ConsumerGroupHeartbeatRequest) >= OWN_ID_SINCE
+            self._regex_version = makes_own_id
+            subscribed, owned = self._subscribed(makes_own_id), member.owned
+            request = member.heartbeat(subscribed, makes_own_id=makes_own_id)
+            self.sent = number = self.sent + 1
+            answer: ConsumerGroupHeartbeatResponse = await connection.request(
+                request, timeout_ms=self._config.request_timeout_ms
+            )
+            if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+                raise UnsupportedVersionError(_unserved(connection))
+            if answer.error_code:
+                # The message of a broker may say more: which assignors it has, or why an expression is invalid.
+                said = f": {answer.error_message}" if answer.error_message else ""
+                raise error_for(answer.error_code, f"heartbeat to group {member.group_id!r}{said}")
+        except KafkaError as error:
+            return self._failed(error)
+        self._backoff.reset()
+        self._outage.end()
+        member.answered(request, subscribed, owned, answer)
+        self.answered = number
+        self._on_answer()
+        return None
+
+    async def _connection(self) -> Connection:
+        try:
+            connection = await self._cluster.coordinator_connection(self._member.group_id)
+        except KafkaError:
+            self._cluster.forget_coordinator(self._member.group_id)
+            raise
+        if not connection.serves(ConsumerGroupHeartbeatRequest):
+            raise UnsupportedVersionError(_unserved(connection))
+        return connection
+
+    def _failed(self, error: KafkaError) -> float | None:
+        """Decides about a failed heartbeat. Returns the pause before the next one, in ms; None to go on at once."""
+        member = self._member
+        if member.state not in BEATING_STATES:
+            return None  # fenced or leaving meanwhile
+        member.unanswered()
+        code = error.code if isinstance(error, BrokerResponseError) else None
+        is_joining = member.state is State.JOINING
+        if code in FENCING_CODES or (code == ErrorCode.GROUP_ID_NOT_FOUND and not is_joining):
+            self._on_lost(error)
+            return self._backoff.next_ms()
+        if isinstance(error, InvalidRegularExpressionError) and not self.is_regex_refused:
+            log.warning("group %r: the client evaluates the pattern, not the broker: %s", member.group_id, error)
+            self.is_regex_refused = True
+            return None
+        if not error.retriable and not isinstance(error, UnreleasedInstanceIdError):
+            self._on_failed(error)
+            return None
+        if code in (None, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self._cluster.forget_coordinator(member.group_id)
+        if self._outage.is_due():
+            log.info("group %r: %s; trying again", member.group_id, error)
+        return min(self._backoff.next_ms(), member.interval_ms)
+
+
+def _unserved(connection: Connection) -> str:
+    return (
+        f"{connection.name} does not serve ConsumerGroupHeartbeat (KIP-848): use group_protocol='classic', or a broker "
+        "whose group.coordinator.rebalance.protocols has 'consumer'"
+    )

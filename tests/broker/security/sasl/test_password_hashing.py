@@ -1,0 +1,32 @@
+"""PBKDF2 takes milliseconds: the event loop does not wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from semel_broker.security.sasl import password_hashing
+from semel_broker.security.sasl.password_hashing import THREADS, PasswordHashing
+from semel_protocol.scram import ScramMechanism
+
+
+@pytest.mark.real_time
+async def test_passwords_are_hashed_in_a_few_threads_and_not_in_that_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of the threads are in the function at once, while the loop goes on."""
+    inside = threading.Barrier(THREADS)
+    found: set[int] = set()
+
+    def salted(mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
+        found.add(threading.get_ident())
+        inside.wait(timeout=30)
+        return password
+
+    monkeypatch.setattr(password_hashing, "salted_password", salted)
+    hashing = PasswordHashing()
+    calls = [hashing.stretch(ScramMechanism.SCRAM_SHA_256, b"%d" % i, b"salt", 4096) for i in range(THREADS * 4)]
+    assert await asyncio.gather(*calls) == [b"%d" % i for i in range(THREADS * 4)]
+    assert len(found) == THREADS
+    assert threading.get_ident() not in found

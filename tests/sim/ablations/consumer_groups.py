@@ -1,0 +1,221 @@
+"""Safeguards of groups of the consumer protocol (KIP-848): epochs, revocations, sessions and records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from semel_broker.groups import consumer_groups
+from semel_broker.groups.consumer import state
+from semel_broker.groups.consumer.model import (
+    NOTHING,
+    Change,
+    ConsumerGroup,
+    Current,
+    Place,
+    Places,
+    SetCurrent,
+    SetEpoch,
+)
+from semel_broker.groups.consumer.reconcile import reconcile
+from semel_broker.groups.consumer.records import rows
+from semel_broker.groups.consumer.requests import ConsumerRules, Heartbeat
+from semel_broker.groups.consumer.state import Draft
+from semel_broker.groups.consumer_groups import ConsumerGroups, Session
+from semel_broker.groups.group import Group
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.internal_topics import Row
+
+from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
+from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
+from sim.ablations.occasions import late_commits, late_heartbeats
+from sim.workloads import CONSUMERS
+
+NEVER_MS = 1 << 62
+
+
+# --- one owner --------------------------------------------------------------------------------------------------------
+
+
+@safeguard(
+    "partitions wait for their owner",
+    "a partition is given to a member only after its former owner has revoked it (KIP-848)",
+    CONSUMERS,
+)
+def partitions_wait(seam: Seam) -> None:
+    def hasty(
+        member_id: str,
+        current: Current,
+        target: Places,
+        assignment_epoch: int,
+        owners: Mapping[Place, str],
+        owned: Places | None,
+    ) -> Current:
+        return reconcile(member_id, current, target, assignment_epoch, {}, owned)
+
+    seam.replace(state, "reconcile", hasty)
+
+
+@safeguard(
+    "revocations are acknowledged",
+    "a partition counts as revoked when its owner says that it no longer owns it",
+    CONSUMERS,
+)
+def revocations_acknowledged(seam: Seam) -> None:
+    def credulous(
+        member_id: str,
+        current: Current,
+        target: Places,
+        assignment_epoch: int,
+        owners: Mapping[Place, str],
+        owned: Places | None,
+    ) -> Current:
+        return reconcile(member_id, current, target, assignment_epoch, owners, NOTHING)
+
+    seam.replace(state, "reconcile", credulous)
+
+
+@safeguard(
+    "instance ids in use",
+    "a static member that has not left is not replaced before its session ends",
+    CONSUMERS,
+    shows=faults("kill client", "pause client"),
+)
+def instance_ids_in_use(seam: Seam) -> None:
+    join = state._join
+
+    def replace_any(draft: Draft, ask: Heartbeat, rules: ConsumerRules) -> Places:
+        owner_id = draft.group.instances.get(ask.instance_id or "")
+        try:
+            return join(draft, ask, rules)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNRELEASED_INSTANCE_ID or owner_id is None:
+                raise
+            held = draft.group.current(owner_id).assigned
+            state._replace(draft, owner_id, ask)
+            return held
+
+    seam.replace(state, "_join", replace_any)
+
+
+@safeguard(
+    "connections of heartbeats with an epoch",
+    "a heartbeat that arrives late over an abandoned connection acknowledges nothing and takes no assignment",
+    CONSUMERS,
+    occasion=late_heartbeats,
+)
+def connections_of_heartbeats(seam: Seam) -> None:
+    seam.replace(ConsumerGroups, "_has_beaten_over", lambda *_: None)
+
+
+# --- commits ----------------------------------------------------------------------------------------------------------
+
+
+def _forgiving(seam: Seam, forgiven: ErrorCode) -> None:
+    check = state.check_member_epoch
+
+    def forgiving(group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: int) -> None:
+        try:
+            check(group, member_id, instance_id, epoch)
+        except KafkaError as error:
+            if error.code is not forgiven:
+                raise
+
+    seam.replace(state, "check_member_epoch", forgiving)
+
+
+@safeguard("member epoch of OffsetCommit", "a commit of an earlier epoch is refused", CONSUMERS)
+def epoch_of_commit(seam: Seam) -> None:
+    _forgiving(seam, ErrorCode.STALE_MEMBER_EPOCH)
+
+
+@safeguard("membership of commits with an epoch", "a member that was removed cannot commit offsets", CONSUMERS)
+def membership_of_epoch_commit(seam: Seam) -> None:
+    _forgiving(seam, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+@safeguard(
+    "connections of commits with an epoch",
+    "a commit that arrives late over an abandoned connection does not overwrite a newer one",
+    CONSUMERS,
+    occasion=late_commits,
+)
+def connections_of_epoch_commits(seam: Seam) -> None:
+    seam.replace(ConsumerGroups, "has_committed_over", lambda *_: None)
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+@safeguard("sessions of the consumer protocol", "the partitions of a dead member go to others", CONSUMERS)
+def epoch_sessions(seam: Seam) -> None:
+    seam.replace(Session, "due_ms", property(lambda self: NEVER_MS if self.revoke_by_ms is None else self.revoke_by_ms))
+
+
+@safeguard(
+    "sessions start again after a load",
+    "a member that dies while its coordinator moves is removed by the next coordinator",
+    CONSUMERS,
+    shows=broker_ends,
+)
+def sessions_after_load(seam: Seam) -> None:
+    seam.replace(ConsumerGroups, "resume", lambda self: None)
+
+
+@safeguard("partitions of removed members are free", "no partition waits for a member that is gone", CONSUMERS)
+def removed_members_free(seam: Seam) -> None:
+    set_current = ConsumerGroup._set_current
+
+    def clinging(self: ConsumerGroup, member_id: str, current: Current | None) -> None:
+        owners = dict(self.owners)
+        set_current(self, member_id, current)
+        if current is None:
+            self.owners = owners
+
+    seam.replace(ConsumerGroup, "_set_current", clinging)
+
+
+@safeguard("a change bumps the group epoch", "each change of members leads to a new target assignment", CONSUMERS)
+def change_bumps(seam: Seam) -> None:
+    bump = Draft.bump
+
+    def once(self: Draft) -> None:
+        if not self.group.epoch:
+            bump(self)
+
+    seam.replace(Draft, "bump", once)
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+def _unwritten(seam: Seam, kind: type) -> None:
+    def without(group_id: str, changes: Sequence[Change]) -> list[Row]:
+        return rows(group_id, [change for change in changes if not isinstance(change, kind)])
+
+    seam.replace(consumer_groups, "rows", without)
+
+
+@safeguard("current assignments are written", "the next coordinator knows what each member has", CONSUMERS)
+def currents_written(seam: Seam) -> None:
+    _unwritten(seam, SetCurrent)
+
+
+@safeguard("group epochs are written", "the next coordinator does not use an epoch again", CONSUMERS)
+def epochs_written(seam: Seam) -> None:
+    _unwritten(seam, SetEpoch)
+
+
+@safeguard(
+    "assignments are durable before they are told",
+    "a member is told nothing that a power loss takes back",
+    CONSUMERS,
+    shows=POWER_LOSS_ON_SLOW_DISK,
+)
+def assignments_durable(seam: Seam) -> None:
+    async def hasty(self: ConsumerGroups, group: Group, changes: tuple[Change, ...]) -> None:
+        if changes and group.consumer is not None:
+            self._journal.write(rows(group.group_id, changes), lambda: None, lambda error: None)
+            for change in changes:
+                group.consumer.apply(change)
+
+    seam.replace(ConsumerGroups, "_store", hasty)

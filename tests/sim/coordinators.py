@@ -1,0 +1,158 @@
+"""Checks during a run that the coordinators of groups of the consumer protocol take nothing back (KIP-848).
+
+The state of a group in the memory of its coordinator is durable, so the next coordinator has it too, or a later one. At
+rest it is what the records say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from semel_broker.coordination.shards import Stage
+from semel_broker.groups.consumer.model import LEFT_STATIC, ConsumerGroup, Current, Member
+from semel_broker.groups.replay import Replay
+from semel_broker.groups.shard import GroupShard
+from semel_broker.node import Node
+from semel_protocol.records import decode_batch
+from semel_storage.internal_topics import (
+    CONSUMER_OFFSETS,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    decode_offsets_key,
+    decode_versioned,
+)
+
+from sim.broker import SimBroker
+from sim.final import Commit
+
+EVERY_NS = 10_000_000
+
+
+class Seen(msgspec.Struct):
+    """A group as its coordinator had it. `shard`: the coordinator."""
+
+    shard: Any
+    epoch: int
+    assignment_epoch: int
+    members: dict[str, Member]
+    instances: dict[str, str]
+    currents: dict[str, Current]
+
+
+class Coordinators:
+    """`regressed`: one finding for each group. `brokers` by host name."""
+
+    def __init__(self, brokers: Mapping[str, SimBroker]) -> None:
+        self.found: dict[str, str] = {}
+        self._brokers = brokers
+        self._seen: dict[str, Seen] = {}
+        self._next_ns = 0
+
+    def look(self, now_ns: int) -> None:
+        """Check all coordinators, at most every 10 ms."""
+        if now_ns < self._next_ns:
+            return
+        self._next_ns = now_ns + EVERY_NS
+        nodes = [broker.node for broker in self._brokers.values() if broker.node is not None and broker.host.is_running]
+        for shard in ready_shards(nodes):
+            here = {group_id: group.consumer for group_id, group in shard.groups.items() if group.consumer is not None}
+            for group_id, before in self._seen.items():
+                if before.shard is not shard and before.shard.index == shard.index and group_id not in here:
+                    self.found.setdefault(group_id, f"{group_id} had epoch {before.epoch}, and is gone")
+            for group_id, group in here.items():
+                if group.is_blank:
+                    continue
+                known = self._seen.get(group_id)
+                if known is not None:
+                    for what in went_back(known, group):
+                        how = "on its coordinator" if known.shard is shard else "on the next coordinator"
+                        self.found.setdefault(group_id, f"{now_ns / 1e9:.3f} {group_id} {how}: {what}")
+                self._seen[group_id] = Seen(
+                    shard,
+                    group.epoch,
+                    group.assignment_epoch,
+                    dict(group.members),
+                    dict(group.instances),
+                    dict(group.currents),
+                )
+
+
+def went_back(before: Seen, now: ConsumerGroup) -> Iterator[str]:
+    """What a group took back."""
+    if now.epoch < before.epoch:
+        yield f"its epoch was {before.epoch}, and is {now.epoch}"
+    if now.assignment_epoch < before.assignment_epoch:
+        yield f"its assignment epoch was {before.assignment_epoch}, and is {now.assignment_epoch}"
+    for member_id, member in before.members.items():
+        if member_id not in now.members:
+            is_replaced = now.instances.get(member.instance_id or "") is not None
+            if now.epoch == before.epoch and not is_replaced:
+                yield f"{member_id} is no member any more at the same epoch {now.epoch}"
+            continue
+        was, current = before.currents.get(member_id, Current()), now.current(member_id)
+        if LEFT_STATIC not in (was.epoch, current.epoch) and current.epoch < was.epoch:
+            yield f"{member_id} was at epoch {was.epoch}, and is at {current.epoch}"
+
+
+def ready_shards(nodes: Sequence[Node]) -> Iterator[GroupShard]:
+    """The coordinators that answer."""
+    for node in nodes:
+        for shard in node.broker.groups.shards.here():
+            if shard.stage is Stage.READY and shard.is_ready and shard.partition.is_open:
+                yield shard
+
+
+def unfaithful(nodes: Sequence[Node]) -> Iterator[str]:
+    """The differences between the groups in memory and their records, on coordinators at rest."""
+    for shard in ready_shards(nodes):
+        if shard.partition.high_watermark < shard.partition.end_offset:
+            continue
+        replay = Replay()
+        for segment in shard.partition.open().segments:
+            for _, header, batch in segment.scan():
+                replay.feed(shard.index, header, batch)
+        stored = {
+            group_id: group.consumer
+            for group_id, group in replay.groups(shard._now()).items()
+            if group.consumer is not None and not group.consumer.is_blank
+        }
+        here = {
+            group_id: group.consumer
+            for group_id, group in shard.groups.items()
+            if group.consumer is not None and not group.consumer.is_blank
+        }
+        for group_id in {**stored, **here}:
+            one, other = here.get(group_id), stored.get(group_id)
+            if one is None or other is None:
+                yield f"{group_id} is {'only in records' if one is None else 'in no record'}"
+                continue
+            for what in (
+                "epoch",
+                "assignment_epoch",
+                "topics",
+                "members",
+                "instances",
+                "targets",
+                "currents",
+                "owners",
+            ):
+                if getattr(one, what) != getattr(other, what):
+                    yield f"{group_id} has {what} {getattr(one, what)}, its records {getattr(other, what)}"
+
+
+def commits(nodes: Sequence[Node]) -> Iterator[Commit]:
+    """The committed offsets in the logs of the leaders of `__consumer_offsets`, in the order of each log."""
+    for partition in (each for node in nodes for each in node.broker.topics.partitions() if each.is_leading):
+        if partition.topic != CONSUMER_OFFSETS:
+            continue
+        for segment in partition.open().segments:
+            for _, header, batch in segment.scan():
+                if header.is_control or header.is_transactional:
+                    continue
+                for record in decode_batch(batch, header):
+                    key = decode_offsets_key(record.key) if record.key is not None else None
+                    if isinstance(key, OffsetCommitKey) and record.value is not None:
+                        value = decode_versioned(OffsetCommitValue, record.value)
+                        yield Commit(key.group, (key.topic, key.partition), value.offset, record.offset)

@@ -6,8 +6,11 @@ import asyncio
 import socket
 import statistics
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from broker.wire import batch, produce_request
 from semel_broker.cluster.topic_plan import NewTopic
@@ -25,36 +28,35 @@ from semel_storage.disk.memory_disk import MemoryDisk
 from support.processes import BrokerProcess
 
 from bench.figure import Figure, at_most
-from bench.measure import cpu_s, work
+from bench.measure import cpu_s
 
 TOPICS = GROUPS = 1_000
-REQUESTS, TRANSACTIONS = 10_000, 500
+REQUESTS, TRANSACTIONS = 300, 30
+"""Of one round."""
+WARM_ROUNDS, ROUNDS, PAIRS = 2, 16, 7
 SCRAPE_MS, HELD_MS = 50.0, 5.0
 COST = 1.02
 SCRAPES = 5
 
 
 def metrics(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures the broker's CPU with and without counters, one process after the other, and scrapes."""
-    spent: dict[tuple[str, str], list[float]] = {}
-    for run in range(max(3, runs)):
-        for module in ("semel_broker", "bench.uncounted"):
-            for kind, measure in (("request", _requests), ("transaction", _transactions)):
-                where = directory / f"{kind}-{module}-{run}"
-                process = BrokerProcess(where, durability="os", **{"num.partitions": "1"})
-                process.module = module
-                process.settings["metrics.listener"] = "127.0.0.1:0"
-                process.start()
-                try:
-                    spent.setdefault((kind, module), []).append(measure(process))
-                finally:
-                    process.stop()
-    figures = []
-    for kind in ("request", "transaction"):
-        counted, plain = (statistics.median(spent[kind, module]) for module in ("semel_broker", "bench.uncounted"))
+    """Measures the broker's CPU with and without counters, in turns, and scrapes.
+
+    Each pair of processes has its own layout of memory, which moves the CPU of either by a few percent: only the median
+    over several pairs says what the counters cost.
+    """
+    figures: list[Figure] = []
+    for kind, caller in (("request", _produce), ("transaction", _transactions)):
+        pairs = [_pair(directory / f"{kind}-{run}", caller) for run in range(max(PAIRS, runs))]
+        counted = statistics.median(pair.counted_us for pair in pairs)
+        costs = [pair.counted_us / pair.plain_us for pair in pairs]
+        rate = statistics.median(pair.counted_rate / pair.plain_rate for pair in pairs)
+        low, _, high = statistics.quantiles(costs, n=4)
         figures += [
             Figure(f"broker CPU per {kind} with counters", counted, f"{counted:.1f} us"),
-            at_most("  of that without", counted / plain, "", COST, digits=3),
+            at_most("  of that without, median of pairs", statistics.median(costs), "", COST, digits=3),
+            Figure("  middle half of the pairs", high - low, f"{low:.3f} to {high:.3f}"),
+            Figure("  rate of that without", rate, f"{rate:.3f}"),
         ]
     whole_ms, held_ms, size = asyncio.run(_scrape())
     return [
@@ -65,8 +67,45 @@ def metrics(directory: Path, records: int, runs: int) -> list[Figure]:
     ]
 
 
-def _requests(process: BrokerProcess) -> float:
-    """Microseconds of CPU for a Produce of one record, one after the other."""
+class Pair(NamedTuple):
+    """Medians of the rounds of one pair of processes: CPU of the broker for one call, and calls per second."""
+
+    counted_us: float
+    plain_us: float
+    counted_rate: float
+    plain_rate: float
+
+
+Call = Callable[[], int]
+"""Makes the calls of one round; returns how many."""
+
+
+def _pair(directory: Path, caller: Callable[[BrokerProcess], AbstractContextManager[Call]]) -> Pair:
+    """One broker with counters and one without, measured in turns."""
+    us: list[list[float]] = [[], []]
+    rates: list[list[float]] = [[], []]
+    with ExitStack() as stack:
+        sides = []
+        for module in ("semel_broker", "bench.uncounted"):
+            process = BrokerProcess(directory / module, durability="os", **{"num.partitions": "1"})
+            process.module = module
+            process.settings["metrics.listener"] = "127.0.0.1:0"
+            process.start()
+            stack.callback(process.stop)
+            sides.append((process, stack.enter_context(caller(process))))
+        for side in (*(0, 1) * WARM_ROUNDS, *(0, 1, 1, 0) * (ROUNDS // 2)):
+            process, call = sides[side]
+            spent_s, began = cpu_s(process), time.perf_counter()
+            calls = call()
+            rates[side].append(calls / (time.perf_counter() - began))
+            us[side].append((cpu_s(process) - spent_s) / calls * 1e6)
+    middle = [statistics.median(rounds[WARM_ROUNDS:]) for rounds in (*us, *rates)]
+    return Pair(*middle)
+
+
+@contextmanager
+def _produce(process: BrokerProcess) -> Iterator[Call]:
+    """Produce requests of one record, one after the other."""
     with socket.create_connection(("127.0.0.1", process.port), 10) as connection, connection.makefile("rb") as answers:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -78,17 +117,31 @@ def _requests(process: BrokerProcess) -> float:
         call(b"".join(encode_request_frame(APIS[3], 7, 1, "bench", metadata)))
         time.sleep(0.2)  # the topic is made
         frame = b"".join(encode_request_frame(APIS[0], 9, 1, "bench", produce_request("t", batch(b"x" * 100))))
-        before = cpu_s(process)
-        for _ in range(REQUESTS):
-            call(frame)
-        return (cpu_s(process) - before) / REQUESTS * 1e6
+
+        def calls() -> int:
+            for _ in range(REQUESTS):
+                call(frame)
+            return REQUESTS
+
+        yield calls
 
 
-def _transactions(process: BrokerProcess) -> float:
-    """Microseconds of CPU for a transaction of one record."""
-    before = cpu_s(process)
-    work("librdkafka_transactions", address=process.address, transactions=TRANSACTIONS, records=1)
-    return (cpu_s(process) - before) / TRANSACTIONS * 1e6
+@contextmanager
+def _transactions(process: BrokerProcess) -> Iterator[Call]:
+    """Transactions of one record."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": process.address, "transactional.id": "bench", "linger.ms": 0})
+    producer.init_transactions(30)
+
+    def calls() -> int:
+        for _ in range(TRANSACTIONS):
+            producer.begin_transaction()
+            producer.produce("bench-transactions", b"x" * 100, partition=0)
+            producer.commit_transaction(30)
+        return TRANSACTIONS
+
+    yield calls
 
 
 async def _scrape() -> tuple[float, float, int]:

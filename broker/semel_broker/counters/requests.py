@@ -7,14 +7,14 @@ from functools import cache
 from typing import Any, Final
 
 import msgspec
-from semel_protocol.api import APIS
+from semel_protocol.api import APIS, Api
 from semel_protocol.fields import Array, Encoded, fields_of
 from semel_storage.histogram import SECONDS, Histogram
 
 ROWS_MAX: Final = 1_000
 """Rows of one array of a response whose error codes are counted; a longer one would take long."""
 AT_ONCE_S: Final = SECONDS[0]
-"""A request that is started within this time has not waited."""
+"""The first bound: requests that wait, or take, no longer are counted together."""
 UNKNOWN: Final = -1
 """The key under which requests of APIs that do not exist are counted."""
 
@@ -22,17 +22,49 @@ UNKNOWN: Final = -1
 class ApiCounters:
     """The requests of one API. `errors`: by error code, each row of a response counts. Times in seconds:
 
-    `queue`: from the last byte of a request to its start, of those that are not started within AT_ONCE_S. `handle`: the
-    work of the event loop until it is answered or waits. `wait`: from there to the answer, of requests that wait.
-    `send`: from the answer until it is given to the socket, of answers that wait for earlier ones or for the peer.
+    `queue`: from the last byte of a request to its start. `handle`: the work of the event loop until it is answered or
+    waits. Both leave out the requests of at most AT_ONCE_S in their counts, and `handle_s` is the sum of all (`whole`).
+    `wait`: from there to the answer, of requests that wait. `send`: from the answer until it is given to the socket, of
+    answers that wait for earlier ones or for the peer.
+
+    `count_errors(response, errors)` adds the error codes of a response. `response`: its class; None: any.
     """
 
-    __slots__ = ("bytes_in", "bytes_out", "errors", "handle", "queue", "requests", "send", "wait")
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "count_errors",
+        "errors",
+        "handle",
+        "handle_s",
+        "queue",
+        "requests",
+        "send",
+        "wait",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, response: type[msgspec.Struct] | None = None) -> None:
         self.requests = self.bytes_in = self.bytes_out = 0
         self.errors: dict[int, int] = {}
+        self.handle_s = 0.0
         self.queue, self.handle, self.wait, self.send = Histogram(), Histogram(), Histogram(), Histogram()
+        self.count_errors: Counting = count_errors if response is None else _counting(response)
+
+    @property
+    def whole_queue(self) -> Histogram:
+        """`queue`, with the requests that were started at once."""
+        return self._whole(self.queue, self.queue.sum)
+
+    @property
+    def whole_handle(self) -> Histogram:
+        """`handle`, with the requests that took at most AT_ONCE_S."""
+        return self._whole(self.handle, self.handle_s)
+
+    def _whole(self, slow: Histogram, total_s: float) -> Histogram:
+        whole = Histogram(slow.bounds)
+        whole.counts, whole.sum = list(slow.counts), total_s
+        whole.counts[0] += self.requests - slow.count
+        return whole
 
 
 class RequestCounters:
@@ -46,7 +78,9 @@ class RequestCounters:
         found = self.by_api.get(api_key)
         if found is None:
             key = api_key if api_key in APIS else UNKNOWN
-            found = self.by_api.setdefault(key, ApiCounters())
+            found = self.by_api.get(key)
+            if found is None:
+                found = self.by_api[key] = ApiCounters(APIS[key].response if key in APIS else None)
         return found
 
 
@@ -79,26 +113,28 @@ def _lines(cls: type[msgspec.Struct], name: str, depth: int) -> Iterator[str]:
         elif isinstance(field.type, Array) and isinstance(field.type.element, type):
             inner = list(_lines(field.type.element, f"row{depth}", depth + 1))
             if inner:
-                yield f"{indent}for row{depth} in some({name}.{field.name}):"
+                rows = f"rows{depth}"
+                yield f"{indent}{rows} = {name}.{field.name}"
+                shortest = f"{rows} if {rows}.__class__ is list and len({rows}) <= {ROWS_MAX} else some({rows})"
+                yield f"{indent}for row{depth} in {shortest}:"
                 yield from inner
 
 
 def _some(rows: Any) -> Any:
-    """The rows that are looked at."""
-    if not rows or isinstance(rows, Encoded):
-        return ()
-    return rows if len(rows) <= ROWS_MAX else rows[:ROWS_MAX]
+    """The rows that are looked at, of an array that is long, None or encoded."""
+    return () if rows is None or isinstance(rows, Encoded) else rows[:ROWS_MAX]
 
 
 class Work:
     """The request that the event loop works on now; a watchdog reads it from another thread.
 
-    `api`: its name, empty between requests. `request`: once it is decoded.
+    `api`: None between requests. `request`: once it is decoded.
     """
 
     __slots__ = ("api", "client_id", "request", "size")
 
     def __init__(self) -> None:
-        self.api = self.client_id = ""
+        self.api: Api | None = None
+        self.client_id = ""
         self.size = 0
         self.request: Any = None

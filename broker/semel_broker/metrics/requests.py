@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from semel_protocol.api import APIS
 from semel_protocol.errors import ErrorCode
-from semel_storage.histogram import Histogram
 
-from semel_broker.counters.requests import ApiCounters, RequestCounters
+from semel_broker.counters.requests import RequestCounters
 from semel_broker.metrics import families as to
 from semel_broker.metrics.page import Page
 from semel_broker.node import Node
@@ -36,19 +35,15 @@ def _requests(source: str, requests: RequestCounters, page: Page) -> Iterator[No
         page.add(to.RESPONSE_BYTES, api.bytes_out, source, name)
         for code, count in sorted(api.errors.items()):
             page.add(to.REQUEST_ERRORS, count, source, name, code_name(code))
-        page.add_histogram(to.QUEUE, _with_those_at_once(api), source, name)
-        phases = ((to.HANDLE, api.handle), (to.WAIT, api.wait), (to.SEND, api.send))
+        phases = (
+            (to.QUEUE, api.whole_queue),
+            (to.HANDLE, api.whole_handle),
+            (to.WAIT, api.wait),
+            (to.SEND, api.send),
+        )
         for family, histogram in phases:
             page.add_histogram(family, histogram, source, name)
         yield
-
-
-def _with_those_at_once(api: ApiCounters) -> Histogram:
-    """The times in the queue, with the requests that did not wait in the first bucket."""
-    whole = Histogram(api.queue.bounds)
-    whole.counts, whole.sum = list(api.queue.counts), api.queue.sum
-    whole.counts[0] += api.requests - api.queue.count
-    return whole
 
 
 def code_name(code: int) -> str:

@@ -108,10 +108,10 @@ class Watchdog:
 def describe(work: Work, frame: FrameType | None) -> Seen:
     """What the loop does now, by the note of the dispatcher and the stack of its thread."""
     request, api = work.request, work.api
-    if not api:
+    if api is None:
         return Seen(where=line_of(frame))
     topic, partition = first_partition(request)
-    return Seen(api, work.client_id, topic, partition, work.size, line_of(frame))
+    return Seen(api.name, work.client_id, topic, partition, work.size, line_of(frame))
 
 
 def first_partition(request: Any) -> tuple[str, int]:

@@ -35,10 +35,11 @@ from semel_broker.security.authorizer import ANONYMOUS, Principal
 from semel_broker.security.quotas.client_quotas import Admission
 from semel_broker.security.sasl.session import FAILED, SaslSession
 
-PRODUCE = b"\x00\x00"
-FETCH = b"\x00\x01"
+PRODUCE, FETCH = 0, 1
+FETCH_BYTES = b"\x00\x01"
 QUIET = ("peer_closed", "stopping", "idle", "files_used_up", FAILED, *REFUSALS)
 """Reasons to close a connection that are usual, or have a line of their own in the log."""
+KEY_BYTES = 2
 READ_BYTES_EXHAUSTED = 16 << 10
 """The largest receive of a connection while the frame memory is exhausted."""
 
@@ -67,12 +68,12 @@ class Request:
         "task",
     )
 
-    def __init__(self, frame: bytearray, counters: ApiCounters, *, is_token: bool = False) -> None:
-        api_key = b"" if is_token else frame[:2]
+    started_at: float  # when it was answered or began to wait
+
+    def __init__(self, api_key: int, frame_bytes: int, counters: ApiCounters) -> None:
         self.counters = counters
-        self.started_at = 0.0  # when it began to wait
         self.answered_at = 0.0  # 0.0: it is not answered, or at once
-        self.frame_bytes = len(frame)
+        self.frame_bytes = frame_bytes
         self.pipelined = api_key == PRODUCE
         self.is_fetch = api_key == FETCH
         self.chunks: Chunks | None = None  # None: not answered yet
@@ -105,7 +106,7 @@ class Connection(BufferedProtocol):
         if sasl is not None:
             self._login = Login(context, sasl, self.abort, lambda: bool(self._requests))
         self._queue: deque[bytearray] = deque()  # received, not started
-        self._received_at: deque[float] = deque()  # the time of each of them
+        self._received_at: deque[float] = deque()  # the times of those that were not started at once
         self._requests: deque[Request] = deque()  # started, not written; the oldest first
         self._blocked: Request | None = None  # started and unanswered, and not a Produce
         self._in_flight_bytes = 0
@@ -153,7 +154,7 @@ class Connection(BufferedProtocol):
         return buffer[:READ_BYTES_EXHAUSTED] if self._context.memory.is_exhausted else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._active_at = self._context.loop.time()
+        now = self._active_at = self._context.loop.time()
         if self._closed or self._holding is None:
             return
         if self._login is not None:
@@ -174,10 +175,11 @@ class Connection(BufferedProtocol):
                 memory.whole(self._holding)
         self._in_flight_bytes += whole_bytes
         self._queue.extend(frames)
-        self._received_at.extend([self._context.turns.monotonic()] * len(frames))
         self._note_partial_frame(begun_now=bool(frames))
         if frames:
-            self.advance()
+            self.advance(now)
+            if len(self._queue) > len(self._received_at):
+                self._received_at.extend([now] * (len(self._queue) - len(self._received_at)))
         self._request_memory()
 
     def pause_writing(self) -> None:
@@ -218,8 +220,11 @@ class Connection(BufferedProtocol):
 
     # --- requests --------------------------------------------------------------------------------------------
 
-    def advance(self) -> None:
-        """Write ready answers, start waiting requests if it is this connection's turn, and check the bounds."""
+    def advance(self, now: float | None = None) -> None:
+        """Write ready answers, start waiting requests if it is this connection's turn, and check the bounds.
+
+        `now`: the loop's time, if requests were received just now.
+        """
         self._write()
         turns = self._context.turns
         if not self._may_start():
@@ -228,25 +233,40 @@ class Connection(BufferedProtocol):
             turns.queue(self.take_turn)
             self._check_in_flight()
         else:
-            self.take_turn()
+            self.take_turn(now)
 
-    def take_turn(self) -> None:
-        """Start a few requests; queue for another turn if more are waiting."""
-        context = self._context
+    def take_turn(self, now: float | None = None) -> None:
+        """Start a few requests; queue for another turn if more are waiting. `now`: as in `advance`."""
+        context, received_at = self._context, self._received_at
+        loop = context.loop
+        begun_at = now = loop.time() if now is None else now
         requests, size = context.limits.turn_requests_max, context.limits.turn_bytes_max
         while self._may_start():
             if requests <= 0 or size <= 0:
                 context.turns.queue(self.take_turn)
                 break
-            if self._queue[0].startswith(FETCH) and context.answers.is_exhausted:
+            if self._queue[0].startswith(FETCH_BYTES) and context.answers.is_exhausted:
                 context.answers.wait(self._queue_turn)
                 break
             frame = self._queue.popleft()
             requests -= 1
             size -= len(frame)
             self.peer.waiting = len(self._queue)
-            self._start(frame, self._received_at.popleft())
+            request = self._start(frame)
             size -= self._write()  # now: a large answer may pause writing
+            # One reading of the clock for each request: the next one begins where this one ends.
+            request.started_at = ended_at = loop.time()
+            counters = request.counters
+            counters.requests += 1
+            counters.bytes_in += request.frame_bytes
+            counters.handle_s += (handled_s := ended_at - begun_at)
+            if handled_s > AT_ONCE_S:
+                counters.handle.observe(handled_s)
+            queued_s = begun_at - (received_at.popleft() if received_at else now)
+            if queued_s > AT_ONCE_S:
+                counters.queue.observe(queued_s)
+            begun_at = ended_at
+        context.work.request = context.work.api = None
         self._check_in_flight()
 
     def _queue_turn(self) -> None:
@@ -264,44 +284,30 @@ class Connection(BufferedProtocol):
             and not self._transport.is_closing()
         )
 
-    def _start(self, frame: bytearray, received_at: float) -> None:
-        sasl, context = self.peer.sasl, self._context
-        is_token = sasl is not None and sasl.expects_raw_token
-        counters = context.requests.of(UNKNOWN if is_token else int.from_bytes(frame[:2], "big"))
-        self.peer.counters = counters
-        request = Request(frame, counters, is_token=is_token)
+    def _start(self, frame: bytearray) -> Request:
+        peer, context, frame_bytes = self.peer, self._context, len(frame)
+        is_token = peer.sasl is not None and peer.sasl.expects_raw_token
+        key = UNKNOWN if is_token or frame_bytes < KEY_BYTES else (frame[0] << 8) | frame[1]
+        counters = peer.counters = context.requests.by_api.get(key) or context.requests.of(key)
+        request = Request(key, frame_bytes, counters)
         self._requests.append(request)
-        begun_at = context.turns.monotonic()
-        counters.requests += 1
-        counters.bytes_in += len(frame)
-        if begun_at - received_at > AT_ONCE_S:
-            counters.queue.observe(begun_at - received_at)
-        begun = self._begin(frame, request)
-        request.started_at = context.turns.monotonic()
-        counters.handle.observe(request.started_at - begun_at)
-        if isinstance(begun, list):
-            self._answer(request, begun)
-        elif begun is not None:
-            if not request.pipelined:
-                self._blocked = request
-            self._wait_for(request, begun)
-
-    def _begin(self, frame: bytearray, request: Request) -> Chunks | Task[Chunks] | None:
-        """The answer to a request, or the task that waits for it; None: the connection ends."""
         try:
-            answer = self._context.dispatcher.start(frame, self.peer)
+            answer = context.dispatcher.start(frame, peer)
             if isinstance(answer, InOrder):
                 request.pipelined, answer = False, answer.answer
-            begun = answer if isinstance(answer, list) else begin(answer, self._context.loop)
+            begun = answer if isinstance(answer, list) else begin(answer, context.loop)
         except CloseConnectionError as end:
             self._end_with(request, end)
-            return None
-        finally:
-            work = self._context.work
-            work.api, work.request = "", None
-        if self.peer.muted_until:
+            return request
+        if peer.muted_until:
             self.mute()
-        return begun
+        if isinstance(begun, list):
+            self._answer(request, begun)
+            return request
+        if not request.pipelined:
+            self._blocked = request
+        self._wait_for(request, begun)
+        return request
 
     def _wait_for(self, request: Request, task: Task[Chunks]) -> None:
         request.task = task
@@ -310,7 +316,7 @@ class Connection(BufferedProtocol):
         def answered(task: Task[Chunks]) -> None:
             del self._context.tasks[task]
             request.task = None
-            request.answered_at = self._context.turns.monotonic()
+            request.answered_at = self._context.loop.time()
             request.counters.wait.observe(request.answered_at - request.started_at)
             if self._blocked is request:
                 self._blocked = None
@@ -354,7 +360,7 @@ class Connection(BufferedProtocol):
         if self._requests[0] is not request:
             request.answer_bytes = sum(map(len, chunks))
             answers.take(request.answer_bytes)
-            request.answered_at = request.answered_at or self._context.turns.monotonic()
+            request.answered_at = request.answered_at or self._context.loop.time()
 
     def _write(self) -> int:
         """Write the answers that are ready, in the order of requests; return their size in bytes."""
@@ -370,7 +376,7 @@ class Connection(BufferedProtocol):
             request.counters.bytes_out += answer_bytes
             size += answer_bytes
             if request.answer_bytes:
-                request.counters.send.observe(self._context.turns.monotonic() - request.answered_at)
+                request.counters.send.observe(self._context.loop.time() - request.answered_at)
         if done_bytes:
             self._in_flight_bytes -= done_bytes
             if self._holding is not None:

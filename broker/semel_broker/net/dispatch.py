@@ -18,7 +18,7 @@ from semel_broker.answers import CloseConnectionError, InOrder
 from semel_broker.config.listeners import PLAINTEXT
 from semel_broker.context import Broker, RequestContext
 from semel_broker.counters.connections import UNKNOWN, Software
-from semel_broker.counters.requests import ApiCounters, RequestCounters, count_errors
+from semel_broker.counters.requests import ApiCounters, RequestCounters
 from semel_broker.handlers import HANDLERS, LONG_ANSWERS, Handler, k18_api_versions
 from semel_broker.handlers.api_versions import Versions, offered
 from semel_broker.net.throttling import Begun, Chunks, Throttling
@@ -119,8 +119,8 @@ class Dispatcher:
         if quotas is not None and quotas.is_active:
             throttling = Throttling(quotas, peer, len(frame), get_running_loop().time, self._broker.world.monotonic)
         call = Call(api, version, header.correlation_id, peer.counters, throttling)
-        work = self.work
-        work.api, work.client_id, work.size = api.name, peer.client_id, len(frame)
+        work, size = self.work, len(frame)
+        work.api, work.client_id, work.size = api, peer.client_id, size
         ctx = RequestContext(
             self._broker,
             version,
@@ -136,7 +136,7 @@ class Dispatcher:
         )
         try:
             body_at = header.body_at(api, frame)
-            if len(frame) >= LONG_FRAME_BYTES:
+            if size >= LONG_FRAME_BYTES:
                 begun = self._start_long(call, handler, frame, body_at, ctx)
             else:
                 request = api.decode_request(frame, version, body_at)
@@ -283,7 +283,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     def encode(self, response: Message | None) -> Chunks:
         if response is None:
             return []
-        count_errors(response, self.counters.errors)
+        self.counters.count_errors(response, self.counters.errors)
         if self.throttling is not None:
             response = self.throttling.answer(response)
         return encode_response_frame(self.api, self.version, self.correlation_id, response)
@@ -292,7 +292,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
         """`encode` for an answer that may be long."""
         if response is None:
             return []
-        count_errors(response, self.counters.errors)
+        self.counters.count_errors(response, self.counters.errors)
         if self.throttling is not None:
             response = self.throttling.answer(response)
         steps = encode_response_frame_in_steps(self.api, self.version, self.correlation_id, response)

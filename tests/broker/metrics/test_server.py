@@ -24,6 +24,7 @@ from semel_broker.metrics.server import MetricsServer
 from semel_broker.metrics.watchdog import Watchdog
 from semel_broker.net.server import ListenError
 from semel_broker.testing.in_process import EphemeralBroker
+from semel_protocol.api import APIS
 from support.etcd import EtcdProcess
 
 __all__ = ["etcd_process"]
@@ -158,10 +159,10 @@ async def test_the_watchdog_logs_which_request_held_the_loop(served: Served) -> 
     watchdog = Watchdog(asyncio.get_running_loop(), log, work)
     watchdog.start()
     await asyncio.sleep(0.1)  # the watchdog begins
-    work.api, work.client_id, work.size = "Produce", "shop", 1234
+    work.api, work.client_id, work.size = APIS[0], "shop", 1234
     work.request = produce_request("orders", batch(b"x"), partition=3)
     time.sleep(0.3)  # the loop is held
-    work.api, work.request = "", None
+    work.api, work.request = None, None
     await asyncio.sleep(0.2)  # the timers of the watchdog run
     watchdog.stop()
     (line,) = log.of("event_loop_stalled")

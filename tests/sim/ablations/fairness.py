@@ -22,11 +22,12 @@ of_fairness = partial(safeguard, alone=CrowdRun)
     "turns of connections", "a connection with thousands of pipelined requests lets other connections have their turn"
 )
 def no_turns(seam: Seam) -> None:
-    def all_at_once(self: Connection) -> None:
+    def all_at_once(self: Connection, now: float | None = None) -> None:
         self._write()
         while self._may_start():
-            self._start(self._queue.popleft(), self._received_at.popleft())
+            self._start(self._queue.popleft()).started_at = self._context.loop.time()
             self._write()
+        self._received_at.clear()
         self._check_in_flight()
 
     seam.replace(Connection, "advance", all_at_once)

@@ -64,6 +64,10 @@ class _Clock(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unuse
         return []
 
 
+ENDED = asyncio.Protocol()
+"""The protocol of a connection that is over."""
+
+
 class Transport(asyncio.Transport):
     """One end of a connection. What is written waits at the other end until that end reads; `kernel_bytes` of it are in
     the kernel, and the rest is in the transport's buffer."""
@@ -189,12 +193,17 @@ class Transport(asyncio.Transport):
         self._is_closing = True
         self._inbox.clear()
         self._inbox_bytes = 0
-        self._loop.call_soon(self._protocol.connection_lost, None)
+        self._loop.call_soon(self._lose)
         self.other._peer_closed = True
         self.other._deliver_soon()
 
     def abort(self) -> None:
         self.close()
+
+    def _lose(self) -> None:
+        """As the transports of asyncio and uvloop: nothing of the protocol is kept."""
+        protocol, self._protocol = self._protocol, ENDED
+        protocol.connection_lost(None)
 
 
 class _Listening:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from enum import IntFlag
 from typing import cast
 
+from msgspec import Struct
 from semel_protocol.errors import ProtocolError
 from semel_protocol.foreign import explained
 
@@ -51,6 +52,21 @@ class ReadPause(IntFlag):
     MEMORY = 2  # it waits for frame memory
     STOPPING = 4
     MUTED = 8  # a quota of its client is exceeded
+
+
+class Ending(Struct, frozen=True):
+    """How a connection ends once all answers are written. `has_answer`: the last of them says why.
+
+    It is kept instead of the exception, whose traceback has the context of a request: gc does not see into contexts,
+    so nothing would free the connection.
+    """
+
+    reason: str
+    fields: dict[str, object] = {}
+    has_answer: bool = False
+
+
+STOPPING = Ending("stopping")
 
 
 class Request:
@@ -118,7 +134,7 @@ class Connection(BufferedProtocol):
         self._unmute_timer: TimerHandle | None = None
         self._write_paused = False
         self._closed = ""  # the reason
-        self._finishing: CloseConnectionError | None = None  # once all answers are written
+        self._finishing: Ending | None = None  # once all answers are written
         self._lingers = False  # the last answer is written
         self._is_refused = False  # it is closed once it is no longer muted
         self._active_at = context.loop.time()
@@ -326,7 +342,7 @@ class Connection(BufferedProtocol):
                 self._answer(request, task.result())
             except CancelledError:
                 self._answer(request, [])
-                self._finishing = CloseConnectionError("stopping")
+                self._finishing = STOPPING
                 self.advance()
             except CloseConnectionError as end:
                 self._end_with(request, end)
@@ -344,7 +360,7 @@ class Connection(BufferedProtocol):
         self._pause_reading(ReadPause.STOPPING)
         self._clear_queue()
         self._answer(request, end.chunks)
-        self._finishing = end
+        self._finishing = Ending(end.reason, end.fields, has_answer=True)
 
     def _answer(self, request: Request, chunks: Chunks) -> None:
         """Keep the answer of `request`; it is written after those of all earlier requests."""
@@ -390,9 +406,9 @@ class Connection(BufferedProtocol):
             self._finish(self._finishing)
         return size
 
-    def _finish(self, end: CloseConnectionError) -> None:
+    def _finish(self, end: Ending) -> None:
         """All answers are written: close the connection; if the last one says why, a moment later."""
-        if not end.chunks:
+        if not end.has_answer:
             self.close(end.reason, **end.fields)
         elif not self._lingers:
             self._lingers = True
@@ -529,7 +545,7 @@ class Connection(BufferedProtocol):
     def finish(self) -> None:
         """Stop reading and starting; answer the requests in progress except waiting fetches, then close."""
         self._pause_reading(ReadPause.STOPPING)
-        self._finishing = CloseConnectionError("stopping")
+        self._finishing = STOPPING
         self._clear_queue()
         self._cancel_fetches()
         self._write()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, produce_request
 from broker.sasl_login import PASSWORD, ScramLogin, authenticate, handshake, log_in, make_user
+from semel_broker.net.connection import Connection
 from semel_broker.security.user_store import delete
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest
@@ -109,6 +111,28 @@ async def test_a_wrong_password_and_an_unknown_user_get_the_same_answers(sasl_br
     text = str(sasl_broker.log.lines)
     assert PASSWORD not in text
     assert "mallory" not in text
+
+
+@pytest.mark.parametrize("refused", ["login", "before login", "malformed", "unknown mechanism"])
+async def test_nothing_is_kept_of_a_connection_that_was_refused(sasl_broker: Harness, refused: str) -> None:
+    """Or a client that comes again and again uses up the memory. gc does not see into all objects."""
+    for _ in range(3):
+        wire = await sasl_broker.wire()
+        match refused:
+            case "login":
+                await log_in(wire, "alice", "wrong")
+            case "before login":
+                wire.send(MetadataRequest(topics=None), 4)
+            case "malformed":
+                wire.send_bytes((20).to_bytes(4, "big") + b"\xff" * 20)
+            case "unknown mechanism":
+                await handshake(wire, "SCRAM-SHA-1")
+        await wire.closed_by_peer()
+        await wire.close()
+    await asyncio.sleep(10)
+    for _ in range(3):  # a connection may be freed only after an exception that knows it
+        gc.collect()
+    assert [each for each in gc.get_objects() if isinstance(each, Connection)] == []
 
 
 async def test_an_unknown_user_has_the_same_salt_each_time_and_on_each_broker(start_sasl: Any) -> None:

@@ -45,7 +45,7 @@ class Guard:
         self.cookie = f"semel_console_{edge.random_bytes(4).hex()}"
         """Its name. Cookies of one host are shared by all ports, so each run has a name of its own."""
         self.may_write = may_write
-        self._host_names = {name.lower() for name in host_names}
+        self._host_names = [name.lower() for name in host_names]
 
     def cookie_for(self, token: str) -> str:
         """The Set-Cookie header for a visitor with this token. Raises RefusedError for a wrong one."""

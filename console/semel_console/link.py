@@ -42,7 +42,7 @@ class ClusterLink:
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
         self._current: _Connection | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: list[asyncio.Task[None]] = []
 
     async def call(self, work: Callable[[Admin], Awaitable[T]], timeout_s: float = CALL_TIMEOUT_S) -> T:
         """The result of `work`. After an error of the connection the next call begins with a new one.
@@ -74,5 +74,5 @@ class ClusterLink:
 
     def _close(self, connection: _Connection) -> None:
         task = asyncio.create_task(connection.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.append(task)
+        task.add_done_callback(self._closing.remove)

@@ -26,14 +26,14 @@ async def open_shop(address: str) -> None:
         Producer(bootstrap_servers=address, transactional_id="till", client_id="till-1") as till,
     ):
         for number in range(8):
-            await _sell(shop, number, commit=number != 5)
-            await _sell(till, number, commit=number not in (2, 3))
+            await sell(shop, number, commit=number != 5)
+            await sell(till, number, commit=number not in (2, 3))
     await _fence(address)
     await _write_notes(address)
     await _read_half(address)
 
 
-async def _sell(producer: Producer, number: int, *, commit: bool) -> None:
+async def sell(producer: Producer, number: int, *, commit: bool) -> None:
     await producer.begin_transaction()
     for line in range(1 + number % 3):
         value = b'{"order": %d, "line": %d, "article": "tea", "price": 4.5}' % (number, line)
@@ -46,11 +46,11 @@ async def _fence(address: str) -> None:
     """A second instance of `dispatch` fences the first, whose transaction is open."""
     first = Producer(bootstrap_servers=address, transactional_id="dispatch", client_id="dispatch-old")
     await first.start()
-    await _sell(first, 3, commit=True)
+    await sell(first, 3, commit=True)
     await first.begin_transaction()
     await first.send_and_wait("orders", b"half a parcel", partition=0)
     async with Producer(bootstrap_servers=address, transactional_id="dispatch", client_id="dispatch-new") as second:
-        await _sell(second, 4, commit=True)
+        await sell(second, 4, commit=True)
     await asyncio.wait([asyncio.ensure_future(_stop(first))])
 
 

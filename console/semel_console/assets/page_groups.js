@@ -29,8 +29,8 @@ export function groupPage(root, parameters, trouble) {
   });
   fill(root, el("div", { class: "row spread" }, el("h1", {}, name), reset), body);
   return watch("group", { group: name }, (facts) => fill(body,
-    el("div", { class: `card verdict ${facts.stuck ? "warn" : "good"}` }, el("div", { class: "row" }, badge(facts.stuck ? "stuck" : "fine", facts.stuck ? "warn" : "good"), badge(facts.state), plural(facts.members, "member"), `coordinator ${facts.coordinator}`),
-      facts.text.filter(Boolean).map((line) => el("div", { class: "mono" }, line))),
+    el("div", { class: `card verdict ${facts.stuck ? "warn" : "good"}` }, el("div", { class: "row" }, badge(facts.stuck ? "does not move" : "fine", facts.stuck ? "warn" : "good"), badge(facts.state), el("span", {}, `${plural(facts.members, "member")}, coordinator ${facts.coordinator}`)),
+      facts.text.filter(Boolean).map((line) => el("div", { class: "mono lines" }, line))),
     el("section", { class: "card" }, table("group-partitions", [
       { label: "partition", value: (row) => `${row.topic}-${row.partition}`, name: true, show: (row) => link(`${row.topic}-${row.partition}`, "records", { topic: row.topic, partition: row.partition, from: row.committed ?? "earliest" }) },
       { label: "progress", value: (row) => row.progress, show: (row) => (row.progress ? badge(row.progress) : "–") },

@@ -248,28 +248,35 @@ export class TimelineView {
       const row = counts[outcome[i]];
       for (let x = from; x < to; x += 1) row[x] += 1;
     }
-    for (let x = 0; x <= room; x += 1) {
-      const [committed, aborted, open, plain] = counts.map((each) => each[x]);
-      const all = committed + aborted + open;
-      if (!all) {
-        if (plain) {
-          context.fillStyle = this.colours.plain;
-          context.fillRect(this.gutter + x, top + BAR / 2 - 2, 1, 4);
-        }
-        continue;
-      }
-      context.fillStyle = this.colours.committed;
-      context.fillRect(this.gutter + x, top, 1, BAR);
-      if (open) {
-        context.fillStyle = this.colours.open;
-        context.fillRect(this.gutter + x, top, 1, committed + aborted ? 5 : BAR);
-      }
-      if (aborted) {
-        const share = Math.max(4, Math.round((aborted / all) * BAR));
-        context.fillStyle = this.colours.aborted;
-        context.fillRect(this.gutter + x, top + BAR - share, 1, share);
-      }
+    const [committed, aborted, open, plain] = counts;
+    const heights = (x) => {
+      const all = committed[x] + aborted[x] + open[x];
+      if (!all) return plain[x] ? "p" : "";
+      return `${aborted[x] ? Math.max(4, Math.round((aborted[x] / all) * BAR)) : 0} ${open[x] ? (committed[x] + aborted[x] ? 5 : BAR) : 0}`;
+    };
+    let began = 0, last = heights(0);
+    for (let x = 1; x <= room + 1; x += 1) { // equal columns become one rectangle
+      const next = x > room ? null : heights(x);
+      if (next === last) continue;
+      this.drawColumns(context, this.gutter + began, x - began, top, last);
+      [began, last] = [x, next];
     }
+  }
+
+  drawColumns(context, x, width, top, heights) {
+    const box = (colour, y, height) => {
+      context.fillStyle = this.colours[colour];
+      context.fillRect(x, y, width, height);
+    };
+    if (heights === "") return;
+    if (heights === "p") {
+      box("plain", top + BAR / 2 - 2, 4);
+      return;
+    }
+    const [aborted, open] = heights.split(" ").map(Number);
+    box("committed", top, BAR);
+    if (open) box("open", top, open);
+    if (aborted) box("aborted", top + BAR - aborted, aborted);
   }
 
   drawNames(context, firstLane, lastLane, top) {

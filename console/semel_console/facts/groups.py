@@ -16,8 +16,10 @@ from semel_protocol.control import ControlType
 
 from semel_console.query import Query
 
-WAIT_S = 0.5
+WAIT_S = 1.0
 """The time between the two looks at committed offsets that show whether a group moves."""
+WAIT_ADVICE = ", or wait longer with --wait"
+"""The command has this option; the page looks again by itself."""
 COUNTED_OFFSETS_MAX = 20_000
 """A partition with more offsets ahead is not counted record by record."""
 
@@ -72,7 +74,7 @@ async def group(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
             for each in found.group.members
         ],
         "stuck": stuck_facts(found)["stuck"],
-        "text": [line.plain.rstrip() for line in diagnosis(found, now_ms)[1:]],
+        "text": [line.plain.rstrip().replace(WAIT_ADVICE, "") for line in diagnosis(found, now_ms)[1:]],
     }
 
 

@@ -33,7 +33,7 @@ PAGES = {
     "#/topic?name=orders": "Partitions",
     "#/records?topic=orders&partition=0": "commit marker of shop",
     "#/records?topic=notes&partition=0": "onerror",
-    "#/timeline": "Choose a topic",
+    "#/timeline": "payments",
     "#/timeline?topic=orders&partition=0": "Fences of these producers",
     "#/timeline?topic=orders&partition=0&axis=time": "Fences of these producers",
     "#/transactions": "transactional ids",
@@ -41,7 +41,7 @@ PAGES = {
     "#/groups": "billing",
     "#/group?name=stock": "reader-1",
     "#/access": "Quotas",
-    "#/broker?id=0": "Broker 0",
+    "#/broker?id=0": "num.partitions",
 }
 
 
@@ -66,7 +66,8 @@ class Eye:
     async def see(self, address: str, text: str) -> None:
         """Goes to a page and waits for a text on it."""
         await self.page.evaluate("address => { location.hash = address }", address)
-        await self.page.locator("main", has_text=text).wait_for(timeout=LIMIT_MS)
+        main = self.page.locator(f'main[data-page="{address}"]')
+        await main.get_by_text(text).first.wait_for(state="attached", timeout=LIMIT_MS)
 
     async def draw_ms(self) -> float:
         return float(await self.page.locator(".lanes canvas").get_attribute("data-ms") or 0)

@@ -38,6 +38,7 @@ function show() {
   leave?.();
   trouble(null);
   main.replaceChildren();
+  main.dataset.page = location.hash;
   document.title = `${title} – semel console`;
   fill(document.getElementById("nav"), NAV.map((each) =>
     el("a", { href: address(each), "aria-current": each === section ? "page" : null, "data-key": each }, PAGES[each][1])));

@@ -15,7 +15,7 @@ from semel.admin import EARLIEST, LATEST
 from semel.cli.shared.start_position import StartPosition, parse
 from semel.cli.txn.timeline import names_of
 from semel.cli.txn.timeline_spans import OUTCOME_OF
-from semel.errors import CorruptRecordException
+from semel.errors import CorruptRecordException, UnsupportedVersionError
 from semel_protocol.batch import BatchHeader, CorruptBatch, iterate
 from semel_protocol.control import ControlType, read_marker
 from semel_protocol.messages.k01_fetch import FetchResponsePartition
@@ -73,7 +73,11 @@ async def records(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     needle = query.text("contains", "\0").encode()
     looked = _Lookup(limit, None if needle == b"\0" else needle, FULL_BYTES if limit == 1 else SHOWN_BYTES)
     await looked.run(admin, at, start, bounds)
-    names = await names_of(admin, sorted({row.producer_id for row in looked.rows if row.outcome != "plain"}))
+    producer_ids = sorted({row.producer_id for row in looked.rows if row.outcome != "plain"})
+    try:
+        names = await names_of(admin, producer_ids)
+    except UnsupportedVersionError:  # before KIP-664
+        names = {}
     for row in looked.rows:
         row.transactional_id = names.get(row.producer_id)
     return {

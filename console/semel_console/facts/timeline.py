@@ -97,7 +97,10 @@ async def _producers(admin: Admin, ids: list[int]) -> tuple[dict[int, str], list
 
     The ledgers also name the producer ids that a transactional id had before.
     """
-    listed = await admin.list_transactions()
+    try:
+        listed = await admin.list_transactions()
+    except UnsupportedVersionError:  # before KIP-664
+        return {}, []
     names = {row.producer_id: row.transactional_id for row in listed if row.producer_id in ids}
     if len(listed) <= DESCRIBED_MAX:
         wanted = [row.transactional_id for row in listed]

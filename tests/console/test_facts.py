@@ -143,6 +143,8 @@ async def test_the_timeline_has_each_transaction_fence_and_holder(
     assert rows.count(("till", "aborted")) == 2
     assert rows.count(("dispatch", "aborted")) == 1
     assert rows[-1] == (None, "open")
+    ends = zip(columns["last"], columns["marker"], columns["records"], strict=True)
+    assert all(last < marker for last, marker, count in ends if marker >= 0 and count)
     (fence,) = [each for each in shown["fences"] if each["reason"] == "new_instance"]
     assert fence["transactional_id"] == "dispatch"
     assert "dispatch-new" in fence["by"]

@@ -77,7 +77,8 @@ def columns_of(spans: list[Span], index_of: dict[int, int]) -> Columns:
     """PURE. Spans as columns. Each run of records outside of transactions is an entry of its own."""
     made = Columns()
     for span in spans:
-        pieces = span.pieces if span.outcome is Outcome.PLAIN else [[span.first_offset, span.last_offset]]
+        last_record = span.pieces[-1][1] if span.pieces else span.first_offset
+        pieces = span.pieces if span.outcome is Outcome.PLAIN else [[span.first_offset, last_record]]
         for first, last in pieces:
             made.producer.append(index_of[span.producer_id])
             made.epoch.append(span.producer_epoch)

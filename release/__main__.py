@@ -21,7 +21,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 BUILD = ROOT / "build" / "release"
-PACKAGES = {"semel", "semel_broker", "semel_command", "semel_protocol", "semel_storage", "pyspark_semel"}
+PACKAGES = {
+    "semel",
+    "semel_broker",
+    "semel_command",
+    "semel_console",
+    "semel_protocol",
+    "semel_storage",
+    "pyspark_semel",
+}
 TESTS = (
     "tests/docs/test_pages.py",
     "tests/docs/test_moving_from_confluent_kafka.py",

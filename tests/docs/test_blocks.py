@@ -25,7 +25,16 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "strangers/*.md")
     for path in ROOT.glob(pattern)
 )
-OWN_PACKAGES = ("semel", "semel_broker", "semel_protocol", "semel_storage", "pyspark_semel", "cluster", "demo")
+OWN_PACKAGES = (
+    "semel",
+    "semel_broker",
+    "semel_console",
+    "semel_protocol",
+    "semel_storage",
+    "pyspark_semel",
+    "cluster",
+    "demo",
+)
 TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.M))
 
 

@@ -16,6 +16,7 @@ PACKAGES = {
     "storage/semel_storage": "the files of one partition",
     "broker/semel_broker": "the server",
     "client/semel": "the asyncio client, and the commands",
+    "console/semel_console": "the web page",
     "pipeline/pyspark_semel": "semel for Spark",
 }
 BEGIN, END = "<!-- file map: begin (written by `make map`) -->", "<!-- file map: end -->"

@@ -6,7 +6,7 @@ import pytest
 from tidy.rules import RULES, Rule, Source, docstrings_are_plain
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("protocol", "storage", "broker", "client", "pipeline")
+PACKAGES = ("protocol", "storage", "broker", "client", "console", "pipeline")
 SOURCES = [
     Source(path.relative_to(ROOT).as_posix(), path.read_text())
     for package in PACKAGES

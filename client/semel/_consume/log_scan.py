@@ -46,7 +46,7 @@ async def scan(calls: Calls, partition: TopicPartition, start: int, end: int) ->
     """
     at = start
     while at < end:
-        row = await _fetch(calls, partition, at)
+        row = await fetch_stored(calls, partition, at)
         before = at
         try:
             for header, view in iterate(row.records or b""):
@@ -68,9 +68,21 @@ def _scanned(header: BatchHeader, view: memoryview) -> ScannedBatch:
     return ScannedBatch(header, marker.control_type, marker.coordinator_epoch)
 
 
-async def _fetch(calls: Calls, partition: TopicPartition, offset: int) -> FetchResponsePartition:
+async def fetch_stored(
+    calls: Calls,
+    partition: TopicPartition,
+    offset: int,
+    *,
+    read_committed: bool = False,
+    bytes_max: int = FETCH_BYTES,
+) -> FetchResponsePartition:
+    """One answer to Fetch with the batches from `offset` on, without waiting for records.
+
+    read_committed: only batches below the last stable offset, with the list of aborted transactions among them.
+    Raises as `scan`, without CorruptRecordException.
+    """
     what = f"reading {partition.topic}-{partition.partition} at offset {offset}"
-    wanted = FetchRequestPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+    wanted = FetchRequestPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=bytes_max)
 
     async def attempt(deadline: Deadline) -> FetchResponsePartition:
         metadata = await calls.metadata([partition.topic], deadline)
@@ -80,8 +92,8 @@ async def _fetch(calls: Calls, partition: TopicPartition, offset: int) -> FetchR
         request = FetchRequest(
             max_wait_ms=0,
             min_bytes=0,
-            max_bytes=FETCH_BYTES,
-            isolation_level=0,
+            max_bytes=bytes_max,
+            isolation_level=int(read_committed),
             topics=[FetchRequestTopic(topic=partition.topic, partitions=[wanted])],
         )
         answer: FetchResponse = await calls.request(connection, request, deadline)

@@ -27,7 +27,7 @@ OWN = {
 }
 """Commands that need no extra."""
 
-EXTRA_OF = {"semel_broker": "broker", "semel_storage": "broker", "pyspark_semel": "spark"}
+EXTRA_OF = {"semel_broker": "broker", "semel_storage": "broker", "semel_console": "console", "pyspark_semel": "spark"}
 
 POSIX_ONLY = ("fcntl", "resource")
 """Modules of Python that Windows does not have."""
@@ -38,6 +38,7 @@ HELP_OF = {
     "cluster": "Show the brokers, their partitions, and the partitions with problems.",
     "completion": "Print the completion script for a shell.",
     "config": "Show and change the settings of brokers.",
+    "console": "Serve a web page that shows the cluster: records, groups, and transactions on a timeline.",
     "consume": "Print the records of a topic.",
     "group": "Show consumer groups: members, offsets, lag, and why one is stuck; set offsets; delete groups.",
     "log": "Check and show the files of a data directory.",

@@ -12,7 +12,7 @@ from client.consuming import until
 from semel.admin import Admin, ConsumerGroupDescription, NewTopic
 from semel.cli.group.members import members_of, members_table
 from semel.cli.shared.reconciliation import is_unassigned, spoken, steps_of, words
-from semel.cli.stuck.group import _find_out, diagnosis, facts_of, is_stuck
+from semel.cli.stuck.group import diagnosis, facts_of, find_out, is_stuck
 from semel.errors import GroupSubscribedToTopicError, NonEmptyGroup, UnknownMemberIdError
 from semel.structs import OffsetAndMetadata, TopicPartition
 from support.against import OutsideBroker
@@ -88,7 +88,7 @@ async def moving(admin: Admin, a: Consumer, b: Consumer) -> str:
 
 
 async def stuck_lines(admin: Admin) -> tuple[bool, str]:
-    found = await _find_out(admin, "g", 0.1)
+    found = await find_out(admin, "g", 0.1)
     return is_stuck(found), "\n".join(line.plain for line in diagnosis(found, 0))
 
 
@@ -120,7 +120,7 @@ async def test_a_member_that_does_not_give_up_is_why_a_group_is_stuck(admin: Adm
     assert "Reconciling" in said
     assert f"{moved}: a has not given up what b waits for." in said
     assert "Brokers do not say since when" in said
-    facts = facts_of(await _find_out(admin, "g", 0.1))
+    facts = facts_of(await find_out(admin, "g", 0.1))
     (block,) = facts["not_given_up"]
     assert (block["held_by"], block["waits"], len(block["partitions"])) == (["a"], "b", 2)
     assert (facts["protocol"], facts["group_epoch"]) == ("consumer", facts["assignment_epoch"])
@@ -142,7 +142,7 @@ async def test_a_static_member_that_is_away_keeps_its_partitions_and_is_named(ad
     assert not is_trouble  # nothing is left to read
     assert f"one is a static member and {away}." in said
     names = [f"flights-{at.partition}" for at in held]
-    assert facts_of(await _find_out(admin, "g", 0.1))["away"] == [{"member": "one", "partitions": names}]
+    assert facts_of(await find_out(admin, "g", 0.1))["away"] == [{"member": "one", "partitions": names}]
 
 
 async def test_a_group_whose_epoch_is_ahead_waits_for_its_assignment(admin: Admin, wire: Wire) -> None:

@@ -503,5 +503,5 @@ async def test_a_group_that_may_not_change_its_protocol_is_named_with_what_to_do
     await create(bootstrap, t=6)
     async with Reader(Consumer("t", bootstrap_servers=bootstrap, group_id="g")) as classic:
         await until(lambda: shares(classic) == [6])
-        with pytest.raises(GroupIdNotFound, match="migration.policy is disabled"):
+        with pytest.raises(GroupIdNotFound, match=r"migration\.policy is disabled"):
             await member_of(bootstrap).start()

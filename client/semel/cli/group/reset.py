@@ -62,7 +62,13 @@ def reset(
         raise click.UsageError("give either --to or --by")
     if as_json and not (dry_run or yes):
         raise click.UsageError("JSON leaves no place for a question: give --dry-run or --yes")
-    moves = run(_plan(client, group, names, None if to is None else parse(to, "--to", Edge().now_ms()), by or 0))
+    start = None if to is None else parse(to, "--to", Edge().now_ms())
+
+    async def planned() -> list[Move]:
+        async with client.admin() as admin:
+            return await plan(admin, group, names, start, by or 0)
+
+    moves = run(planned())
     if not as_json:
         show(moves_table(group, moves))
     changes = {each.at: OffsetAndMetadata(each.offset, "") for each in moves if each.offset != each.committed}
@@ -80,36 +86,36 @@ def reset(
     say(f"{plural(len(changes), 'offset')} of {group} set")
 
 
-async def _plan(
-    client: ClientSettings, group: str, names: Sequence[str], to: StartPosition | None, by: int
-) -> list[Move]:
-    """to: None moves by `by` offsets from the committed ones."""
-    async with client.admin() as admin:
-        (described,) = await admin.describe_consumer_groups([group])
-        must_be_empty(described, "would overwrite the new offsets with their own commits")
-        committed = {at: each.offset for at, each in (await admin.list_consumer_group_offsets(group)).items()}
-        if not names and not committed:
-            raise failure(
-                f"{group} has no committed offsets: name the topics to set offsets for, or check the group's name "
-                "with `semel group list`"
-            )
-        places = list(await partitions_of(admin, names or await _topics_of(admin, committed)))
-        if to is None or not names:
-            places = [at for at in places if at in committed]
-        starts = await _offsets(admin, places, EARLIEST)
-        ends = await _offsets(admin, places, LATEST)
-        found = {} if to is None or to.timestamp is None else await _offsets(admin, places, to.timestamp)
-        moves = []
-        for at in places:
-            if to is None:
-                wanted = committed[at] + by
-            elif to.offset is not None:
-                wanted = to.offset
-            else:
-                wanted = found[at] if found[at] >= 0 else ends[at]  # -1: no record at or after that time
-            offset = min(max(wanted, starts[at]), ends[at])
-            moves.append(Move(at=at, committed=committed.get(at, -1), wanted=wanted, offset=offset, end=ends[at]))
-        return moves
+async def plan(admin: Admin, group: str, names: Sequence[str], to: StartPosition | None, by: int = 0) -> list[Move]:
+    """The changes that a reset would make. to: None moves by `by` offsets from the committed ones.
+
+    Raises ClickException for a group with members, a topic that does not exist, and offsets that are not committed.
+    """
+    (described,) = await admin.describe_consumer_groups([group])
+    must_be_empty(described, "would overwrite the new offsets with their own commits")
+    committed = {at: each.offset for at, each in (await admin.list_consumer_group_offsets(group)).items()}
+    if not names and not committed:
+        raise failure(
+            f"{group} has no committed offsets: name the topics to set offsets for, or check the group's name "
+            "with `semel group list`"
+        )
+    places = list(await partitions_of(admin, names or await _topics_of(admin, committed)))
+    if to is None or not names:
+        places = [at for at in places if at in committed]
+    starts = await _offsets(admin, places, EARLIEST)
+    ends = await _offsets(admin, places, LATEST)
+    found = {} if to is None or to.timestamp is None else await _offsets(admin, places, to.timestamp)
+    moves = []
+    for at in places:
+        if to is None:
+            wanted = committed[at] + by
+        elif to.offset is not None:
+            wanted = to.offset
+        else:
+            wanted = found[at] if found[at] >= 0 else ends[at]  # -1: no record at or after that time
+        offset = min(max(wanted, starts[at]), ends[at])
+        moves.append(Move(at=at, committed=committed.get(at, -1), wanted=wanted, offset=offset, end=ends[at]))
+    return moves
 
 
 async def _topics_of(admin: Admin, committed: Iterable[TopicPartition]) -> list[str]:

@@ -57,9 +57,13 @@ class ClientSettings:
     def __init__(self, given: Mapping[str, Any], ambient: Mapping[str, Any]) -> None:
         self._given, self._ambient = given, ambient
 
-    def admin(self, *, quiet: bool = False) -> AbstractAsyncContextManager[Admin]:
-        """An Admin that is started and closed. quiet: do not say what its start waits for."""
-        return started(Admin, self._of(AdminConfig, {}, {}), quiet=quiet)
+    def admin(
+        self, defaults: Mapping[str, Any] | None = None, *, quiet: bool = False
+    ) -> AbstractAsyncContextManager[Admin]:
+        """An Admin that is started and closed. defaults: the command's own. quiet: do not say what its start waits
+        for.
+        """
+        return started(Admin, self._of(AdminConfig, {}, defaults or {}), quiet=quiet)
 
     def producer(
         self, options: Mapping[str, Any], defaults: Mapping[str, Any]

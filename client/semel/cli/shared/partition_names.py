@@ -71,9 +71,17 @@ def compact(partitions: Iterable[TopicPartition], after_topic: str = ": ") -> st
 
 
 async def known_offsets(
-    admin: Admin, partitions: Iterable[PartitionMetadata], live: Container[int], timestamp: int
+    admin: Admin,
+    partitions: Iterable[PartitionMetadata],
+    live: Container[int],
+    timestamp: int,
+    *,
+    read_committed: bool = False,
 ) -> dict[TopicPartition, int]:
-    """The offsets of `timestamp` (EARLIEST, LATEST), without partitions whose leader is offline or does not answer."""
+    """The offsets of `timestamp` (EARLIEST, LATEST), without partitions whose leader is offline or does not answer.
+
+    read_committed: LATEST is the last stable offset.
+    """
     by_leader: dict[int, list[TopicPartition]] = {}
     for each in partitions:
         if each.leader in live:
@@ -81,7 +89,7 @@ async def known_offsets(
 
     async def of_leader(asked: list[TopicPartition]) -> dict[TopicPartition, int]:
         try:
-            found = await admin.list_offsets(dict.fromkeys(asked, timestamp), timeout_ms=ANSWER_TIMEOUT_MS)
+            found = await admin.list_offsets(dict.fromkeys(asked, timestamp), read_committed, ANSWER_TIMEOUT_MS)
         except (KafkaTimeoutError, KafkaConnectionError):
             return {}
         return {at: row.offset for at, row in found.items()}

@@ -90,7 +90,7 @@ def stuck_group(client: ClientSettings, name: str, wait_s: float, as_json: bool)
 
     async def work() -> Findings:
         async with client.admin() as admin:
-            return await _find_out(admin, name, wait_s)
+            return await find_out(admin, name, wait_s)
 
     found = run(work())
     if found.group.state == "Dead" and not found.pending:
@@ -103,7 +103,8 @@ def stuck_group(client: ClientSettings, name: str, wait_s: float, as_json: bool)
         raise SystemExit(FOUND_TROUBLE)
 
 
-async def _find_out(admin: Admin, name: str, wait_s: float) -> Findings:
+async def find_out(admin: Admin, name: str, wait_s: float) -> Findings:
+    """The facts about a group. wait_s: the time between the two requests for its committed offsets."""
     before = await _committed(admin, name)
     await asyncio.sleep(wait_s)
     after = await _committed(admin, name)

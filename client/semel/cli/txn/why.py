@@ -31,7 +31,7 @@ def why(client: ClientSettings, name: str, as_json: bool) -> None:
                 (found,) = await admin.describe_transactions([name])
             except TransactionalIdNotFound as e:
                 raise await _unknown(admin, name, e) from None
-            return found, await _where(admin, found)
+            return found, await first_offsets(admin, found)
 
     found, where = run(work())
     now_ms = Edge().now_ms()
@@ -55,7 +55,7 @@ async def _unknown(admin: Admin, name: str, error: TransactionalIdNotFound) -> c
     return failure(*lines)
 
 
-async def _where(admin: Admin, found: TransactionDescription) -> dict[TopicPartition, int | None]:
+async def first_offsets(admin: Admin, found: TransactionDescription) -> dict[TopicPartition, int | None]:
     """The partitions of an open transaction with its first offset in each; None where it has no records."""
     if not found.is_open or not found.partitions:
         return {}
@@ -68,7 +68,7 @@ async def _where(admin: Admin, found: TransactionDescription) -> dict[TopicParti
 
 
 def facts(found: TransactionDescription, where: dict[TopicPartition, int | None], now_ms: int) -> dict[str, Any]:
-    """PURE. The state of a transactional id as plain types. where: the result of `_where`."""
+    """PURE. The state of a transactional id as plain types. where: the result of `first_offsets`."""
     return {
         **facts_of(found),
         "text": _waits_for(found, now_ms),
@@ -80,7 +80,7 @@ def facts(found: TransactionDescription, where: dict[TopicPartition, int | None]
 
 
 def summary(found: TransactionDescription, where: dict[TopicPartition, int | None], now_ms: int) -> list[str]:
-    """PURE. The lines to print. where: the result of `_where`."""
+    """PURE. The lines to print. where: the result of `first_offsets`."""
     lines = [f"{found.transactional_id}: {found.state}. {_waits_for(found, now_ms)}"]
     lines.append(
         f"  Producer id {found.producer_id}, epoch {found.producer_epoch}, coordinated by broker {found.coordinator}."

@@ -1,0 +1,146 @@
+"""The console as an ASGI application: the page's files, the facts of the cluster as JSON and as events, and writes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from semel import Admin
+from semel._edge import Edge
+from semel_protocol import __version__
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from semel_console.answers import CLUSTER_ERRORS, RefusedError, json_answer, problem_answer
+from semel_console.files import page_files
+from semel_console.guard import Guard, PageHeaders, headers_of
+from semel_console.link import ClusterLink
+from semel_console.pages import FACTS
+from semel_console.query import Query
+from semel_console.watch import EVERY_S, STREAMS_MAX, events
+from semel_console.writes import WRITES
+
+BODY_BYTES_MAX = 64 * 1024
+
+
+class Login(msgspec.Struct):
+    """The body of a first visit."""
+
+    token: str
+
+
+class Api:
+    """The handlers of the API. every_s: the time between two looks at watched facts."""
+
+    def __init__(self, link: ClusterLink, guard: Guard, edge: Edge, every_s: float) -> None:
+        self._link, self._guard, self._edge, self._every_s = link, guard, edge, every_s
+        self._streams = 0
+
+    async def login(self, request: Request) -> Response:
+        self._guard.check_origin(headers_of(request.headers))
+        given = msgspec.json.decode(await _body(request), type=Login)
+        return json_answer({}, headers={"set-cookie": self._guard.cookie_for(given.token)})
+
+    async def session(self, request: Request) -> Response:
+        """What the page needs to know once. Only the page's own origin can read the write token."""
+        self._guard.check_read(headers_of(request.headers), request.cookies)
+        token = self._guard.write_token if self._guard.may_write else None
+        return json_answer({"version": __version__, "write_token": token})
+
+    async def facts(self, request: Request) -> Response:
+        """The facts of a page; with `watch=1` as a stream of events."""
+        self._guard.check_read(headers_of(request.headers), request.cookies)
+        find = FACTS.get(request.path_params["name"])
+        if find is None:
+            raise RefusedError(404, f"There is no page {request.path_params['name']!r}")
+        query = Query(request.query_params)
+
+        async def found() -> object:
+            return await self._link.call(lambda admin: find(admin, query, self._edge.now_ms()))
+
+        if not request.query_params.get("watch"):
+            return json_answer(await found())
+        if self._streams >= STREAMS_MAX:
+            raise RefusedError(503, f"{STREAMS_MAX} pages are open: close some")
+        return StreamingResponse(self._watched(found), media_type="text/event-stream")
+
+    async def _watched(self, found: Callable[[], Awaitable[object]]) -> AsyncIterator[bytes]:
+        self._streams += 1
+        try:
+            async for event in events(found, self._every_s):
+                yield event
+        finally:
+            self._streams -= 1
+
+    async def write(self, request: Request) -> Response:
+        self._guard.check_write(headers_of(request.headers), request.cookies)
+        known = WRITES.get(request.path_params["name"])
+        if known is None:
+            raise RefusedError(404, f"There is no change {request.path_params['name']!r}")
+        body = msgspec.json.decode(await _body(request), type=known.body)
+
+        async def done(admin: Admin) -> object:
+            return await known.work(admin, body, self._edge.now_ms())
+
+        return json_answer(await self._link.call(done))
+
+
+def console_app(link: ClusterLink, guard: Guard, *, edge: Edge | None = None, every_s: float = EVERY_S) -> Any:
+    """The ASGI application. It closes `link` at its end."""
+    api = Api(link, guard, edge or Edge(), every_s)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await link.close()
+
+    routes = [
+        Route("/api/login", _guarded(guard, api.login), methods=["POST"]),
+        Route("/api/session", _guarded(guard, api.session)),
+        Route("/api/facts/{name}", _guarded(guard, api.facts)),
+        Route("/api/do/{name}", _guarded(guard, api.write), methods=["POST"]),
+        *(Route(path, _guarded(guard, file)) for path, file in _file_handlers().items()),
+    ]
+    return PageHeaders(Starlette(routes=routes, lifespan=lifespan))
+
+
+def _guarded(
+    guard: Guard, handler: Callable[[Request], Awaitable[Response]]
+) -> Callable[[Request], Awaitable[Response]]:
+    """The handler behind the check of the host name, with errors as answers."""
+
+    async def guarded(request: Request) -> Response:
+        try:
+            guard.check_host(headers_of(request.headers))
+            return await handler(request)
+        except (RefusedError, *CLUSTER_ERRORS) as e:
+            return problem_answer(e)
+
+    return guarded
+
+
+def _file_handlers() -> Mapping[str, Callable[[Request], Awaitable[Response]]]:
+    def serving(body: bytes, kind: str, tag: str) -> Callable[[Request], Awaitable[Response]]:
+        async def file(request: Request) -> Response:
+            headers = {"etag": tag, "cache-control": "no-cache"}
+            if request.headers.get("if-none-match") == tag:
+                return Response(status_code=304, headers=headers)
+            return Response(body, headers=headers, media_type=kind)
+
+        return file
+
+    return {each.path: serving(each.body, each.media_type, each.tag) for each in page_files()}
+
+
+async def _body(request: Request) -> bytes:
+    """The body. Raises RefusedError for one that is too large."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_BYTES_MAX:
+            raise RefusedError(413, f"The body is larger than {BODY_BYTES_MAX} bytes")
+    return bytes(body)

@@ -1,0 +1,69 @@
+// Topics: the list, and one topic.
+
+import { watch } from "./api.js";
+import { el, fill, link } from "./dom.js";
+import { number, plural } from "./format.js";
+import { action, badge, table } from "./parts.js";
+
+export function topicsPage(root, parameters, trouble) {
+  let latest = null;
+  const filter = el("input", { type: "search", placeholder: "orders", oninput: () => latest && show(latest) });
+  const internal = el("input", { type: "checkbox", onchange: () => latest && show(latest) });
+  const body = el("div", { class: "card live" });
+  const create = action("Create a topic", {
+    title: "Create a topic", name: "create-topic", explain: "Empty fields take the broker's defaults.",
+    fields: [["name", "Name"], ["partitions", "Partitions"], ["replication_factor", "Replicas of each partition"], ["settings", "Settings, such as retention.ms=86400000 cleanup.policy=compact"]],
+    body: (given) => ({
+      name: given.name, partitions: given.partitions ? Number(given.partitions) : null,
+      replication_factor: given.replication_factor ? Number(given.replication_factor) : null,
+      settings: Object.fromEntries(given.settings.split(/\s+/).filter(Boolean).map((each) => [each.split("=")[0], each.split("=").slice(1).join("=")])),
+    }),
+  });
+  fill(root, el("div", { class: "row spread" }, el("h1", {}, "Topics"),
+    el("div", { class: "row" }, el("label", {}, "Filter", filter), el("label", {}, internal, "internal topics"), create)), body);
+  const show = (facts) => {
+    latest = facts;
+    const rows = facts.topics.filter((each) => (internal.checked || !each.internal) && each.topic.includes(filter.value));
+    fill(body, table("topics", [
+      { label: "topic", value: (row) => row.topic, show: (row) => link(row.topic, "topic", { name: row.topic }), name: true },
+      { label: "state", value: (row) => row.state, show: (row) => badge(row.state) },
+      { label: "partitions", value: (row) => row.partitions, number: true }, { label: "replicas", value: (row) => row.replicas, number: true },
+      { label: "offsets held", value: (row) => row.offsets_held, number: true },
+      { label: "held back", value: (row) => row.held_back, number: true, show: (row) => (row.held_back ? badge(number(row.held_back), "warn") : "0") },
+      { label: "", show: (row) => el("span", { class: "row" }, link("records", "records", { topic: row.topic, partition: 0 }), link("timeline", "timeline", { topic: row.topic, partition: 0 })) },
+    ], rows, { empty: facts.topics.length ? "No topic fits the filter." : "There is no topic yet." }));
+  };
+  return watch("topics", {}, show, trouble);
+}
+
+export function topicPage(root, parameters, trouble) {
+  const name = parameters.get("name") ?? "";
+  const body = el("div", { class: "live" });
+  const all = el("input", { type: "checkbox", onchange: () => latest && show(latest) });
+  let latest = null;
+  fill(root, el("h1", {}, name), body);
+  const show = (facts) => {
+    latest = facts;
+    const settings = facts.settings.filter((each) => all.checked || !each.is_default);
+    fill(body,
+      el("p", { class: "dim" }, plural(facts.partitions.length, "partition"), facts.internal ? ", internal" : ""),
+      el("section", { class: "card" }, table("partitions", [
+        { label: "partition", value: (row) => row.partition, number: true }, { label: "state", value: (row) => row.state, show: (row) => badge(row.state) },
+        { label: "leader", value: (row) => row.leader, number: true, show: (row) => row.leader ?? "none" }, { label: "epoch", value: (row) => row.leader_epoch, number: true },
+        { label: "replicas", value: (row) => row.replicas.join(", ") }, { label: "in sync", value: (row) => row.in_sync.join(", ") },
+        { label: "start", value: (row) => row.start_offset, number: true }, { label: "last stable", value: (row) => row.last_stable_offset, number: true },
+        { label: "high watermark", value: (row) => row.high_watermark, number: true },
+        { label: "held back", value: (row) => row.high_watermark - row.last_stable_offset, number: true, show: (row) => (row.high_watermark > row.last_stable_offset ? badge(number(row.high_watermark - row.last_stable_offset), "warn") : "0") },
+        { label: "", show: (row) => el("span", { class: "row" }, link("records", "records", { topic: name, partition: row.partition }), link("timeline", "timeline", { topic: name, partition: row.partition })) },
+      ], facts.partitions, { caption: "Partitions" })),
+      el("section", { class: "card" }, el("div", { class: "row spread" }, el("h2", {}, "Settings"), el("label", {}, all, "defaults too")),
+        facts.settings_problem ? el("p", { class: "dim" }, facts.settings_problem) : settingsTable("topic-settings", settings)));
+  };
+  return watch("topic", { topic: name }, show, trouble);
+}
+
+export const settingsTable = (key, settings) => table(key, [
+  { label: "setting", value: (row) => row.name, name: true, show: (row) => el("span", {}, el("span", { class: "mono" }, row.name), row.documentation ? el("div", { class: "caption" }, row.documentation) : null) },
+  { label: "value", value: (row) => row.value, name: true, show: (row) => (row.is_sensitive ? "(secret)" : el("span", { class: "mono" }, row.value ?? "–")) },
+  { label: "source", value: (row) => row.source },
+], settings, { empty: "Each setting has its default." });

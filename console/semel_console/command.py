@@ -1,0 +1,59 @@
+"""`semel console`: serves the web page until it is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+from semel.cli.shared.client_settings import ClientSettings, client_options
+from semel.cli.shared.common import failure, say
+
+from semel_console.app import console_app
+from semel_console.guard import Guard, is_loopback
+from semel_console.link import ClusterLink
+from semel_console.server import listening_socket, serve
+
+PORT_DEFAULT = 9480
+CLIENT_DEFAULTS = {"client_id": "semel-console", "max_block_ms": 5_000, "request_timeout_ms": 5_000}
+"""A page must show soon that brokers do not answer."""
+
+
+@click.command()
+@client_options()
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
+@click.option(
+    "-p",
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=PORT_DEFAULT,
+    show_default=True,
+    metavar="N",
+    help="The port to listen on; 0 takes a free one.",
+)
+@click.option(
+    "--allow-host",
+    "host_names",
+    multiple=True,
+    metavar="NAME",
+    help="Accept requests to this host name too, for a proxy; repeatable. Default: localhost and IP addresses.",
+)
+@click.option("--write", is_flag=True, help="Allow changes: create topics, abort transactions, set offsets of groups.")
+def console(client: ClientSettings, host: str, port: int, host_names: tuple[str, ...], write: bool) -> None:
+    """Serve a web page that shows the cluster: brokers, topics, records, groups, and transactions on a timeline.
+
+    Prints the address of the page, with a token that the browser needs once. The browser gets a cookie for it. The page
+    shows what the principal of this command may see; credentials do not reach the browser. Ctrl-C ends it.
+    """
+    try:
+        listening = listening_socket(host, port)
+    except OSError as e:
+        raise failure(f"cannot listen on {host}:{port}: {e.strerror or e}. --port 0 takes a free port") from None
+    with listening:
+        guard = Guard(host_names=host_names, may_write=write)
+        link = ClusterLink(lambda: client.admin(CLIENT_DEFAULTS, quiet=True))
+        shown = f"[{host}]" if ":" in host else host
+        address = f"http://{shown}:{listening.getsockname()[1]}/"
+        say(f"Open {address}#token={guard.token}")
+        if not is_loopback(host):
+            say("Other machines can connect, and the connection is not encrypted: use a proxy with TLS.", err=True)
+        asyncio.run(serve(console_app(link, guard), listening))

@@ -1,0 +1,1 @@
+"""What the pages show: each function asks the cluster and returns plain values."""

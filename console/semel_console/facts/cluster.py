@@ -1,0 +1,120 @@
+"""The overview: brokers, health, ends of all partitions, and what needs attention first; settings of brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from semel import Admin, TopicPartition
+from semel.admin import LATEST, ConfigResource, ConfigResourceType
+from semel.cli.cluster.commands import cluster_health
+from semel.cli.cluster.health import facts_of
+from semel.cli.shared.open_transactions import (
+    OpenTransaction,
+    by_transaction,
+    describe_transaction,
+    open_facts,
+    open_transactions,
+)
+from semel.cli.shared.partition_names import known_offsets
+from semel.errors import KafkaError, UnsupportedVersionError
+from semel.structs import PartitionMetadata
+
+from semel_console.query import Query
+
+PARTITIONS_ASKED_MAX = 200
+"""The number of partitions with held-back records whose open transactions are looked up."""
+
+
+async def overview(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+    """Brokers and health, offsets by topic (for rates), and the transactions that hold readers back."""
+    health = facts_of(await cluster_health(admin))
+    ends = await all_ends(admin)
+    by_topic: dict[str, int] = {}
+    for at, (_, high) in ends.items():
+        by_topic[at.topic] = by_topic.get(at.topic, 0) + high
+    return {
+        "now_ms": now_ms,
+        "health": health,
+        "end_offsets": dict(sorted(by_topic.items())),
+        "held_back": held_back_rows(ends),
+        "holders": await holders(admin, ends, now_ms),
+    }
+
+
+async def all_ends(admin: Admin) -> dict[TopicPartition, tuple[int, int]]:
+    """Last stable offset and high watermark of each partition whose leader answers."""
+    partitions = [each for topic in await admin.describe_topics() for each in topic.partitions]
+    return await ends_of(admin, partitions, (await admin.describe_cluster()).brokers)
+
+
+async def ends_of(
+    admin: Admin, partitions: list[PartitionMetadata], live: Mapping[int, object]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """As `all_ends`, of these partitions. The stable offset is asked for first: it is never above the watermark."""
+    stable = await known_offsets(admin, partitions, live, LATEST, read_committed=True)
+    high = await known_offsets(admin, partitions, live, LATEST)
+    return {at: (min(stable[at], high[at]), high[at]) for at in sorted(stable) if at in high}
+
+
+def held_back_rows(ends: Mapping[TopicPartition, tuple[int, int]]) -> list[dict[str, Any]]:
+    """PURE. The partitions whose last stable offset is below the high watermark, the largest difference first."""
+    rows = [
+        {
+            "topic": at.topic,
+            "partition": at.partition,
+            "last_stable_offset": stable,
+            "high_watermark": high,
+            "offsets_held_back": high - stable,
+        }
+        for at, (stable, high) in ends.items()
+        if stable < high
+    ]
+    return sorted(rows, key=lambda row: -int(row["offsets_held_back"]))
+
+
+async def holders(admin: Admin, ends: Mapping[TopicPartition, tuple[int, int]], now_ms: int) -> list[dict[str, Any]]:
+    """The open transactions that hold readers back, with sentences about each. Brokers that cannot list producers
+    (before KIP-664) give none.
+    """
+    held = [at for at, (stable, high) in ends.items() if stable < high][:PARTITIONS_ASKED_MAX]
+    if not held:
+        return []
+    try:
+        found = await open_transactions(admin, held)
+    except UnsupportedVersionError:
+        return []
+    return [holder_facts(each, now_ms) for each in by_transaction(found)]
+
+
+def holder_facts(partitions: list[OpenTransaction], now_ms: int) -> dict[str, Any]:
+    """PURE. One open transaction with sentences: captions and texts; the last may be a command."""
+    sentences = [list(each) for each in describe_transaction(partitions, now_ms)]
+    return {**open_facts(partitions), "sentences": sentences}
+
+
+async def broker_settings(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+    """The settings of one broker, with sources and explanations."""
+    name = str(query.number("broker", most=2**31 - 1))
+    return {"broker": int(name), "settings": await settings_of(admin, ConfigResourceType.BROKER, name)}
+
+
+async def settings_of(admin: Admin, kind: ConfigResourceType, name: str) -> list[dict[str, Any]]:
+    """Settings sorted by name."""
+    (described,) = await admin.describe_configs([ConfigResource(kind, name)], include_documentation=True)
+    return [
+        {
+            "name": each.name,
+            "value": each.value,
+            "source": each.source.name.lower().replace("_", " "),
+            "is_default": each.is_default,
+            "is_sensitive": each.is_sensitive,
+            "documentation": each.documentation,
+        }
+        for _, each in sorted(described.configs.items())
+    ]
+
+
+def sentence_of(error: KafkaError) -> str:
+    """PURE. An error of a part of a page, which leaves the other parts readable."""
+    return f"{type(error).__name__}: {error.message}"

@@ -1,0 +1,239 @@
+"""The message browser: stored records and markers of a partition, each with the outcome of its transaction.
+
+Below the last stable offset the broker names the aborted transactions. Above it the log is scanned for markers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from semel import Admin, TopicPartition
+from semel._consume.log_scan import fetch_stored, scan
+from semel.admin import EARLIEST, LATEST
+from semel.cli.shared.start_position import StartPosition, parse
+from semel.cli.txn.timeline import names_of
+from semel.cli.txn.timeline_spans import OUTCOME_OF
+from semel.errors import CorruptRecordException, UnsupportedVersionError
+from semel_protocol.batch import BatchHeader, CorruptBatch, iterate
+from semel_protocol.control import ControlType, read_marker
+from semel_protocol.messages.k01_fetch import FetchResponsePartition
+from semel_protocol.records import Record, decode_batch
+
+from semel_console.query import Query
+
+ROWS_DEFAULT, ROWS_MAX = 100, 1_000
+SHOWN_BYTES = 4_096
+"""The bytes of a key, a value or a header that a listing holds. One record alone is sent whole up to FULL_BYTES."""
+FULL_BYTES = 1 << 20
+FETCH_BYTES = 1 << 20
+FILTERED_OFFSETS_MAX = 50_000
+"""The number of offsets that one request looks through for a text."""
+LOOK_AHEAD = 20_000
+"""The number of offsets above the last stable one that are scanned for markers."""
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """A record or a marker. outcome: of its transaction; `plain` outside of one; `unknown` when the marker is far
+    ahead.
+
+    key, value: base64 of at most the shown bytes; None for null. headers: pairs of a name and a value as base64.
+    marker: whether this is a marker, whose outcome it is.
+    """
+
+    offset: int
+    timestamp: int
+    outcome: str
+    marker: bool = False
+    producer_id: int
+    producer_epoch: int
+    transactional_id: str | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+    key_size: int = -1
+    value_size: int = -1
+    headers: list[tuple[str, bytes | None]] = []
+
+
+class _Bounds(msgspec.Struct, frozen=True):
+    start: int
+    stable: int
+    high: int
+
+
+async def records(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+    """Rows from a position on: `from` is earliest, latest, an offset, a time, a time ago such as -1h, or -50 for the
+    last 50. `contains` selects records with this text in key, value or headers.
+    """
+    at, limit = query.place, max(1, query.number("limit", ROWS_DEFAULT, most=ROWS_MAX))
+    bounds = await _bounds(admin, at)
+    wanted = parse(query.text("from", f"-{limit}"), "from", now_ms, may_be_last=True)
+    start = await _start(admin, at, wanted, bounds)
+    needle = query.text("contains", "\0").encode()
+    looked = _Lookup(limit, None if needle == b"\0" else needle, FULL_BYTES if limit == 1 else SHOWN_BYTES)
+    await looked.run(admin, at, start, bounds)
+    producer_ids = sorted({row.producer_id for row in looked.rows if row.outcome != "plain"})
+    try:
+        names = await names_of(admin, producer_ids)
+    except UnsupportedVersionError:  # before KIP-664
+        names = {}
+    for row in looked.rows:
+        row.transactional_id = names.get(row.producer_id)
+    return {
+        "topic": at.topic,
+        "partition": at.partition,
+        "log_start_offset": bounds.start,
+        "last_stable_offset": bounds.stable,
+        "high_watermark": bounds.high,
+        "from_offset": start,
+        "next_offset": looked.at,
+        "records": looked.rows,
+    }
+
+
+async def _bounds(admin: Admin, at: TopicPartition) -> _Bounds:
+    start = (await admin.list_offsets({at: EARLIEST}))[at].offset
+    stable = (await admin.list_offsets({at: LATEST}, read_committed=True))[at].offset
+    high = (await admin.list_offsets({at: LATEST}))[at].offset
+    return _Bounds(start, min(stable, high), high)
+
+
+async def _start(admin: Admin, at: TopicPartition, wanted: StartPosition, bounds: _Bounds) -> int:
+    if wanted.last is not None:
+        offset = bounds.high - wanted.last
+    elif wanted.offset is not None:
+        offset = wanted.offset
+    else:
+        assert wanted.timestamp is not None
+        offset = (await admin.list_offsets({at: wanted.timestamp}))[at].offset
+        offset = bounds.high if offset < 0 else offset
+    return min(max(offset, bounds.start), bounds.high)
+
+
+class _Lookup:
+    """Collects rows. at: the next offset to look at."""
+
+    def __init__(self, limit: int, needle: bytes | None, shown_bytes: int) -> None:
+        self._limit, self._needle, self._shown_bytes = limit, needle, shown_bytes
+        self.rows: list[Row] = []
+        self.at = 0
+
+    async def run(self, admin: Admin, at: TopicPartition, start: int, bounds: _Bounds) -> None:
+        self.at = start
+        last = bounds.high if self._needle is None else min(bounds.high, start + FILTERED_OFFSETS_MAX)
+        outcomes: dict[int, str] | None = None
+        while self.at < last and len(self.rows) < self._limit:
+            below = self.at < bounds.stable
+            if not below and outcomes is None:
+                outcomes = await _outcomes(admin, at, bounds)
+            fetched = await fetch_stored(admin._calls, at, self.at, read_committed=below, bytes_max=FETCH_BYTES)
+            before = self.at
+            try:
+                self._take(fetched, bounds.stable if below else last, None if below else outcomes)
+            except CorruptBatch as e:
+                raise CorruptRecordException(f"{at.topic}-{at.partition} at offset {self.at}: {e.message}") from e
+            if self.at == before:
+                self.at = bounds.stable if below else last  # the rest was compacted away
+
+    def _take(self, fetched: FetchResponsePartition, end: int, outcomes: Mapping[int, str] | None) -> None:
+        """Rows of one answer, below `end`. outcomes: of the batches above the last stable offset."""
+        ahead = sorted((each.first_offset, each.producer_id) for each in fetched.aborted_transactions or ())
+        aborted: set[int] = set()
+        for header, view in iterate(fetched.records or b""):
+            if header.base_offset >= end or len(self.rows) >= self._limit:
+                return
+            while ahead and ahead[0][0] <= header.last_offset:
+                aborted.add(ahead.pop(0)[1])
+            if header.is_control:
+                self._take_marker(header, view, aborted)
+            else:
+                outcome = _outcome_above(outcomes, header) if outcomes is not None else _outcome_below(header, aborted)
+                for record in decode_batch(view, header):
+                    if record.offset >= self.at:
+                        self._take_record(record, header, outcome)
+                        if len(self.rows) >= self._limit:
+                            self.at = record.offset + 1
+                            return
+            self.at = max(self.at, header.next_offset)
+
+    def _take_marker(self, header: BatchHeader, view: memoryview, aborted: set[int]) -> None:
+        marker = read_marker(view, header) if header.record_count else None
+        if marker is None:
+            return
+        if marker.control_type is ControlType.ABORT:
+            aborted.discard(header.producer_id)
+        if header.base_offset >= self.at and self._needle is None:
+            outcome = OUTCOME_OF[marker.control_type].value
+            self.rows.append(
+                Row(
+                    offset=header.base_offset,
+                    timestamp=header.max_timestamp,
+                    outcome=outcome,
+                    marker=True,
+                    producer_id=header.producer_id,
+                    producer_epoch=header.producer_epoch,
+                )
+            )
+
+    def _take_record(self, record: Record, header: BatchHeader, outcome: str) -> None:
+        if self._needle is not None and not any(self._needle in part for part in _parts(record)):
+            return
+        shown = self._shown_bytes
+        self.rows.append(
+            Row(
+                offset=record.offset,
+                timestamp=record.timestamp,
+                outcome=outcome,
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                key=_shown(record.key, shown),
+                value=_shown(record.value, shown),
+                key_size=-1 if record.key is None else len(record.key),
+                value_size=-1 if record.value is None else len(record.value),
+                headers=[(name, _shown(value, shown)) for name, value in record.headers],
+            )
+        )
+
+
+def _parts(record: Record) -> Iterator[bytes]:
+    yield record.key or b""
+    yield record.value or b""
+    for name, value in record.headers:
+        yield name.encode(errors="surrogateescape")
+        yield value or b""
+
+
+def _shown(data: bytes | None, size: int) -> bytes | None:
+    """msgspec writes bytes as base64."""
+    return None if data is None else data[:size]
+
+
+def _outcome_below(header: BatchHeader, aborted: set[int]) -> str:
+    """PURE. Below the last stable offset each transaction is complete."""
+    if not header.is_transactional:
+        return "plain"
+    return "aborted" if header.producer_id in aborted else "committed"
+
+
+def _outcome_above(outcomes: Mapping[int, str], header: BatchHeader) -> str:
+    """PURE. outcomes: the result of `_outcomes`."""
+    return outcomes.get(header.base_offset, "unknown") if header.is_transactional else "plain"
+
+
+async def _outcomes(admin: Admin, at: TopicPartition, bounds: _Bounds) -> dict[int, str]:
+    """The outcome of each transactional batch from the last stable offset on, by base offset. A batch without a marker
+    within LOOK_AHEAD is left out, unless the scan reaches the end: then its transaction is open.
+    """
+    end = min(bounds.high, bounds.stable + LOOK_AHEAD)
+    found: dict[int, str] = {}
+    waiting: dict[int, list[int]] = {}
+    async for batch in scan(admin._calls, at, bounds.stable, end):
+        header = batch.header
+        if batch.marker is not None:
+            found.update(dict.fromkeys(waiting.pop(header.producer_id, ()), OUTCOME_OF[batch.marker].value))
+        elif header.is_transactional:
+            waiting.setdefault(header.producer_id, []).append(header.base_offset)
+    if end == bounds.high:
+        found.update(dict.fromkeys((offset for offsets in waiting.values() for offset in offsets), "open"))
+    return found

@@ -1,0 +1,65 @@
+"""Transactions: the list, the open ones that hold readers back, one transactional id with its ledger, the groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from semel import Admin
+from semel.admin import TransactionDescription
+from semel.cli.shared.open_transactions import describe_known
+from semel.cli.txn.facts import facts_of, group_facts
+from semel.cli.txn.why import NO_LEDGER, facts, first_offsets
+from semel.errors import UnsupportedVersionError
+
+from semel_console.facts.cluster import all_ends, holders
+from semel_console.query import Query
+
+DESCRIBED_MAX = 500
+"""The number of transactional ids that a listing describes; open ones come first."""
+
+
+async def transactions(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+    """Transactional ids, open ones first, and the transactions that hold readers back, hanging ones among them."""
+    listed = await admin.list_transactions()
+    ordered = sorted(listed, key=lambda row: row.state in ("Empty", "CompleteCommit", "CompleteAbort", "Dead"))
+    described = await describe_known(admin, [row.transactional_id for row in ordered[:DESCRIBED_MAX]])
+    by_name = {each.transactional_id: each for each in described}
+    rows = []
+    for row in ordered:
+        found = by_name.get(row.transactional_id)
+        plain: dict[str, Any] = {
+            "transactional_id": row.transactional_id,
+            "state": row.state,
+            "producer_id": row.producer_id,
+            "coordinator": row.coordinator,
+        }
+        rows.append(plain if found is None else {**plain, **_listed(found)})
+    return {
+        "now_ms": now_ms,
+        "total": len(rows),
+        "transactions": rows[: 2 * DESCRIBED_MAX],
+        "holders": await holders(admin, await all_ends(admin), now_ms),
+        "groups": await _groups(admin),
+    }
+
+
+def _listed(found: TransactionDescription) -> dict[str, Any]:
+    facts = facts_of(found)
+    fences = facts.pop("fences")
+    return {**facts, "fences": None if fences is None else len(fences), "last_fence": fences[0] if fences else None}
+
+
+async def _groups(admin: Admin) -> list[dict[str, Any]] | None:
+    """Transaction groups; None when the brokers are not semel's."""
+    try:
+        return [group_facts(each) for each in await admin.describe_transaction_groups()]
+    except UnsupportedVersionError:
+        return None
+
+
+async def transaction(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
+    """One transactional id: its state in a sentence, where it is open, and its fences, the latest first."""
+    (found,) = await admin.describe_transactions([query.text("id")])
+    where = await first_offsets(admin, found)
+    note = None if found.has_ledger else NO_LEDGER.format(broker=found.coordinator)
+    return {**facts(found, where, now_ms), "now_ms": now_ms, "is_open": found.is_open, "no_ledger": note}

@@ -1,0 +1,34 @@
+"""The facts that pages may ask for, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from semel import Admin
+
+from semel_console.facts.access import access
+from semel_console.facts.cluster import broker_settings, overview
+from semel_console.facts.groups import group, groups
+from semel_console.facts.records import records
+from semel_console.facts.timeline import ends, timeline
+from semel_console.facts.topics import topic, topics
+from semel_console.facts.transactions import transaction, transactions
+from semel_console.query import Query
+
+Facts = Callable[[Admin, Query, int], Awaitable[object]]
+"""Gets the parameters of the request and the time in ms."""
+
+FACTS: Mapping[str, Facts] = {
+    "access": access,
+    "broker": broker_settings,
+    "ends": ends,
+    "group": group,
+    "groups": groups,
+    "overview": overview,
+    "records": records,
+    "timeline": timeline,
+    "topic": topic,
+    "topics": topics,
+    "transaction": transaction,
+    "transactions": transactions,
+}

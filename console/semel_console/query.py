@@ -1,0 +1,35 @@
+"""PURE: the parameters of a request, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from semel import TopicPartition
+
+
+class Query:
+    """The parameters after the `?`. Each method raises ValueError with a sentence for a wrong value."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A text that must be given, unless there is a default."""
+        value = self._given.get(name) or default
+        if value is None:
+            raise ValueError(f"the parameter {name!r} is missing")
+        return value
+
+    def number(self, name: str, default: int | None = None, *, most: int = 2**63 - 1) -> int:
+        """A number from 0 to `most`."""
+        text = self._given.get(name, "")
+        if not text and default is not None:
+            return default
+        if not (text.isascii() and text.isdigit()) or int(text) > most:
+            raise ValueError(f"the parameter {name!r} must be a number from 0 to {most}, and is {text!r}")
+        return int(text)
+
+    @property
+    def place(self) -> TopicPartition:
+        """The parameters `topic` and `partition`."""
+        return TopicPartition(self.text("topic"), self.number("partition", most=2**31 - 1))

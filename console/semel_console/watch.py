@@ -1,0 +1,27 @@
+"""Server-sent events: the facts of a page, sent again whenever they have changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from semel_console.answers import CLUSTER_ERRORS, encoded, problem_of
+
+EVERY_S = 2.0
+STREAMS_MAX = 64
+
+
+async def events(facts: Callable[[], Awaitable[object]], every_s: float = EVERY_S) -> AsyncIterator[bytes]:
+    """An event `facts` with the result as JSON, at first and after each change; an event `trouble` with a Problem while
+    the cluster does not answer. A comment in between, so that a closed connection is noticed.
+    """
+    last = b""
+    while True:
+        try:
+            name, data = b"facts", encoded(await facts())
+        except CLUSTER_ERRORS as e:
+            name, data = b"trouble", encoded(problem_of(e))
+        shown = name + data
+        yield b": same\n\n" if shown == last else b"event: %b\ndata: %b\n\n" % (name, data)
+        last = shown
+        await asyncio.sleep(every_s)

@@ -1,0 +1,100 @@
+"""The changes that the page can make, by name: create a topic, end a transaction, set the offsets of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from semel import Admin, TopicPartition
+from semel.admin import NewTopic
+from semel.cli.group.reset import facts_of, plan
+from semel.cli.shared.open_transactions import Verdict, open_transactions
+from semel.cli.shared.start_position import parse
+from semel.structs import OffsetAndMetadata
+
+REASON = "semel console"
+
+
+class CreateTopic(msgspec.Struct, forbid_unknown_fields=True):
+    """partitions, replication_factor: None takes the broker's default."""
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    settings: dict[str, str] = {}
+
+
+class AbortTransaction(msgspec.Struct, forbid_unknown_fields=True):
+    """Aborts the open transaction of a transactional id, and fences its producer."""
+
+    transactional_id: str
+    reason: str = REASON
+
+
+class AbortHanging(msgspec.Struct, forbid_unknown_fields=True):
+    """Writes the abort marker of a transaction that no coordinator has."""
+
+    topic: str
+    partition: int
+    producer_id: int
+
+
+class ResetOffsets(msgspec.Struct, forbid_unknown_fields=True):
+    """Sets committed offsets of a group without members. names: topics, or TOPIC:PARTITION; none: all committed ones.
+
+    to: as `semel group reset --to`. dry_run: only show the changes.
+    """
+
+    group: str
+    to: str
+    names: list[str] = []
+    dry_run: bool = True
+
+
+async def create_topic(admin: Admin, body: CreateTopic, now_ms: int) -> dict[str, Any]:
+    new = NewTopic(body.name, body.partitions or -1, body.replication_factor or -1, topic_configs=body.settings)
+    await admin.create_topics([new])
+    return {"text": f"{body.name} is created"}
+
+
+async def abort_transaction(admin: Admin, body: AbortTransaction, now_ms: int) -> dict[str, Any]:
+    (found,) = await admin.describe_transactions([body.transactional_id])
+    if found.state != "Ongoing":
+        raise ValueError(f"{body.transactional_id} has no transaction that can be aborted: its state is {found.state}")
+    await admin.fence_producers([body.transactional_id], body.reason or REASON)
+    return {"text": f"{body.transactional_id}: aborted; its producer (epoch {found.producer_epoch}) is fenced"}
+
+
+async def abort_hanging(admin: Admin, body: AbortHanging, now_ms: int) -> dict[str, Any]:
+    at = TopicPartition(body.topic, body.partition)
+    open_ones = [each for each in await open_transactions(admin, [at]) if each.producer.producer_id == body.producer_id]
+    if not open_ones:
+        raise ValueError(f"producer {body.producer_id} has no transaction open in {at.topic}-{at.partition}")
+    if open_ones[0].verdict is not Verdict.HANGING:
+        raise ValueError("this transaction is not hanging: its coordinator knows it. Abort it by its transactional id")
+    await admin.abort_transaction(at, open_ones[0].producer)
+    return {"text": f"{at.topic}-{at.partition}: the transaction of producer {body.producer_id} is aborted"}
+
+
+async def reset_offsets(admin: Admin, body: ResetOffsets, now_ms: int) -> dict[str, Any]:
+    moves = await plan(admin, body.group, body.names, parse(body.to, "to", now_ms))
+    changes = {each.at: OffsetAndMetadata(each.offset, "") for each in moves if each.offset != each.committed}
+    if changes and not body.dry_run:
+        await admin.alter_consumer_group_offsets(body.group, changes)
+    return facts_of(body.group, moves, 0 if body.dry_run else len(changes))
+
+
+class Write(msgspec.Struct, frozen=True):
+    """One change. body: the type of its JSON."""
+
+    body: Any
+    work: Callable[[Admin, Any, int], Awaitable[object]]
+
+
+WRITES: Mapping[str, Write] = {
+    "abort-hanging": Write(AbortHanging, abort_hanging),
+    "abort-transaction": Write(AbortTransaction, abort_transaction),
+    "create-topic": Write(CreateTopic, create_topic),
+    "reset-offsets": Write(ResetOffsets, reset_offsets),
+}

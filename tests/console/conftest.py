@@ -1,0 +1,31 @@
+"""Fixtures of the console's tests: a visitor whose console knows the test's broker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+from console.visitor import Visitor
+from semel import Admin
+from semel.cli.shared.client_settings import ClientSettings
+from semel_broker.testing.in_process import EphemeralBroker
+from semel_console.guard import Guard
+from semel_console.link import ClusterLink
+
+SETTINGS = {"max_block_ms": 2_000, "request_timeout_ms": 2_000, "retry_backoff_ms": 20}
+
+
+def opened(address: Callable[[], str]) -> Callable[[], AbstractAsyncContextManager[Admin]]:
+    """Makes the console's connections, to where `address` says then."""
+    return lambda: ClientSettings({"bootstrap_servers": address()}, {}).admin(SETTINGS, quiet=True)
+
+
+@pytest.fixture
+async def visitor(semel_broker: EphemeralBroker) -> AsyncIterator[Visitor]:
+    """Has entered, and may write."""
+    link = ClusterLink(opened(lambda: semel_broker.bootstrap_servers))
+    made = Visitor(link, Guard(may_write=True))
+    await made.enter()
+    yield made
+    await link.close()

@@ -1,0 +1,59 @@
+"""`semel console` as a process: its help, its first line, its end, and what it says without its extra."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import urllib.request
+
+import pytest
+from click.testing import CliRunner
+from console.processes import running_console
+from semel.cli.main import main
+from semel_broker.testing.in_process import EphemeralBroker
+
+pytestmark = pytest.mark.real_time
+
+
+def test_the_help_names_the_options() -> None:
+    shown = CliRunner().invoke(main, ["console", "--help"]).output
+    for option in ("--port", "--host", "--write", "--allow-host", "--bootstrap-server", "--config-file"):
+        assert option in shown
+    assert "console" in CliRunner().invoke(main, ["--help"]).output
+
+
+async def test_without_the_extra_it_says_what_to_install() -> None:
+    program = "import sys; sys.modules['starlette'] = None; from semel.cli.main import main; main(['console'])"
+    ran = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await ran.communicate()
+    assert ran.returncode == 1
+    assert "pip install 'semel[console]'" in said.decode()
+
+
+async def test_it_serves_until_it_is_interrupted(semel_broker: EphemeralBroker) -> None:
+    async with running_console(semel_broker.bootstrap_servers) as console:
+        host = console.base.removeprefix("http://").rstrip("/")
+        entered = urllib.request.Request(
+            f"{console.base}api/login",
+            json.dumps({"token": console.token}).encode(),
+            {"Content-Type": "application/json", "Origin": f"http://{host}"},
+        )
+        with await asyncio.to_thread(urllib.request.urlopen, entered) as answer:
+            cookie = answer.headers["Set-Cookie"].partition(";")[0]
+        asked = urllib.request.Request(f"{console.base}api/facts/overview", headers={"Cookie": cookie})
+        with await asyncio.to_thread(urllib.request.urlopen, asked) as answer:
+            assert json.load(answer)["health"]["verdict"] == "healthy"
+        console.process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(console.process.wait(), 20) == 130
+
+
+async def test_a_port_in_use_is_a_sentence(semel_broker: EphemeralBroker) -> None:
+    async with running_console(semel_broker.bootstrap_servers) as console:
+        port = console.base.rstrip("/").rpartition(":")[2]
+        tried = CliRunner().invoke(main, ["console", "--port", port])
+        assert tried.exit_code == 1
+        assert "--port 0" in tried.output

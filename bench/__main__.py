@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import platform
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -19,6 +21,7 @@ from bench import (
     clusters,
     curves,
     fetch_sessions,
+    groups,
     isolation,
     logins,
     many,
@@ -54,6 +57,8 @@ SECTIONS = {
     "log-length": curves.log_length,
     "partitions": curves.partitions,
     "fetch-sessions": fetch_sessions.fetch_sessions,
+    "groups": groups.groups,
+    "idle-groups": groups.idle_groups,
     "connections": curves.connections,
     "simulator": simulator.simulator,
     "replicated": clusters.replicated,
@@ -91,19 +96,27 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(SECTIONS), help=f"some of: {', '.join(SECTIONS)}")
     parser.add_argument("--records", type=int, default=1_000_000, help="records per run (default 1,000,000)")
     parser.add_argument("--runs", type=int, default=3, help="runs of each rate; the median is shown (default 3)")
+    parser.add_argument("--members", type=int, default=groups.MEMBERS, help="members of `groups` (default %(default)s)")
+    parser.add_argument("--kafka", default="", help="releases of Apache Kafka that groups run on, too: 4.1.1,4.4.0")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.only.split(",") if name not in SECTIONS]
     if unknown:
         parser.error(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}")
 
+    releases = [release for release in arguments.kafka.split(",") if release]
+    measure: dict[str, Callable[[Path, int, int], list[Figure]]] = {
+        **SECTIONS,
+        "groups": functools.partial(groups.groups, members=arguments.members, releases=releases),
+        "idle-groups": functools.partial(groups.idle_groups, releases=releases),
+    }
     console = Console(width=None if Console().is_terminal else 140)
     console.print(machine(), highlight=False)
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="semel-bench-") as directory:
         for name in arguments.only.split(","):
             with console.status(f"{name} …"):
-                found = SECTIONS[name](Path(directory) / name, arguments.records, arguments.runs)
+                found = measure[name](Path(directory) / name, arguments.records, arguments.runs)
             figures += found
             console.print(table(name, found))
     if arguments.json:

@@ -69,6 +69,25 @@ async def test_one_member_gets_every_partition_with_its_first_heartbeat(broker: 
     assert (again.member_epoch, again.assignment) == (1, None)
 
 
+@pytest.mark.parametrize("leaver", [0, 1, 2, 3])
+@pytest.mark.parametrize("names", ["abcd", "dcba", "bdac"])
+async def test_a_member_that_restarts_takes_no_partition_from_the_others(
+    broker: Harness, names: str, leaver: int
+) -> None:
+    """Its partitions are in the target assignment of others, which have not got them yet: those go back."""
+    members = [await member(broker, each) for each in names]  # six partitions: two members have two
+    await settle(*members)
+    before = [each.owned for each in members]
+    assert await members[leaver].leave() == 0
+    assert await members[leaver - 1].beat() == 0  # makes the target assignment without the member that left
+    members[leaver] = await member(broker, "e")
+    assert await members[leaver].beat() == 0
+    await settle(*members)
+    assert sorted(len(each.owned) for each in members) == [1, 1, 2, 2]
+    stayed = [(each.owned, had) for at, (each, had) in enumerate(zip(members, before, strict=True)) if at != leaver]
+    assert all(owned >= had for owned, had in stayed)
+
+
 async def test_a_second_member_gets_partitions_once_the_first_has_revoked_them(broker: Harness) -> None:
     one, two = await member(broker, "a"), await member(broker, "b")
     await one.beat()

@@ -18,11 +18,13 @@ from semel_broker.groups.consumer.model import NOTHING, Place, Places
 
 
 class Subscriber(msgspec.Struct, frozen=True):
-    """A member as an assignor sees it. `topics`: ids. `target`: its partitions in the previous target assignment."""
+    """A member as an assignor sees it. `topics`: ids. `target`: its partitions in the previous target assignment.
+    `assigned`: those that it has now."""
 
     topics: frozenset[bytes]
     target: Places = NOTHING
     instance_id: str | None = None
+    assigned: Places = NOTHING
 
 
 Subscribers = Mapping[str, Subscriber]
@@ -48,7 +50,10 @@ def _readers(subscribers: Subscribers, topics: Topics) -> dict[tuple[str, ...], 
 
 
 def uniform(subscribers: Subscribers, topics: Topics) -> dict[str, Places]:
-    """Keep what members have, give the rest to the members with the fewest partitions, then move as few as possible."""
+    """Keep what members have, give the rest to the members with the fewest partitions, then move as few as possible.
+
+    A partition that its member has not got yet moves first: a member that restarts gets its partitions back.
+    """
     owner: dict[Place, str] = {}
     for member_id in sorted(subscribers):
         subscriber = subscribers[member_id]
@@ -61,7 +66,7 @@ def uniform(subscribers: Subscribers, topics: Topics) -> dict[str, Places]:
     by_readers = _readers(subscribers, topics)
     for members in sorted(by_readers, key=len):  # partitions with the least choice first
         _give_out(members, by_readers[members], topics, owner, owned)
-    while sum(_balance(members, set(topic_ids), owned) for members, topic_ids in by_readers.items()):
+    while sum(_balance(members, set(topic_ids), owned, subscribers) for members, topic_ids in by_readers.items()):
         pass
     return {member_id: frozenset(places) for member_id, places in owned.items()}
 
@@ -85,21 +90,24 @@ def _give_out(
                 heapq.heapreplace(loads, (load + 1, member_id))
 
 
-def _balance(members: Sequence[str], topic_ids: set[bytes], owned: dict[str, set[Place]]) -> bool:
+def _balance(
+    members: Sequence[str], topic_ids: set[bytes], owned: dict[str, set[Place]], subscribers: Subscribers
+) -> bool:
     """Move partitions of these topics, which all `members` read, from the most loaded member to the least loaded one.
     Whether one moved. Each move makes the sum of the squares of the loads smaller, so the moves end."""
     has_moved = False
-    movable = {
-        member_id: sorted((place for place in owned[member_id] if place[0] in topic_ids), reverse=True)
-        for member_id in members
-    }
+
+    def weight(member_id: str) -> tuple[int, bool, str]:
+        is_pending = movable[member_id][0] not in subscribers[member_id].assigned
+        return len(owned[member_id]), is_pending, member_id
+
+    movable = {}
+    for member_id in members:
+        places = sorted((place for place in owned[member_id] if place[0] in topic_ids), reverse=True)
+        movable[member_id] = sorted(places, key=lambda place: place in subscribers[member_id].assigned)
     while True:
         light = min(members, key=lambda member_id: (len(owned[member_id]), member_id))
-        heavy = max(
-            (member_id for member_id in members if movable[member_id]),
-            key=lambda member_id: (len(owned[member_id]), member_id),
-            default=light,
-        )
+        heavy = max((member_id for member_id in members if movable[member_id]), key=weight, default=light)
         if len(owned[heavy]) - len(owned[light]) <= 1:
             return has_moved
         place = movable[heavy].pop(0)

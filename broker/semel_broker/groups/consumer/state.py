@@ -354,6 +354,7 @@ def assign(draft: Draft, rules: ConsumerRules) -> None:
             frozenset(ids[name] for name in group.topics_of(member) if name in ids),
             group.targets.get(member_id, NOTHING),
             member.instance_id,
+            group.current(member_id).assigned,
         )
         for member_id, member in group.members.items()
     }

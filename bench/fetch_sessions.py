@@ -1,13 +1,20 @@
-"""Fetch sessions (KIP-227): a consumer of 1,000 partitions of which ten are busy, with a session and without."""
+"""Fetch sessions (KIP-227): a consumer of 1,000 partitions of which ten are busy, with a session and without.
+
+First with requests that are made here, then with semel's own consumer on brokers with and without room for sessions.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import statistics
+import time
+import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 
 from broker.wire import Wire, batch, produce_request
+from semel.consumer import Consumer
 from semel_protocol.api import API_OF
 from semel_protocol.headers import encode_request_frame, response_body_at
 from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
@@ -19,6 +26,8 @@ from bench.measure import broker, cpu_s
 PARTITIONS, BUSY, POLLS = 1_000, 10, 200
 VERSION = 11
 BYTES_RATIO = 10
+SLOTS = {False: "0", True: "1000"}
+"""max.incremental.fetch.session.cache.slots of brokers without sessions and with."""
 FETCH = API_OF[FetchRequest]
 
 
@@ -38,7 +47,71 @@ def fetch_sessions(directory: Path, records: int, runs: int) -> list[Figure]:
             at_most(f"{name}, with a session", session, unit),
             ratio("  less by", full / session, BYTES_RATIO if at == 0 else None),
         ]
+    return [*figures, *_of_the_consumer(directory, runs)]
+
+
+def _of_the_consumer(directory: Path, runs: int) -> list[Figure]:
+    """Measures semel's own consumer. The time of its process includes the producer of the records."""
+    found: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}
+    for run in range(runs):
+        for has_session, costs in found.items():
+            place = directory / f"consumer-{run}-{has_session}"
+            settings = {"max.incremental.fetch.session.cache.slots": SLOTS[has_session]}
+            with broker(place, "os", **settings, **{"metrics.listener": "127.0.0.1:0"}) as process:
+                costs.append(asyncio.run(_consumed(process)))
+    figures = []
+    units = (("bytes of a poll, both ways", "KiB"), ("broker CPU of a round", "ms"), ("client CPU of a round", "ms"))
+    for at, (name, unit) in enumerate(units):
+        full, session = (statistics.median(cost[at] for cost in found[each]) for each in (False, True))
+        figures += [
+            at_most(f"semel's consumer: {name}, without a session", full, unit),
+            at_most(f"semel's consumer: {name}, with a session", session, unit),
+            ratio("  less by", full / session, BYTES_RATIO if at == 0 else None),
+        ]
     return figures
+
+
+async def _consumed(process: BrokerProcess) -> tuple[float, float, float]:
+    """(KiB of a poll, ms of broker CPU, ms of client CPU); a round is a new record in each busy partition."""
+    writer = await Wire.connect(process.port)
+    await writer.create_topic("t", PARTITIONS)
+    async with Consumer("t", bootstrap_servers=process.address, auto_offset_reset="earliest") as consumer:
+        await _round(writer, consumer)
+        polls, size = _fetched(process)
+        spent, own = cpu_s(process), time.process_time()
+        for _ in range(POLLS):
+            await _round(writer, consumer)
+        spent, own = cpu_s(process) - spent, time.process_time() - own
+        polls_now, size_now = _fetched(process)
+    await writer.close()
+    return (size_now - size) / (polls_now - polls) / 1024, spent / POLLS * 1000, own / POLLS * 1000
+
+
+async def _round(writer: Wire, consumer: Consumer) -> None:
+    for index in range(BUSY):
+        writer.send(produce_request("t", batch(b"v" * 100), partition=index))
+    for _ in range(BUSY):
+        await writer.receive()
+    taken = 0
+    while taken < BUSY:
+        taken += sum(map(len, (await consumer.getmany(timeout_ms=1000)).values()))
+
+
+def _fetched(process: BrokerProcess) -> tuple[float, float]:
+    """(number, bytes both ways) of the fetches so far, by the broker's metrics."""
+    ready = next(line for line in process.log if '"ready"' in line)
+    with urllib.request.urlopen(f"http://127.0.0.1:{json.loads(ready)['metrics_port']}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    found = {
+        name: sum(
+            float(line.split()[-1])
+            for line in lines
+            if line.startswith(f"{name}{{") and 'source="client"' in line and 'api="Fetch"' in line
+        )
+        for name in ("semel_requests_total", "semel_request_bytes_total", "semel_response_bytes_total")
+    }
+    requests, *sizes = found.values()
+    return requests, sum(sizes)
 
 
 class Poller:

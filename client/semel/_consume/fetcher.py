@@ -2,7 +2,7 @@
 
 A broker has a task only while there is something to fetch from it. A partition is fetched while less than
 `max_partition_fetch_bytes` of it are buffered, so the next fetch is in flight while the application processes the last
-one.
+one. The fetches from a broker are one session (KIP-227); the broker forgets it some time after the last one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k01_fetch import (
     FetchRequest,
     FetchRequestPartition,
-    FetchRequestTopic,
     FetchResponse,
     FetchResponseDivergingEpoch,
     FetchResponsePartition,
@@ -23,6 +22,7 @@ from semel_protocol.messages.k01_fetch import (
 
 from semel._config.consumer import ConsumerConfig
 from semel._consume import truncation
+from semel._consume.fetch_session import FetchSession
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.leader_watch import LeaderWatch
@@ -70,6 +70,7 @@ class Fetcher:
         self._position_lost = lost
         self._edge = cluster.edge
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._sessions: dict[int, FetchSession] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
         self._tallies: dict[int, ByteCount] = {}
@@ -204,6 +205,7 @@ class Fetcher:
         config = self._config
         backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
         outage = Outage(self._edge)
+        session = self._sessions.setdefault(node_id, FetchSession())
         while True:
             asked, left_out = self._wanted_from(node_id)
             room = self._room(node_id)
@@ -213,9 +215,9 @@ class Fetcher:
                 connection = await self._cluster.connection(node_id, Role.FETCH)
                 if not await self._check_logs(connection, asked):
                     continue
-                response: FetchResponse = await connection.request(
-                    self._request(asked, room, left_out), timeout_ms=config.request_timeout_ms
-                )
+                request = self._request(room, left_out)
+                session.fill(request, self._wanted_rows(asked), connection)
+                response: FetchResponse = await connection.request(request, timeout_ms=config.request_timeout_ms)
             except KafkaError as error:
                 if outage.is_due():
                     log.info("fetch from broker %d failed, trying again: %s", node_id, error)
@@ -234,6 +236,9 @@ class Fetcher:
                 del self._unreachable[node_id]
                 self._leader_watch.leader_reached()
             if response.error_code:
+                if session.refused(response.error_code):
+                    log.debug("broker %d does not have the fetch session: the next fetch is full", node_id)
+                    continue
                 if outage.is_due():
                     reason = error_for(response.error_code)
                     log.warning("broker %d refused the fetch, trying again: %s", node_id, reason)
@@ -241,6 +246,7 @@ class Fetcher:
                 continue
             backoff.reset()
             outage.end()
+            session.answered(response)
             self._accept(node_id, asked, response)
 
     def _wanted_from(self, node_id: int) -> tuple[Asked, bool]:
@@ -301,34 +307,36 @@ class Fetcher:
                 state.leader_epoch = one.leader_epoch
         return False
 
-    def _request(self, asked: Asked, room: int, left_out: bool) -> FetchRequest:
-        """One Fetch request. Its first partition may bring one batch above any limit, so one such batch may be held
-        per broker.
+    def _wanted_rows(self, asked: Asked) -> dict[TopicPartition, FetchRequestPartition]:
+        partition_max_bytes = self._config.max_partition_fetch_bytes
+        return {
+            partition: FetchRequestPartition(
+                partition=partition.partition,
+                current_leader_epoch=state.leader_epoch,
+                fetch_offset=offset,
+                last_fetched_epoch=state.buffer.epochs.last,
+                partition_max_bytes=partition_max_bytes,
+            )
+            for partition, (state, offset) in asked.items()
+        }
+
+    def _request(self, room: int, left_out: bool) -> FetchRequest:
+        """One Fetch request, without partitions. Its first partition may bring one batch above any limit, so one such
+        batch may be held per broker.
         """
         config = self._config
-        topics: dict[str, list[FetchRequestPartition]] = {}
-        for (topic, index), (state, offset) in asked.items():
-            topics.setdefault(topic, []).append(
-                FetchRequestPartition(
-                    partition=index,
-                    current_leader_epoch=state.leader_epoch,
-                    fetch_offset=offset,
-                    last_fetched_epoch=state.buffer.epochs.last,
-                    partition_max_bytes=config.max_partition_fetch_bytes,
-                )
-            )
         return FetchRequest(
             max_wait_ms=min(config.fetch_max_wait_ms, WAIT_WHILE_FULL_MS) if left_out else config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=min(config.fetch_max_bytes, room),
             isolation_level=1 if config.read_committed else 0,
-            topics=[FetchRequestTopic(topic=topic, partitions=rows) for topic, rows in topics.items()],
+            topics=[],
             rack_id=config.client_rack,
         )
 
     def _accept(self, node_id: int, asked: Asked, response: FetchResponse) -> None:
         arrived = has_moved = False
-        now_ms = self._edge.now_ms()
+        self._note_ends(node_id, asked)
         for topic in response.responses:
             for row in topic.partitions:
                 partition = TopicPartition(topic.topic, row.partition_index)
@@ -348,8 +356,6 @@ class Fetcher:
                 if row.diverging_epoch.end_offset >= 0:
                     arrived = self._truncated(state, row.diverging_epoch) or arrived
                     continue
-                state.high_watermark, state.last_stable_offset = row.high_watermark, row.last_stable_offset
-                state.log_start_offset, state.fetched_at_ms = row.log_start_offset, now_ms
                 if row.records and not state.held:
                     arrived = self._buffer(state, row) or arrived
                 if row.preferred_read_replica >= 0:
@@ -358,6 +364,15 @@ class Fetcher:
             self.wake()
         if arrived:
             self.arrived.notify()
+
+    def _note_ends(self, node_id: int, asked: Asked) -> None:
+        """The offsets of all partitions that were fetched without an error. Those without a row have not changed."""
+        session, now_ms = self._sessions[node_id], self._edge.now_ms()
+        for partition, (state, _) in asked.items():
+            ends = session.ends(partition)
+            if ends is not None and self._subscription.in_charge(state):
+                state.high_watermark, state.last_stable_offset = ends.high_watermark, ends.last_stable_offset
+                state.log_start_offset, state.fetched_at_ms = ends.log_start_offset, now_ms
 
     def _move(self, state: PartitionState, node_id: int) -> bool:
         """Fetches from this replica for a while, as the leader proposes. Whether metadata knows the broker."""

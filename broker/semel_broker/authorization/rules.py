@@ -66,6 +66,7 @@ from semel_protocol.schema import ZERO_UUID, Message
 from semel_broker.answers import CloseConnectionError
 from semel_broker.authorization.access import Access
 from semel_broker.authorization.requirements import (
+    NEVER,
     REFUSAL_OF,
     Complete,
     Permitted,
@@ -99,10 +100,16 @@ def group_prefix(group: str) -> str:
 
 
 def _topic(
-    operation: Operation, rows: str, refuse: Callable[[Any, ErrorCode], Message], response: type[Message], answers: str
+    operation: Operation,
+    rows: str,
+    refuse: Callable[[Any, ErrorCode], Message],
+    response: type[Message],
+    answers: str,
+    *,
+    ids_since: int = NEVER,
 ) -> Rows:
     """A topic for each row. The field of the name is `topic` or `name`."""
-    return Rows(operation, TOPIC, rows, _name, answers, refuse, response)
+    return Rows(operation, TOPIC, rows, _name, answers, refuse, response, ids_since=ids_since)
 
 
 def _name(row: Any) -> str:
@@ -698,7 +705,7 @@ RULES: dict[int, tuple[Requirement, ...]] = {
         _txn(WRITE, _produce),
         _topic(WRITE, "topic_data", _produce_row, k00_produce.ProduceResponse, "responses"),
     ),
-    1: (_topic(READ, "topics", _fetch_row, k01_fetch.FetchResponse, "responses"),),
+    1: (_topic(READ, "topics", _fetch_row, k01_fetch.FetchResponse, "responses", ids_since=13),),
     2: (_topic(DESCRIBE, "topics", _list_offsets_row, k02_list_offsets.ListOffsetsResponse, "topics"),),
     3: (
         Special(

@@ -168,6 +168,19 @@ class Topics:
         """The topic with that id (16 bytes), or None."""
         return self._by_id.get(topic_id)
 
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name of the topic with that id (16 bytes); None: there is no such topic."""
+        topic = self._by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def required_by_id(self, topic_id: bytes) -> Topic:
+        """The topic with that id (16 bytes). Raises UNKNOWN_TOPIC_ID."""
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            text = topic_plan.text_of_id(topic_id)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {text}: refresh the metadata")
+        return topic
+
     def required(self, name: str) -> Topic:
         """The topic of that name. Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for an illegal name."""
         topic = self._by_name.get(name)

@@ -136,7 +136,7 @@ def _api(
 
 # key, name, messages, versions declared, first flexible version, versions advertised
 _TABLE = (
-    _api(0, "Produce", k00_produce, (3, 12), 9, (0, 7)),
+    _api(0, "Produce", k00_produce, (3, 13), 9, (0, 7)),
     _api(1, "Fetch", k01_fetch, (4, 17), 12, (0, 17)),
     _api(2, "ListOffsets", k02_list_offsets, (1, 7), 6, (0, 7)),
     _api(3, "Metadata", k03_metadata, (0, 12), 9, (0, 12)),

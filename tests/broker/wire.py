@@ -32,7 +32,7 @@ from semel_protocol.records import Record, build_batch, decode_batch
 from semel_protocol.schema import Message
 
 WAIT_S = 10
-LAST_WITH_NAMES = {1: 12}
+LAST_WITH_NAMES = {0: 12, 1: 12}
 """API key -> the last version that names topics. Tests that name topics by id give the version."""
 
 

@@ -90,6 +90,8 @@ TOPIC, GROUP, CLUSTER, TXN = (
 ACKS_NONE = 0
 ASKED_BY_ID_VERSION = 12
 """From this version of Metadata on, a topic with an id is asked for by it."""
+PRODUCE_IDS_SINCE, FETCH_IDS_SINCE = 13, 13
+"""From these versions on a row has the id of a topic instead of its name."""
 CONFIG_RESOURCES = {2: TOPIC, 32: GROUP}
 """Types of resources in requests about settings that have ACLs of their own; all others are settings of the cluster."""
 
@@ -132,6 +134,7 @@ def _txn(operation: Operation, refuse: Callable[[Any, ErrorCode], Message]) -> W
 def _produce_row(topic: Any, code: ErrorCode) -> Any:
     return k00_produce.ProduceResponseTopic(
         name=topic.name,
+        topic_id=topic.topic_id,
         partition_responses=[
             k00_produce.ProduceResponsePartition(index=row.index, error_code=code, base_offset=-1)
             for row in topic.partition_data
@@ -150,8 +153,10 @@ def _unanswered(request: Any, ctx: RequestContext, access: Access) -> Steps:
     if request.acks == ACKS_NONE:
         for topic in request.topic_data:
             yield 1
-            if not access.allows(Operation.WRITE, TOPIC, topic.name):
-                raise CloseConnectionError("not_authorized", code=REFUSAL_OF[TOPIC].name, topic=topic.name)
+            has_id = ctx.api_version >= PRODUCE_IDS_SINCE
+            name = ctx.broker.topics.name_of(topic.topic_id) if has_id else topic.name
+            if name is not None and not access.allows(Operation.WRITE, TOPIC, name):
+                raise CloseConnectionError("not_authorized", code=REFUSAL_OF[TOPIC].name, topic=name)
     return Permitted(request)
 
 
@@ -703,9 +708,11 @@ RULES: dict[int, tuple[Requirement, ...]] = {
     0: (
         Special([], _unanswered),
         _txn(WRITE, _produce),
-        _topic(WRITE, "topic_data", _produce_row, k00_produce.ProduceResponse, "responses"),
+        _topic(
+            WRITE, "topic_data", _produce_row, k00_produce.ProduceResponse, "responses", ids_since=PRODUCE_IDS_SINCE
+        ),
     ),
-    1: (_topic(READ, "topics", _fetch_row, k01_fetch.FetchResponse, "responses", ids_since=13),),
+    1: (_topic(READ, "topics", _fetch_row, k01_fetch.FetchResponse, "responses", ids_since=FETCH_IDS_SINCE),),
     2: (_topic(DESCRIBE, "topics", _list_offsets_row, k02_list_offsets.ListOffsetsResponse, "topics"),),
     3: (
         Special(

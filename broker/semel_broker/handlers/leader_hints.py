@@ -7,6 +7,7 @@ Metadata.
 from __future__ import annotations
 
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k00_produce import ProduceResponse, ProduceResponseLeader, ProduceResponseNodeEndpoint
 
 from semel_broker.cluster.records import NO_LEADER
 from semel_broker.context import RequestContext
@@ -14,6 +15,7 @@ from semel_broker.topics.advertised_brokers import AdvertisedBroker
 
 STALE_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 """The errors that come with a hint."""
+PRODUCE_SINCE = 10
 NO_EPOCH = -1
 NO_HINT = (NO_LEADER, NO_EPOCH)
 
@@ -58,3 +60,22 @@ class LeaderHints:
             live = self._ctx.broker.advertised_brokers.live(self._ctx.listener)
             self._brokers = {each.node_id: each for each in live}
         return self._brokers
+
+
+def with_leaders(response: ProduceResponse, ctx: RequestContext) -> ProduceResponse:
+    """The response to Produce with the leaders of the partitions that it refuses."""
+    if ctx.api_version < PRODUCE_SINCE:
+        return response
+    hints: LeaderHints | None = None
+    for topic in response.responses:
+        for row in topic.partition_responses:
+            if row.error_code in STALE_LEADER:
+                hints = hints or LeaderHints(ctx)
+                leader_id, leader_epoch = hints.of(topic.name, row.index)
+                row.current_leader = ProduceResponseLeader(leader_id=leader_id, leader_epoch=leader_epoch)
+    if hints is not None:
+        response.node_endpoints = [
+            ProduceResponseNodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in hints.leaders()
+        ]
+    return response

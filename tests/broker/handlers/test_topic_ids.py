@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from typing import Any
 
 import pytest
 from broker.authorization.test_rules import allow, guarded
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, records_of
+from semel_broker.handlers import k00_produce
 from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from semel_protocol.messages.k01_fetch import (
     FetchRequest,
     FetchRequestForgottenTopic,
@@ -234,3 +237,84 @@ async def test_a_fenced_client_is_told_the_leader_with_its_address_from_version_
         assert (leader, found) == ((-1, -1), [])
     else:
         assert (leader, found) == ((0, 2), [(0, "127.0.0.1", broker.port)])
+
+
+# --- Produce
+
+
+def produce(asked: bytes, *, acks: int = -1, partition: int = 0) -> ProduceRequest:
+    row = ProduceRequestPartition(index=partition, records=batch(b"sent"))
+    topics = [ProduceRequestTopic(topic_id=asked, partition_data=[row])]
+    return ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=topics)
+
+
+def produced(response: Any) -> tuple[bytes, int, int]:
+    (topic,) = response.responses
+    (row,) = topic.partition_responses
+    return topic.topic_id, row.error_code, row.base_offset
+
+
+async def test_a_batch_for_the_id_of_a_deleted_topic_is_not_appended_to_its_successor(
+    broker: Harness, wire: Wire
+) -> None:
+    old, new = await created_anew(broker, wire)
+    assert produced(await wire.call(produce(old), 13)) == (old, ErrorCode.UNKNOWN_TOPIC_ID, -1)
+    assert produced(await wire.call(produce(new), 13)) == (new, 0, 1)
+    assert await wire.values("t") == [b"new", b"sent"]
+
+
+async def test_a_batch_that_waits_while_its_topic_is_created_anew_is_refused(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic is deleted and created anew between the check of the records and the append."""
+    broker = await start_broker(durability="os")
+    wire, other = await broker.wire(), await broker.wire()
+    await wire.create_topic("t")
+    old = topic_id(broker)
+    finish = k00_produce.finish_inspections
+
+    async def meanwhile(*args: Any) -> None:
+        await finish(*args)
+        await get_running_loop().create_task(create_anew())
+
+    async def create_anew() -> None:
+        await delete(other, "t")
+        await other.create_topic("t")
+
+    monkeypatch.setattr(k00_produce, "finish_inspections", meanwhile)
+    monkeypatch.setattr(k00_produce, "BYTES_AT_ONCE_MAX", 0)
+    assert produced(await wire.call(produce(old), 13)) == (old, ErrorCode.UNKNOWN_TOPIC_ID, -1)
+    assert await wire.values("t") == []
+
+
+async def test_an_unknown_id_without_an_answer_closes_the_connection(broker: Harness, wire: Wire) -> None:
+    wire.forget(wire.send(produce(ABSENT, acks=0), 13))
+    assert await wire.closed_by_peer()
+
+
+async def test_a_recompressed_batch_is_appended_by_id(broker: Harness, wire: Wire) -> None:
+    await wire.create_topic("t", compression_type="gzip")
+    assert produced(await wire.call(produce(topic_id(broker)), 13)) == (topic_id(broker), 0, 0)
+    assert await wire.values("t") == [b"sent"]
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+async def test_rights_to_write_are_those_on_the_name_behind_the_id(start_broker: StartBroker, acks: int) -> None:
+    harness = await guarded(start_broker)
+    wire = await harness.wire()
+    t = topic_id(harness)
+    wire.send(produce(t, acks=acks), 13)
+    if acks:
+        assert produced(await wire.receive()) == (t, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
+        assert produced(await wire.call(produce(ABSENT), 13)) == (ABSENT, ErrorCode.UNKNOWN_TOPIC_ID, -1)
+    else:
+        assert await wire.closed_by_peer()
+    await allow(harness, Operation.WRITE, ResourceType.TOPIC, "t")
+    assert produced(await (await harness.wire()).call(produce(t), 13)) == (t, 0, 0)
+
+
+async def test_without_transaction_version_2_batches_name_topics(start_broker: StartBroker) -> None:
+    broker = await start_broker(durability="os", transaction_version="1")
+    wire = await broker.wire()
+    wire.send(produce(ABSENT), 13)
+    assert await wire.closed_by_peer()

@@ -138,11 +138,11 @@ def _api(
 _TABLE = (
     _api(0, "Produce", k00_produce, (3, 13), 9, (0, 7)),
     _api(1, "Fetch", k01_fetch, (4, 17), 12, (0, 17)),
-    _api(2, "ListOffsets", k02_list_offsets, (1, 7), 6, (0, 7)),
+    _api(2, "ListOffsets", k02_list_offsets, (1, 11), 6, (0, 11)),
     _api(3, "Metadata", k03_metadata, (0, 12), 9, (0, 12)),
     _api(8, "OffsetCommit", k08_offset_commit, (2, 9), 8, (0, 7)),
     _api(9, "OffsetFetch", k09_offset_fetch, (1, 9), 6, (0, 7)),
-    _api(10, "FindCoordinator", k10_find_coordinator, (0, 4), 3, (0, 2)),
+    _api(10, "FindCoordinator", k10_find_coordinator, (0, 6), 3, (0, 6)),
     _api(11, "JoinGroup", k11_join_group, (0, 9), 6, (0, 5)),
     _api(12, "Heartbeat", k12_heartbeat, (0, 4), 4, (0, 3)),
     _api(13, "LeaveGroup", k13_leave_group, (0, 5), 4, (0, 3)),

@@ -92,6 +92,7 @@ ASKED_BY_ID_VERSION = 12
 """From this version of Metadata on, a topic with an id is asked for by it."""
 PRODUCE_IDS_SINCE, FETCH_IDS_SINCE = 13, 13
 """From these versions on a row has the id of a topic instead of its name."""
+COORDINATOR_KEYS_SINCE = 4
 CONFIG_RESOURCES = {2: TOPIC, 32: GROUP}
 """Types of resources in requests about settings that have ACLs of their own; all others are settings of the cluster."""
 
@@ -298,7 +299,7 @@ def _find_coordinator(request: Any, ctx: RequestContext, access: Access) -> Step
     """Describe on the group or the transactional id, whichever the key is."""
     kind = TXN if request.key_type else GROUP
     code = REFUSAL_OF[kind]
-    if not request.coordinator_keys:
+    if ctx.api_version < COORDINATOR_KEYS_SINCE:
         yield 1
         if access.allows(Operation.DESCRIBE, kind, request.key):
             return Permitted(request)
@@ -319,6 +320,8 @@ def _find_coordinator(request: Any, ctx: RequestContext, access: Access) -> Step
         made: Message = response
         return made
 
+    if not rows:
+        return Permitted(request)
     return Permitted(request, None if allowed else complete(k10_find_coordinator.FindCoordinatorResponse()), [complete])
 
 

@@ -26,6 +26,7 @@ NAMES = {
     "group_ids": "g",
     "groups_names": "g",
     "key": "g",
+    "coordinator_keys": "g",
     "transactional_id": "x",
     "transactional_ids": "x",
     "v3_and_below_transactional_id": "x",
@@ -53,7 +54,7 @@ NUMBERS = {
     "permission_type": 3,
     "replica_id": -1,
 }
-EMPTY = ("configs", "assignments", "protocols", "transactions", "forgotten_topics_data", "coordinator_keys")
+EMPTY = ("configs", "assignments", "protocols", "transactions", "forgotten_topics_data")
 GIVEN: dict[int, dict[str, Any]] = {
     0: {"transactional_id": None},
     10: {"key_type": 0},

@@ -319,6 +319,20 @@ async def test_a_coordinator_of_a_transactional_id_is_told_with_a_right_on_that_
     assert (await wire.call(request)).error_code == ErrorCode.NONE
 
 
+async def test_of_several_coordinators_those_with_a_right_are_told(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    await allow(harness, Operation.DESCRIBE, GROUP, "mine")
+    wire = await harness.wire()
+    request = k10_find_coordinator.FindCoordinatorRequest(coordinator_keys=["mine", "other"])
+    found = await wire.call(request, 4)
+    assert {row.key: row.error_code for row in found.coordinators} == {
+        "mine": ErrorCode.NONE,
+        "other": ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    }
+    request = k10_find_coordinator.FindCoordinatorRequest(coordinator_keys=[])
+    assert (await wire.call(request, 4)).coordinators == []
+
+
 async def test_a_partly_allowed_transaction_adds_no_partition(start_broker: StartBroker) -> None:
     harness = await guarded(start_broker)
     await allow(harness, Operation.WRITE, TXN, "x")

@@ -90,7 +90,7 @@ TOPIC, GROUP, CLUSTER, TXN = (
 ACKS_NONE = 0
 ASKED_BY_ID_VERSION = 12
 """From this version of Metadata on, a topic with an id is asked for by it."""
-PRODUCE_IDS_SINCE, FETCH_IDS_SINCE = 13, 13
+PRODUCE_IDS_SINCE, FETCH_IDS_SINCE, OFFSET_IDS_SINCE = 13, 13, 10
 """From these versions on a row has the id of a topic instead of its name."""
 COORDINATOR_KEYS_SINCE = 4
 CONFIG_RESOURCES = {2: TOPIC, 32: GROUP}
@@ -283,7 +283,8 @@ def _rows_of(topic_kind: Any, row_kind: Any, **fields: Any) -> Callable[[Any, Er
 
     def refuse(topic: Any, code: ErrorCode) -> Any:
         rows = [row_kind(partition_index=index, error_code=code, **fields) for index in _indexes(topic)]
-        return topic_kind(name=topic.name, partitions=rows)
+        ids = {"topic_id": topic.topic_id} if hasattr(topic, "topic_id") else {}
+        return topic_kind(name=topic.name, partitions=rows, **ids)
 
     return refuse
 
@@ -328,7 +329,7 @@ def _find_coordinator(request: Any, ctx: RequestContext, access: Access) -> Step
 def _offset_fetch(request: Any, ctx: RequestContext, access: Access) -> Steps:
     """Describe on the group, and Describe on each topic; a request for all topics shows those with Describe."""
     if request.groups:
-        return (yield from _offset_fetch_groups(request, access))
+        return (yield from _offset_fetch_groups(request, ctx, access))
     yield 1
     if not access.allows(Operation.DESCRIBE, GROUP, request.group_id):
         code = REFUSAL_OF[GROUP]
@@ -347,12 +348,13 @@ def _offset_fetch(request: Any, ctx: RequestContext, access: Access) -> Steps:
     return (yield from named.check(request, ctx, access))
 
 
-def _offset_fetch_groups(request: Any, access: Access) -> Steps:
+def _offset_fetch_groups(request: Any, ctx: RequestContext, access: Access) -> Steps:
     """As `_offset_fetch`, for each of several groups (v8)."""
     allowed: list[Any] = []
     refused: list[Any] = []
     hidden: dict[str, list[Any]] = {}
     everything: dict[str, None] = {}
+    has_ids = ctx.api_version >= OFFSET_IDS_SINCE
     made = k09_offset_fetch.OffsetFetchResponseGroup
     for group in request.groups:
         yield 1
@@ -366,7 +368,8 @@ def _offset_fetch_groups(request: Any, access: Access) -> Steps:
         kept = []
         for topic in group.topics:
             yield 1
-            if access.allows(Operation.DESCRIBE, TOPIC, topic.name):
+            name = ctx.broker.topics.name_of(topic.topic_id) if has_ids else topic.name
+            if name is None or access.allows(Operation.DESCRIBE, TOPIC, name):
                 kept.append(topic)
             else:
                 hidden.setdefault(group.group_id, []).append(_OFFSET_FETCH_ROW(topic, REFUSAL_OF[TOPIC]))
@@ -724,7 +727,14 @@ RULES: dict[int, tuple[Requirement, ...]] = {
     ),
     8: (
         Whole(READ, GROUP, lambda r: r.group_id, _offset_rows(k08_offset_commit.OffsetCommitResponse, *_COMMIT_ROWS)),
-        _topic(READ, "topics", _rows_of(*_COMMIT_ROWS), k08_offset_commit.OffsetCommitResponse, "topics"),
+        _topic(
+            READ,
+            "topics",
+            _rows_of(*_COMMIT_ROWS),
+            k08_offset_commit.OffsetCommitResponse,
+            "topics",
+            ids_since=OFFSET_IDS_SINCE,
+        ),
     ),
     9: (Special([(DESCRIBE, GROUP, ""), (DESCRIBE, TOPIC, "each row")], _offset_fetch),),
     10: (Special([(DESCRIBE, GROUP, "groups"), (DESCRIBE, TXN, "transactional ids")], _find_coordinator),),

@@ -20,6 +20,16 @@ from semel_protocol.messages.k01_fetch import (
     FetchRequestReplicaState,
     FetchRequestTopic,
 )
+from semel_protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from semel_protocol.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
 from semel_protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from semel_protocol.schema import ZERO_UUID
 
@@ -318,3 +328,73 @@ async def test_without_transaction_version_2_batches_name_topics(start_broker: S
     wire = await broker.wire()
     wire.send(produce(ABSENT), 13)
     assert await wire.closed_by_peer()
+
+
+# --- OffsetCommit and OffsetFetch
+
+
+async def commit(wire: Wire, offsets: dict[bytes, int], partition: int = 0) -> dict[bytes, int]:
+    """Commit for the group "g"; returns the error codes by id."""
+    topics = [
+        OffsetCommitRequestTopic(
+            topic_id=each,
+            partitions=[
+                OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="m")
+            ],
+        )
+        for each, offset in offsets.items()
+    ]
+    answer = await wire.call(OffsetCommitRequest(group_id="g", member_id="", topics=topics), 10)
+    return {topic.topic_id: topic.partitions[0].error_code for topic in answer.topics}
+
+
+async def committed(wire: Wire, *ids: bytes) -> dict[bytes, tuple[int, int]]:
+    """(error code, offset) by id; without ids of all topics of the group."""
+    rows = [OffsetFetchRequestTopic(topic_id=each, partition_indexes=[0]) for each in ids]
+    group = OffsetFetchRequestGroup(group_id="g", topics=rows or None)
+    (found,) = (await wire.call(OffsetFetchRequest(groups=[group]), 10)).groups
+    assert found.error_code == 0
+    return {
+        topic.topic_id: (row.error_code, row.committed_offset) for topic in found.topics for row in topic.partitions
+    }
+
+
+async def test_offsets_are_committed_and_read_by_id(broker: Harness, wire: Wire) -> None:
+    for name in ("t", "u"):
+        await wire.create_topic(name)
+    t, u = topic_id(broker, "t"), topic_id(broker, "u")
+    expected = {t: ErrorCode.NONE, u: ErrorCode.NONE, ABSENT: ErrorCode.UNKNOWN_TOPIC_ID}
+    assert await commit(wire, {t: 7, u: 8, ABSENT: 9}) == expected
+    assert await commit(wire, {t: 7}, partition=5) == {t: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert await committed(wire, u, ABSENT, t) == {u: (0, 8), ABSENT: (ErrorCode.UNKNOWN_TOPIC_ID, -1), t: (0, 7)}
+    assert await committed(wire) == {t: (0, 7), u: (0, 8)}
+
+
+async def test_no_offset_of_a_deleted_topic_is_carried_over_to_its_successor(broker: Harness, wire: Wire) -> None:
+    await wire.create_topic("t")
+    old = topic_id(broker)
+    assert await commit(wire, {old: 5}) == {old: ErrorCode.NONE}
+    await delete(wire, "t")
+    await wire.create_topic("t")
+    new = topic_id(broker)
+    for _ in range(2):
+        assert await committed(wire, old, new) == {old: (ErrorCode.UNKNOWN_TOPIC_ID, -1), new: (0, -1)}
+        assert await committed(wire) == {}
+        assert await commit(wire, {old: 6}) == {old: ErrorCode.UNKNOWN_TOPIC_ID}
+        await broker.restart()
+        wire = await broker.wire()
+    assert await commit(wire, {new: 1}) == {new: ErrorCode.NONE}
+    assert await committed(wire) == {new: (0, 1)}
+
+
+async def test_rights_on_offsets_are_those_on_the_name_behind_the_id(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    await allow(harness, Operation.READ, ResourceType.GROUP, "g")
+    wire = await harness.wire()
+    t = topic_id(harness)
+    refused, unknown = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID
+    assert await commit(wire, {t: 1, ABSENT: 1}) == {t: refused, ABSENT: unknown}
+    assert await committed(wire, t, ABSENT) == {t: (refused, -1), ABSENT: (unknown, -1)}
+    await allow(harness, Operation.READ, ResourceType.TOPIC, "t")
+    assert await commit(wire, {t: 1}) == {t: ErrorCode.NONE}
+    assert await committed(wire, t) == await committed(wire) == {t: (0, 1)}

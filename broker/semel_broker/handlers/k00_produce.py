@@ -61,7 +61,7 @@ from semel_broker.handlers.k00_transactional import (
     opens_transaction,
     writable,
 )
-from semel_broker.handlers.leader_hints import with_leaders
+from semel_broker.handlers.leader_hints import STALE_LEADER, with_leaders
 from semel_broker.partitions.partition import Partition
 from semel_broker.txn.model.metadata import TopicPartition
 
@@ -193,7 +193,7 @@ def _answered(
         if not ctx.followers:  # otherwise the later requests share a sync with this one
             waiting[0][0].hurry()
         return _when_committed(response, waiting, request.timeout_ms if request.acks == ACKS_ALL else None, ctx)
-    return with_leaders(response, ctx)
+    return _with_leaders(response, ctx)
 
 
 def _append(
@@ -235,6 +235,12 @@ def _append(
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=partition.log_start_offset,
     )
+
+
+def _with_leaders(response: ProduceResponse, ctx: RequestContext) -> ProduceResponse:
+    if any(row.error_code in STALE_LEADER for topic in response.responses for row in topic.partition_responses):
+        return with_leaders(response, ctx)
+    return response
 
 
 def _note_refused(place: TopicPartition, records: Buffer, ctx: RequestContext) -> None:
@@ -298,7 +304,7 @@ async def _when_committed(
                 _refused(row.index, failure) if (failure := failures.get((topic.name, row.index))) is not None else row
                 for row in topic.partition_responses
             ]
-    return with_leaders(response, ctx)
+    return _with_leaders(response, ctx)
 
 
 def _discard(waiting: Sequence[Waiting]) -> None:

@@ -283,13 +283,14 @@ class Topics:
                 raise
             return topic
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, topic_id: bytes | None = None) -> None:
         """Delete a topic, durably, with its files on this broker; other brokers remove theirs.
 
-        Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, REQUEST_TIMED_OUT.
+        `topic_id`: delete the topic with this id only, and not one that was created anew under its name. Raises
+        UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, REQUEST_TIMED_OUT.
         """
         while True:
-            topic = self.required(name)
+            topic = self.required(name) if topic_id is None else self.required_by_id(topic_id)
             record, key = topic.record, records.topic_key(name)
             holders = sorted({node_id for replicas in record.replicas for node_id in replicas})
             value = msgspec.json.encode(record)

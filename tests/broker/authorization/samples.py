@@ -59,10 +59,9 @@ GIVEN: dict[int, dict[str, Any]] = {
     0: {"transactional_id": None},
     10: {"key_type": 0},
     19: {"validate_only": False},
-    20: {"topics": []},
     35: {"topics": None},
     46: {"topics": None},
-    66: {"state_filters": [], "producer_id_filters": []},
+    66: {"state_filters": [], "producer_id_filters": [], "transactional_id_pattern": None},
     16: {"states_filter": [], "types_filter": []},
     48: {"components": []},
     49: {

@@ -268,6 +268,10 @@ async def test_transactions_are_listed_by_state_producer_and_age(broker: Harness
     assert await listed(states=["Weird"]) == []
     assert await listed(producer_ids=[idle.producer_id]) == ["idle"]
     assert await listed(duration_filter=60_000) == []
+    for pattern, found in (("i.*", ["idle"]), ("[a-z]", ["t"]), ("", ["idle", "t"]), (None, ["idle", "t"]), ("dl", [])):
+        assert await listed(2, transactional_id_pattern=pattern) == found
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern="(")
+    assert (await wire.call(request, 2)).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     await asyncio.sleep(0.01)
     assert await listed(duration_filter=1) == ["t"]
     assert mine.producer_id != idle.producer_id

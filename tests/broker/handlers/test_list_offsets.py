@@ -76,7 +76,7 @@ async def test_errors(filled: Wire) -> None:
 async def test_without_remote_storage_all_records_are_local(
     filled: Wire, timestamp: int, since: int, found: int
 ) -> None:
-    """KIP-1005. A version that does not have the special value is told so."""
+    """KIP-1005. A version without the special value is refused."""
     rows = [DeleteRecordsRequestPartition(partition_index=0, offset=2)]
     await filled.call(
         DeleteRecordsRequest(topics=[DeleteRecordsRequestTopic(name="t", partitions=rows)], timeout_ms=1000)

@@ -26,6 +26,9 @@ REFUSAL_OF = {
 }
 """The error code of a refusal, by the type of the resource."""
 
+NEVER = 1 << 15
+"""Above every version."""
+
 Complete = Callable[[Any], Message]
 Steps = Generator[int, None, "Permitted"]
 
@@ -97,7 +100,8 @@ class Rows(msgspec.Struct, frozen=True):
     """A resource for each row of the request: `rows` is the field with the rows (None in it: all resources).
 
     `refuse`: the row of the response for a refused row and an error code. `answers`: the response's field of rows.
-    `named`: the name in a row of the response; needed where a request can ask for all resources.
+    `named`: the name in a row of the response; needed where a request can ask for all resources. `ids_since`: from this
+    version on a row has the id of a topic instead of its name. The handler answers for an id that no topic has.
     """
 
     operation: Operation
@@ -108,6 +112,7 @@ class Rows(msgspec.Struct, frozen=True):
     refuse: Callable[[Any, ErrorCode], Message]
     empty: Callable[[], Message]
     named: Callable[[Any], str] | None = None
+    ids_since: int = NEVER
 
     @property
     def needs(self) -> Sequence[tuple[Operation, ResourceType, str]]:
@@ -121,12 +126,13 @@ class Rows(msgspec.Struct, frozen=True):
             return Permitted(
                 request, complete=[Shown(self.operation, self.kind, self.answers, self.named).only(access)]
             )
+        has_ids = ctx.api_version >= self.ids_since
         refused: list[Message] = []
         allowed: list[Any] = []
         for row in rows:
             yield 1
-            name = self.name(row)
-            if access.allows(self.operation, self.kind, name):
+            name = ctx.broker.topics.name_of(row.topic_id) if has_ids else self.name(row)
+            if name is None or access.allows(self.operation, self.kind, name):
                 allowed.append(row)
             else:
                 why = access.refusal(self.operation, self.kind, name)

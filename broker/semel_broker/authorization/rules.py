@@ -66,6 +66,7 @@ from semel_protocol.schema import ZERO_UUID, Message
 from semel_broker.answers import CloseConnectionError
 from semel_broker.authorization.access import Access
 from semel_broker.authorization.requirements import (
+    NEVER,
     REFUSAL_OF,
     Complete,
     Permitted,
@@ -89,6 +90,9 @@ TOPIC, GROUP, CLUSTER, TXN = (
 ACKS_NONE = 0
 ASKED_BY_ID_VERSION = 12
 """From this version of Metadata on, a topic with an id is asked for by it."""
+PRODUCE_IDS_SINCE, FETCH_IDS_SINCE, OFFSET_IDS_SINCE = 13, 13, 10
+"""From these versions on a row has the id of a topic instead of its name."""
+COORDINATOR_KEYS_SINCE = 4
 CONFIG_RESOURCES = {2: TOPIC, 32: GROUP}
 """Types of resources in requests about settings that have ACLs of their own; all others are settings of the cluster."""
 
@@ -99,10 +103,16 @@ def group_prefix(group: str) -> str:
 
 
 def _topic(
-    operation: Operation, rows: str, refuse: Callable[[Any, ErrorCode], Message], response: type[Message], answers: str
+    operation: Operation,
+    rows: str,
+    refuse: Callable[[Any, ErrorCode], Message],
+    response: type[Message],
+    answers: str,
+    *,
+    ids_since: int = NEVER,
 ) -> Rows:
     """A topic for each row. The field of the name is `topic` or `name`."""
-    return Rows(operation, TOPIC, rows, _name, answers, refuse, response)
+    return Rows(operation, TOPIC, rows, _name, answers, refuse, response, ids_since=ids_since)
 
 
 def _name(row: Any) -> str:
@@ -125,6 +135,7 @@ def _txn(operation: Operation, refuse: Callable[[Any, ErrorCode], Message]) -> W
 def _produce_row(topic: Any, code: ErrorCode) -> Any:
     return k00_produce.ProduceResponseTopic(
         name=topic.name,
+        topic_id=topic.topic_id,
         partition_responses=[
             k00_produce.ProduceResponsePartition(index=row.index, error_code=code, base_offset=-1)
             for row in topic.partition_data
@@ -143,8 +154,10 @@ def _unanswered(request: Any, ctx: RequestContext, access: Access) -> Steps:
     if request.acks == ACKS_NONE:
         for topic in request.topic_data:
             yield 1
-            if not access.allows(Operation.WRITE, TOPIC, topic.name):
-                raise CloseConnectionError("not_authorized", code=REFUSAL_OF[TOPIC].name, topic=topic.name)
+            has_id = ctx.api_version >= PRODUCE_IDS_SINCE
+            name = ctx.broker.topics.name_of(topic.topic_id) if has_id else topic.name
+            if name is not None and not access.allows(Operation.WRITE, TOPIC, name):
+                raise CloseConnectionError("not_authorized", code=REFUSAL_OF[TOPIC].name, topic=name)
     return Permitted(request)
 
 
@@ -270,7 +283,8 @@ def _rows_of(topic_kind: Any, row_kind: Any, **fields: Any) -> Callable[[Any, Er
 
     def refuse(topic: Any, code: ErrorCode) -> Any:
         rows = [row_kind(partition_index=index, error_code=code, **fields) for index in _indexes(topic)]
-        return topic_kind(name=topic.name, partitions=rows)
+        ids = {"topic_id": topic.topic_id} if hasattr(topic, "topic_id") else {}
+        return topic_kind(name=topic.name, partitions=rows, **ids)
 
     return refuse
 
@@ -286,7 +300,7 @@ def _find_coordinator(request: Any, ctx: RequestContext, access: Access) -> Step
     """Describe on the group or the transactional id, whichever the key is."""
     kind = TXN if request.key_type else GROUP
     code = REFUSAL_OF[kind]
-    if not request.coordinator_keys:
+    if ctx.api_version < COORDINATOR_KEYS_SINCE:
         yield 1
         if access.allows(Operation.DESCRIBE, kind, request.key):
             return Permitted(request)
@@ -307,13 +321,15 @@ def _find_coordinator(request: Any, ctx: RequestContext, access: Access) -> Step
         made: Message = response
         return made
 
+    if not rows:
+        return Permitted(request)
     return Permitted(request, None if allowed else complete(k10_find_coordinator.FindCoordinatorResponse()), [complete])
 
 
 def _offset_fetch(request: Any, ctx: RequestContext, access: Access) -> Steps:
     """Describe on the group, and Describe on each topic; a request for all topics shows those with Describe."""
     if request.groups:
-        return (yield from _offset_fetch_groups(request, access))
+        return (yield from _offset_fetch_groups(request, ctx, access))
     yield 1
     if not access.allows(Operation.DESCRIBE, GROUP, request.group_id):
         code = REFUSAL_OF[GROUP]
@@ -332,12 +348,13 @@ def _offset_fetch(request: Any, ctx: RequestContext, access: Access) -> Steps:
     return (yield from named.check(request, ctx, access))
 
 
-def _offset_fetch_groups(request: Any, access: Access) -> Steps:
+def _offset_fetch_groups(request: Any, ctx: RequestContext, access: Access) -> Steps:
     """As `_offset_fetch`, for each of several groups (v8)."""
     allowed: list[Any] = []
     refused: list[Any] = []
     hidden: dict[str, list[Any]] = {}
     everything: dict[str, None] = {}
+    has_ids = ctx.api_version >= OFFSET_IDS_SINCE
     made = k09_offset_fetch.OffsetFetchResponseGroup
     for group in request.groups:
         yield 1
@@ -351,7 +368,8 @@ def _offset_fetch_groups(request: Any, access: Access) -> Steps:
         kept = []
         for topic in group.topics:
             yield 1
-            if access.allows(Operation.DESCRIBE, TOPIC, topic.name):
+            name = ctx.broker.topics.name_of(topic.topic_id) if has_ids else topic.name
+            if name is None or access.allows(Operation.DESCRIBE, TOPIC, name):
                 kept.append(topic)
             else:
                 hidden.setdefault(group.group_id, []).append(_OFFSET_FETCH_ROW(topic, REFUSAL_OF[TOPIC]))
@@ -696,9 +714,11 @@ RULES: dict[int, tuple[Requirement, ...]] = {
     0: (
         Special([], _unanswered),
         _txn(WRITE, _produce),
-        _topic(WRITE, "topic_data", _produce_row, k00_produce.ProduceResponse, "responses"),
+        _topic(
+            WRITE, "topic_data", _produce_row, k00_produce.ProduceResponse, "responses", ids_since=PRODUCE_IDS_SINCE
+        ),
     ),
-    1: (_topic(READ, "topics", _fetch_row, k01_fetch.FetchResponse, "responses"),),
+    1: (_topic(READ, "topics", _fetch_row, k01_fetch.FetchResponse, "responses", ids_since=FETCH_IDS_SINCE),),
     2: (_topic(DESCRIBE, "topics", _list_offsets_row, k02_list_offsets.ListOffsetsResponse, "topics"),),
     3: (
         Special(
@@ -707,7 +727,14 @@ RULES: dict[int, tuple[Requirement, ...]] = {
     ),
     8: (
         Whole(READ, GROUP, lambda r: r.group_id, _offset_rows(k08_offset_commit.OffsetCommitResponse, *_COMMIT_ROWS)),
-        _topic(READ, "topics", _rows_of(*_COMMIT_ROWS), k08_offset_commit.OffsetCommitResponse, "topics"),
+        _topic(
+            READ,
+            "topics",
+            _rows_of(*_COMMIT_ROWS),
+            k08_offset_commit.OffsetCommitResponse,
+            "topics",
+            ids_since=OFFSET_IDS_SINCE,
+        ),
     ),
     9: (Special([(DESCRIBE, GROUP, ""), (DESCRIBE, TOPIC, "each row")], _offset_fetch),),
     10: (Special([(DESCRIBE, GROUP, "groups"), (DESCRIBE, TXN, "transactional ids")], _find_coordinator),),

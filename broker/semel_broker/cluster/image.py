@@ -152,6 +152,10 @@ class Image:
         """The brokers that may lead and be in sync, by id."""
         return [stored.value for node_id, stored in sorted(self._brokers.items()) if self.is_admitted(node_id)]
 
+    def fenced(self) -> list[BrokerRecord]:
+        """The brokers that are registered but not admitted, by id."""
+        return [stored.value for node_id, stored in sorted(self._brokers.items()) if not self.is_admitted(node_id)]
+
     def is_leaving(self, node_id: int) -> bool:
         """Whether the broker's current registration has announced a shutdown."""
         stored, leaving = self._brokers.get(node_id), self._leaving.get(node_id)

@@ -1,7 +1,9 @@
 """Produce (key 0): append one record batch to each partition named.
 
-Served: v3 to v7 (one layout; zstd from v7); with transaction version 2 up to v12. v8 adds an error message and the
-records at fault. v11 adds TRANSACTION_ABORTABLE. v12 adds the partitions to the transaction by itself (KIP-890).
+Served: v3 to v7 (one layout; zstd from v7); with transaction version 2 up to v13. v8 adds an error message and the
+records at fault. v10 adds the present leader to NOT_LEADER_OR_FOLLOWER (KIP-951). v11 adds TRANSACTION_ABORTABLE. v12
+adds the partitions to the transaction by itself (KIP-890). v13 names topics by id: UNKNOWN_TOPIC_ID if there is no such
+topic, also if it is deleted and created anew while the request waits (KIP-516).
 
 The appends have happened when `handle` returns. The returned coroutine waits only for durability, so the connection
 starts its next request at once.
@@ -29,6 +31,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import (
     ProduceRequest,
     ProduceRequestPartition,
+    ProduceRequestTopic,
     ProduceResponse,
     ProduceResponsePartition,
     ProduceResponseRecordError,
@@ -50,7 +53,15 @@ from semel_broker.handlers.k00_records import (
     begin_inspections,
     finish_inspections,
 )
-from semel_broker.handlers.k00_transactional import NO_ADMISSIONS, Admissions, Unadmitted, opens_transaction, writable
+from semel_broker.handlers.k00_transactional import (
+    IDS_VERSION,
+    NO_ADMISSIONS,
+    Admissions,
+    Unadmitted,
+    opens_transaction,
+    writable,
+)
+from semel_broker.handlers.leader_hints import STALE_LEADER, with_leaders
 from semel_broker.partitions.partition import Partition
 from semel_broker.txn.model.metadata import TopicPartition
 
@@ -68,6 +79,9 @@ Answer = ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None
 
 
 def handle(request: ProduceRequest, ctx: RequestContext) -> Answer | InOrder[ProduceResponse | None]:
+    if ctx.api_version >= IDS_VERSION:
+        for topic in request.topic_data:
+            topic.name = ctx.broker.topics.name_of(topic.topic_id) or ""
     if ctx.broker.topics.recompressing and recompressed.is_wanted(request, ctx):
         return recompressed.start(request, ctx, _start)
     return _start(request, ctx)
@@ -114,7 +128,7 @@ async def _inspect_and_append_in_slices(request: ProduceRequest, ctx: RequestCon
     """Check and append in slices; other connections are served in between."""
     slices = ctx.slices()
     inspections = [
-        await slices.each(topic.partition_data, partial(begin_inspection, request, ctx, topic.name))
+        await slices.each(topic.partition_data, partial(begin_inspection, request, ctx, topic))
         for topic in request.topic_data
     ]
     await finish_inspections(inspections, ctx)
@@ -137,11 +151,11 @@ async def _append_in_slices(
             rows = []
             for row, inspection in zip(topic.partition_data, inspected, strict=True):
                 uncommitted: list[tuple[Partition, int]] = []
-                rows.append(_append(request, topic.name, row, inspection, ctx, uncommitted, admissions))
+                rows.append(_append(request, topic, row, inspection, ctx, uncommitted, admissions))
                 waiting += _waiting(uncommitted, request.acks == ACKS_ALL)
                 if slices.is_over(1 + len(row.records or b"") // BYTES_PER_STEP):
                     await slices.next()
-            topics.append(ProduceResponseTopic(name=topic.name, partition_responses=rows))
+            topics.append(ProduceResponseTopic(name=topic.name, topic_id=topic.topic_id, partition_responses=rows))
     except BaseException:
         _discard(waiting)
         raise
@@ -157,8 +171,9 @@ def _append_all(
         responses=[
             ProduceResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partition_responses=[
-                    _append(request, topic.name, row, inspection, ctx, uncommitted, admissions)
+                    _append(request, topic, row, inspection, ctx, uncommitted, admissions)
                     for row, inspection in zip(topic.partition_data, rows, strict=True)
                 ],
             )
@@ -177,13 +192,13 @@ def _answered(
     if waiting:
         if not ctx.followers:  # otherwise the later requests share a sync with this one
             waiting[0][0].hurry()
-        return _when_committed(response, waiting, request.timeout_ms if request.acks == ACKS_ALL else None)
-    return response
+        return _when_committed(response, waiting, request.timeout_ms if request.acks == ACKS_ALL else None, ctx)
+    return _with_leaders(response, ctx)
 
 
 def _append(
     request: ProduceRequest,
-    topic: str,
+    topic: ProduceRequestTopic,
     row: ProduceRequestPartition,
     inspection: Inspection,
     ctx: RequestContext,
@@ -199,7 +214,7 @@ def _append(
         if header.is_transactional and opens_transaction(partition, header):
             transactional.check(request.transactional_id or "", partition, header, ctx, admissions)
         if ctx.broker.refused_batches and partition.log.producers.get(header.producer_id) is None:
-            ctx.broker.refused_batches.check((topic, row.index), header)
+            ctx.broker.refused_batches.check((topic.name, row.index), header)
         result = partition.append(
             records,
             header=header,
@@ -210,7 +225,7 @@ def _append(
         refused = ctx.broker.counters.appends.refused
         refused[error.code] = refused.get(error.code, 0) + 1
         if error.retriable and error.code != ErrorCode.CORRUPT_MESSAGE and row.records is not None:
-            _note_refused((topic, row.index), row.records, ctx)
+            _note_refused((topic.name, row.index), row.records, ctx)
         return _refused(row.index, error.with_traceback(None))  # else it would keep this frame, and the frame keeps it
     if request.acks != ACKS_NONE and partition.view.high_watermark <= result.last_offset:
         uncommitted.append((partition, result.last_offset + 1))
@@ -220,6 +235,12 @@ def _append(
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=partition.log_start_offset,
     )
+
+
+def _with_leaders(response: ProduceResponse, ctx: RequestContext) -> ProduceResponse:
+    if any(row.error_code in STALE_LEADER for topic in response.responses for row in topic.partition_responses):
+        return with_leaders(response, ctx)
+    return response
 
 
 def _note_refused(place: TopicPartition, records: Buffer, ctx: RequestContext) -> None:
@@ -259,7 +280,9 @@ def _waiting(uncommitted: list[tuple[Partition, int]], acks_all: bool) -> list[W
     return waiting
 
 
-async def _when_committed(response: ProduceResponse, waiting: list[Waiting], timeout_ms: int | None) -> ProduceResponse:
+async def _when_committed(
+    response: ProduceResponse, waiting: list[Waiting], timeout_ms: int | None, ctx: RequestContext
+) -> ProduceResponse:
     """The response once all futures are done. `timeout_ms` None: no timeout, because a failed sync ends the process."""
     timer = None
     if timeout_ms is not None:
@@ -281,7 +304,7 @@ async def _when_committed(response: ProduceResponse, waiting: list[Waiting], tim
                 _refused(row.index, failure) if (failure := failures.get((topic.name, row.index))) is not None else row
                 for row in topic.partition_responses
             ]
-    return response
+    return _with_leaders(response, ctx)
 
 
 def _discard(waiting: Sequence[Waiting]) -> None:

@@ -26,6 +26,7 @@ from semel_protocol.messages.k00_produce import (
 
 from semel_broker.answers import InOrder
 from semel_broker.context import RequestContext
+from semel_broker.handlers.leader_hints import with_leaders
 from semel_broker.scheduling.recompressor import Target, target_of
 
 ACKS_NONE = 0
@@ -69,16 +70,25 @@ async def _one_by_one(request: ProduceRequest, ctx: RequestContext, append: Star
     rows = iter(await gather(*tasks))
     if request.acks == ACKS_NONE:
         return None
-    return ProduceResponse(
+    response = ProduceResponse(
         responses=[
-            ProduceResponseTopic(name=topic.name, partition_responses=[next(rows) for _ in topic.partition_data])
+            ProduceResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[next(rows) for _ in topic.partition_data],
+            )
             for topic in request.topic_data
         ]
     )
+    return with_leaders(response, ctx)
 
 
 async def _append(
-    request: ProduceRequest, topic: str, row: ProduceRequestPartition, ctx: RequestContext, append: Start
+    request: ProduceRequest,
+    topic: ProduceRequestTopic,
+    row: ProduceRequestPartition,
+    ctx: RequestContext,
+    append: Start,
 ) -> Answer:
     """Recompress one batch and append it; return its answer, or a coroutine that waits for it."""
     try:
@@ -103,20 +113,22 @@ async def _row(answer: Answer, row: ProduceRequestPartition) -> ProduceResponseP
     return response.responses[0].partition_responses[0]
 
 
-def _alone(topic: str, row: ProduceRequestPartition) -> ProduceRequestTopic:
-    return ProduceRequestTopic(name=topic, partition_data=[row])
+def _alone(topic: ProduceRequestTopic, row: ProduceRequestPartition) -> ProduceRequestTopic:
+    return ProduceRequestTopic(name=topic.name, topic_id=topic.topic_id, partition_data=[row])
 
 
-def _refused(topic: str, row: ProduceRequestPartition, error: KafkaError) -> ProduceResponse:
+def _refused(topic: ProduceRequestTopic, row: ProduceRequestPartition, error: KafkaError) -> ProduceResponse:
     """The response for one refused batch. CORRUPT_MESSAGE becomes INVALID_RECORD, because a retry would fail again."""
     code = ErrorCode.INVALID_RECORD if isinstance(error, CorruptBatch) else error.code
     refused = ProduceResponsePartition(index=row.index, error_code=code, base_offset=-1, error_message=error.message)
-    return ProduceResponse(responses=[ProduceResponseTopic(name=topic, partition_responses=[refused])])
+    return ProduceResponse(responses=[ProduceResponseTopic(name=topic.name, partition_responses=[refused])])
 
 
-def _wanted(topic: str, row: ProduceRequestPartition, ctx: RequestContext) -> tuple[BatchHeader, Target] | None:
+def _wanted(
+    topic: ProduceRequestTopic, row: ProduceRequestPartition, ctx: RequestContext
+) -> tuple[BatchHeader, Target] | None:
     """The batch's header and its target codec; None: the batch needs no recompression, or the append refuses it."""
-    known = ctx.broker.topics.get(topic)
+    known = ctx.broker.topics.get(topic.name)
     if known is None or not row.records:
         return None
     target = target_of(known.config, ctx.broker.config.limits.recompressed_batch_inflated_bytes_max)
@@ -141,5 +153,5 @@ def _for_recompressed(ctx: RequestContext) -> RequestContext:
     return msgspec.structs.replace(ctx, api_version=ZSTD_PRODUCE_VERSION)
 
 
-def _rows(request: ProduceRequest) -> Iterator[tuple[str, ProduceRequestPartition]]:
-    return ((topic.name, row) for topic in request.topic_data for row in topic.partition_data)
+def _rows(request: ProduceRequest) -> Iterator[tuple[ProduceRequestTopic, ProduceRequestPartition]]:
+    return ((topic, row) for topic in request.topic_data for row in topic.partition_data)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 from semel_protocol.batch import NO_TIMESTAMP, BatchHeader, check_produced, read_header, state_max_timestamp
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition
+from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from semel_protocol.primitives import Buffer
 from semel_protocol.record_check import CheckedRecords, check_records
 
@@ -47,8 +47,7 @@ class Inspection(msgspec.Struct):
 def begin_inspections(request: ProduceRequest, ctx: RequestContext) -> list[list[Inspection]]:
     """Begin the checks of each partition of each topic, in the order of the request, within this turn's budget."""
     return [
-        [begin_inspection(request, ctx, topic.name, row) for row in topic.partition_data]
-        for topic in request.topic_data
+        [begin_inspection(request, ctx, topic, row) for row in topic.partition_data] for topic in request.topic_data
     ]
 
 
@@ -61,7 +60,7 @@ async def finish_inspections(inspections: list[list[Inspection]], ctx: RequestCo
 
 
 def begin_inspection(
-    request: ProduceRequest, ctx: RequestContext, topic: str, row: ProduceRequestPartition
+    request: ProduceRequest, ctx: RequestContext, topic: ProduceRequestTopic, row: ProduceRequestPartition
 ) -> Inspection:
     """Begin the checks of one batch, within this turn's budget."""
     try:
@@ -79,7 +78,7 @@ def begin_inspection(
         if config.is_compacted and header.record_count > limits.keyed_batch_records_max:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"{topic} is compacted: a batch may have {limits.keyed_batch_records_max} records, "
+                f"{topic.name} is compacted: a batch may have {limits.keyed_batch_records_max} records, "
                 f"not {header.record_count}",
             )
     except KafkaError as error:

@@ -13,7 +13,7 @@ from typing import cast
 
 from semel_protocol.batch import BatchHeader, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_protocol.messages.k00_produce import ProduceRequest
+from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestTopic
 
 from semel_broker.context import RequestContext
 from semel_broker.partitions.partition import Partition
@@ -22,6 +22,7 @@ from semel_broker.txn.admission import Admission
 
 ABORTABLE_VERSION = 11
 JOINING_VERSION = 12
+IDS_VERSION = 13
 
 Identity = tuple[int, int]
 """(producer id, epoch)."""
@@ -61,9 +62,14 @@ class Admissions:
 NO_ADMISSIONS = Admissions({})
 
 
-def writable(name: str, index: int, ctx: RequestContext) -> Partition:
-    """The partition, if clients may write to it here. Raises INVALID_TOPIC_EXCEPTION, NOT_LEADER_OR_FOLLOWER, ..."""
-    topics = ctx.broker.topics
+def writable(asked: ProduceRequestTopic, index: int, ctx: RequestContext) -> Partition:
+    """The partition, if clients may write to it here. From v13 on it is that of the topic with the id.
+
+    Raises UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, NOT_LEADER_OR_FOLLOWER, ...
+    """
+    topics, name = ctx.broker.topics, asked.name
+    if ctx.api_version >= IDS_VERSION:
+        name = topics.required_by_id(asked.topic_id).name
     partition = topics.partition(name, index)
     topic = topics.get(name)
     if topic is not None and topic.is_internal:
@@ -110,7 +116,7 @@ def to_be_admitted_in_steps(request: ProduceRequest, ctx: RequestContext) -> Gen
         for row in topic.partition_data:
             yield ELEMENTS_PER_STEP
             try:
-                partition = writable(topic.name, row.index, ctx)
+                partition = writable(topic, row.index, ctx)
                 header = read_header(row.records or b"")
                 if not header.is_transactional or not opens_transaction(partition, header):
                     continue

@@ -1,7 +1,13 @@
 """Fetch (key 1): stored batches from an offset on, unchanged; waits until there are enough of them.
 
-Served: v4 to v11, to consumers only: replicas do not fetch from this listener. Fetch sessions (KIP-227) are made into
+Served: v4 to v17, to consumers only: replicas do not fetch from this listener. Fetch sessions (KIP-227) are made into
 full fetches before (`k01_sessions`).
+
+From v12 on a fetch carries the epoch of the last record that was read. If the log of the leader ends that epoch before
+the offset asked for, the answer has `diverging_epoch` and no data (KIP-320). A follower does not check it, because it
+may be behind. From v13 on topics are named by id (KIP-516). A topic that was created anew has another id, so the id of
+its predecessor is answered with UNKNOWN_TOPIC_ID. v16 adds the present leader and its address to NOT_LEADER_OR_FOLLOWER
+and FENCED_LEADER_EPOCH (KIP-951).
 
 Answered when `min_bytes` are readable, when a partition has an error, or after `max_wait_ms`. The first partition with
 data gives at least one whole batch, also above the limits. The first partition changes with each request, so that no
@@ -20,7 +26,7 @@ answer consumers up to their own high watermark (KIP-392, from v11 on).
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop, sleep
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from itertools import islice
 from typing import Any, cast
 
@@ -29,9 +35,11 @@ from semel_protocol.fields import Encoded
 from semel_protocol.messages.k01_fetch import (
     FetchRequest,
     FetchRequestPartition,
+    FetchRequestTopic,
     FetchResponse,
     FetchResponseDivergingEpoch,
     FetchResponseLeader,
+    FetchResponseNodeEndpoint,
     FetchResponsePartition,
     FetchResponseSnapshotId,
     FetchResponseTopic,
@@ -39,6 +47,7 @@ from semel_protocol.messages.k01_fetch import (
 from semel_storage.segments.segment import CorruptLog
 
 from semel_broker.context import RequestContext
+from semel_broker.handlers.leader_hints import STALE_LEADER, LeaderHints
 from semel_broker.partitions.partition import READ_COMMITTED, Partition
 from semel_broker.partitions.preferred_replica import LEADER, preferred_replica
 from semel_broker.scheduling.turns import Slices
@@ -51,11 +60,13 @@ WOKEN_PARTITIONS_MAX = 10_000
 UNWOKEN_WAIT_MS = 500
 
 RACK_SINCE = 11
+IDS_SINCE = 13
+HINTS_SINCE = 16
 NO_LEADER, NO_DIVERGENCE, NO_SNAPSHOT = FetchResponseLeader(), FetchResponseDivergingEpoch(), FetchResponseSnapshotId()
 
 
 def handle(request: FetchRequest, ctx: RequestContext) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
-    if request.replica_id >= 0:
+    if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "replicas do not fetch from a client listener")
     fetch = Fetch(request, ctx)
     if fetch.partition_count > PARTITIONS_AT_ONCE_MAX:
@@ -105,7 +116,7 @@ class Fetch:
         self._request = request
         self._isolation = request.isolation_level
         self._topics, self._log = ctx.broker.topics, ctx.broker.log
-        self._wanted = [(topic.topic, row) for topic in request.topics for row in topic.partitions]
+        self._wanted = [(topic, row) for topic in request.topics for row in topic.partitions]
         self._first = ctx.turn  # rotates with each request of the connection
         self._ctx = ctx
         self._asked_bytes = min(request.max_bytes, ctx.broker.config.fetch_max_bytes)
@@ -117,6 +128,8 @@ class Fetch:
         self._bytes_read = 0
         self._is_decided = False  # an error, or a nearer replica, is answered at once
         self._by_followers = ctx.api_version >= RACK_SINCE and ctx.broker.config.has_replica_selector
+        self._has_ids = ctx.api_version >= IDS_SINCE
+        self._hints = LeaderHints(ctx) if ctx.api_version >= HINTS_SINCE else None
         self._racks: dict[int, str] = {}
         if self._by_followers and request.rack_id:
             live = ctx.broker.advertised_brokers.live(ctx.listener)
@@ -171,17 +184,20 @@ class Fetch:
             self._read_one(at)
 
     def _read_one(self, at: int) -> None:
-        topic, wanted = self._wanted[at]
+        asked, wanted = self._wanted[at]
+        topic = asked.topic
         try:
+            if self._has_ids:
+                topic = self._topics.required_by_id(asked.topic_id).name
             partition = self._topics.partition(topic, wanted.partition)
             self._rows[at] = row = self._row(partition, wanted)
         except CorruptLog as error:
             # Not KAFKA_STORAGE_ERROR: clients would retry it silently until there is another leader.
             self._log.error("log_unreadable", topic=topic, partition=wanted.partition, reason=str(error))
-            self._refuse(at, ErrorCode.CORRUPT_MESSAGE)
+            self._refuse(at, ErrorCode.CORRUPT_MESSAGE, topic)
             return
         except KafkaError as error:
-            self._refuse(at, error.code)
+            self._refuse(at, error.code, topic)
             return
         assert row.records is not None
         self._bytes_read += len(row.records)
@@ -189,11 +205,15 @@ class Fetch:
             self._ctx.answers.reserve(len(row.records))
         self._partitions[at], self._seen[at] = partition, partition.view.bytes_readable(self._isolation)
 
-    def _refuse(self, at: int, code: int) -> None:
+    def _refuse(self, at: int, code: int, topic: str) -> None:
         self._is_decided = True
-        self._rows[at] = FetchResponsePartition(
-            partition_index=self._wanted[at][1].partition, error_code=code, high_watermark=-1, records=b""
+        index = self._wanted[at][1].partition
+        self._rows[at] = row = FetchResponsePartition(
+            partition_index=index, error_code=code, high_watermark=-1, records=b""
         )
+        if self._hints is not None and code in STALE_LEADER:
+            leader_id, leader_epoch = self._hints.of(topic, index)
+            row.current_leader = FetchResponseLeader(leader_id=leader_id, leader_epoch=leader_epoch)
 
     def _row(self, partition: Partition, wanted: FetchRequestPartition) -> FetchResponsePartition:
         if self._by_followers:
@@ -202,6 +222,11 @@ class Fetch:
             partition.check_leading()
         if wanted.current_leader_epoch >= 0:
             partition.check_leader_epoch(wanted.current_leader_epoch)
+        if wanted.last_fetched_epoch >= 0 and partition.is_leading:
+            divergence = self._divergence(partition, wanted)
+            if divergence is not NO_DIVERGENCE:
+                self._is_decided = True
+                return self._made(partition, wanted, b"", divergence=divergence)
         if self._racks and partition.replicas is not None:
             offset = wanted.fetch_offset
             preferred = preferred_replica(partition.replicas, self._racks, self._request.rack_id, offset)
@@ -218,6 +243,20 @@ class Fetch:
             records = partition.read(offset, bytes_max=bytes_max, at_least_one=at_least_one)
         return self._made(partition, wanted, records, aborted)
 
+    def _divergence(self, partition: Partition, wanted: FetchRequestPartition) -> FetchResponseDivergingEpoch:
+        """Where the log ends the epoch that the consumer has read last, if that is before its offset or in an earlier
+        epoch. Raises OFFSET_OUT_OF_RANGE if the log does not know the epoch.
+        """
+        epoch, end_offset = partition.log.epochs.end_offset_for(wanted.last_fetched_epoch, partition.end_offset)
+        if end_offset < 0:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{partition.topic}-{partition.index} has no records of leader epoch {wanted.last_fetched_epoch}",
+            )
+        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+            return FetchResponseDivergingEpoch(epoch=epoch, end_offset=end_offset)
+        return NO_DIVERGENCE
+
     def _made(
         self,
         partition: Partition,
@@ -226,6 +265,7 @@ class Fetch:
         aborted: Any = None,
         *,
         preferred: int = LEADER,
+        divergence: FetchResponseDivergingEpoch = NO_DIVERGENCE,
     ) -> FetchResponsePartition:
         return FetchResponsePartition(
             partition_index=wanted.partition,
@@ -236,7 +276,7 @@ class Fetch:
             preferred_read_replica=preferred,
             records=records,
             current_leader=NO_LEADER,
-            diverging_epoch=NO_DIVERGENCE,
+            diverging_epoch=divergence,
             snapshot_id=NO_SNAPSHOT,
         )
 
@@ -266,8 +306,17 @@ class Fetch:
     def response(self) -> FetchResponse:
         rows = iter(cast("list[FetchResponsePartition]", self._rows))
         return FetchResponse(
-            responses=[
-                FetchResponseTopic(topic=topic.topic, partitions=list(islice(rows, len(topic.partitions))))
-                for topic in self._request.topics
-            ]
+            responses=[self._topic(topic, rows) for topic in self._request.topics],
+            node_endpoints=self._node_endpoints(),
         )
+
+    @staticmethod
+    def _topic(topic: FetchRequestTopic, rows: Iterator[FetchResponsePartition]) -> FetchResponseTopic:
+        partitions = list(islice(rows, len(topic.partitions)))
+        return FetchResponseTopic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
+
+    def _node_endpoints(self) -> list[FetchResponseNodeEndpoint]:
+        return [
+            FetchResponseNodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in (() if self._hints is None else self._hints.leaders())
+        ]

@@ -23,6 +23,7 @@ from semel_broker.partitions.fetch_sessions import FetchSession
 LAST, FIRST = -1, 0
 """Epochs of full fetches."""
 SESSIONS_SINCE: Final = 7
+IDS_SINCE: Final = 13
 ROWS_AT_ONCE_MAX: Final = 256
 
 
@@ -43,15 +44,16 @@ def with_sessions(fetch: Handler) -> Handler:
 
 
 def _session(request: FetchRequest, ctx: RequestContext) -> FetchSession | None:
-    """The session of a fetch; None: it has none. Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH."""
-    epoch = request.session_epoch
+    """The session of a fetch; None: it has none. Raises as `FetchSessions.used`."""
+    epoch, has_ids = request.session_epoch, ctx.api_version >= IDS_SINCE
     if ctx.api_version < SESSIONS_SINCE or (epoch == LAST and request.session_id <= 0):
         return None
     sessions, owner = ctx.broker.fetch_sessions, ctx.principal.name
     if epoch in (LAST, FIRST):
         sessions.remove(request.session_id, owner)
-        return None if epoch == LAST else sessions.create(owner, request.topics)
-    session = sessions.used(request.session_id, epoch, owner, request.topics, request.forgotten_topics_data)
+        return None if epoch == LAST else sessions.create(owner, request.topics, has_ids=has_ids)
+    forgotten = request.forgotten_topics_data
+    session = sessions.used(request.session_id, epoch, owner, request.topics, forgotten, has_ids=has_ids)
     if not session.count:
         sessions.remove(session.session_id, owner)
         request.topics = []

@@ -1,9 +1,12 @@
 """ListOffsets (key 2): the first and last offsets of a log, and offsets by timestamp.
 
-Served: v1 to v7. Timestamp -1 asks for the latest offset (the high watermark; the last stable offset for
-read_committed), -2 for the earliest, -3 for the record with the greatest timestamp (v7). Other negative timestamps are
-answered with INVALID_REQUEST. If no record has the timestamp or a later one, offset and timestamp are -1, without an
-error. OFFSET_NOT_AVAILABLE (before v5 LEADER_NOT_AVAILABLE): the leader is too new to know its high watermark.
+Served: v1 to v11. Timestamp -1 asks for the latest offset (the high watermark; the last stable offset for
+read_committed), -2 for the earliest, -3 for the record with the greatest timestamp (v7). All records are local, as in
+Kafka without remote storage (KIP-1005): the earliest local offset, -4 (v8), is the earliest one, and the latest tiered
+offset, -5 (v9), and the earliest that is not tiered yet, -6 (v11), are -1. Special values of later versions are
+answered with UNSUPPORTED_VERSION, others that are negative with INVALID_REQUEST. If no record has the timestamp or a
+later one, offset and timestamp are -1, without an error. OFFSET_NOT_AVAILABLE (before v5 LEADER_NOT_AVAILABLE): the
+leader is too new to know its high watermark.
 """
 
 from __future__ import annotations
@@ -20,8 +23,16 @@ from semel_protocol.messages.k02_list_offsets import (
 )
 
 from semel_broker.context import RequestContext
+from semel_broker.partitions.partition import (
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
 
 NOT_AVAILABLE_VERSION = 5
+SPECIAL_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+"""Special value -> the first version that may ask for it."""
 
 
 async def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
@@ -38,6 +49,8 @@ def _look_up(
     topic: str, row: ListOffsetsRequestPartition, *, isolation: int, ctx: RequestContext
 ) -> ListOffsetsResponsePartition:
     try:
+        if ctx.api_version < SPECIAL_SINCE.get(row.timestamp, 0):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"v{ctx.api_version} has no special value {row.timestamp}")
         partition = ctx.broker.topics.partition(topic, row.partition_index)
         partition.check_leading()
         partition.check_leader_epoch(row.current_leader_epoch)

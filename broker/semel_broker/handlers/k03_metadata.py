@@ -1,11 +1,11 @@
 """Metadata (key 3): the brokers, the topics, and the leaders of their partitions.
 
-Served: v0 to v12. Topics have ids from v10 on, and can be asked for by id from v12 on: UNKNOWN_TOPIC_ID if there is no
-such topic (KIP-516). v8 adds authorized operations (KIP-430); those of the cluster are in v8 to v10. An empty list asks
-for all topics in v0. From v1 on null asks for all, and an empty list for none. A missing topic is created if both the
-request (v4 and later; older ones always) and `auto.create.topics.enable` allow it. Otherwise the answer is
-UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for an illegal name. A partition without a leader has leader -1
-and LEADER_NOT_AVAILABLE.
+Served: v0 to v13. Topics have ids from v10 on, and can be asked for by id from v12 on: UNKNOWN_TOPIC_ID if there is no
+such topic (KIP-516). v8 adds authorized operations (KIP-430); those of the cluster are in v8 to v10. v13 adds an error
+of the whole response (KIP-1102), which is always NONE. An empty list asks for all topics in v0. From v1 on null asks
+for all, and an empty list for none. A missing topic is created if both the request (v4 and later; older ones always)
+and `auto.create.topics.enable` allow it. Otherwise the answer is UNKNOWN_TOPIC_OR_PARTITION, or
+INVALID_TOPIC_EXCEPTION for an illegal name. A partition without a leader has leader -1 and LEADER_NOT_AVAILABLE.
 
 Addresses are those of the listener that was asked. A broker without this listener is left out; a partition that it
 leads has leader -1 and LISTENER_NOT_FOUND, before v6 LEADER_NOT_AVAILABLE (KIP-226).

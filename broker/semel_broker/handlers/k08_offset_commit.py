@@ -4,7 +4,8 @@ Errors of one row: see `offset_rows`. A request with very many rows is stored in
 comes between two of them, the rows before it are stored and carry no error. v2 to v4 may ask for an expiry time of
 their own (removed by KIP-211). v6 adds the leader epoch, v7 the instance id. v9 answers an unknown group with
 GROUP_ID_NOT_FOUND and a stale generation with ILLEGAL_GENERATION; before, both get ILLEGAL_GENERATION. In v9 the
-generation may be the epoch of a member of the consumer protocol (KIP-848); a stale one gets STALE_MEMBER_EPOCH.
+generation may be the epoch of a member of the consumer protocol (KIP-848); a stale one gets STALE_MEMBER_EPOCH. v10
+names topics by id, so that no offset of a deleted topic is stored for its successor: UNKNOWN_TOPIC_ID.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from semel_broker.coordination.errors import OFFSET_COMMIT, for_version
 from semel_broker.groups.offsets import NO_EXPIRY, OffsetRecord
 from semel_broker.handlers.offset_rows import OffsetRows
 
+IDS_SINCE = 10
+
 
 async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
     async def store(records: list[OffsetRecord]) -> None:
@@ -36,7 +39,8 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
             connection=ctx.connection,
         )
 
-    rows = OffsetRows(request.topics, ctx)
+    id_of = (lambda topic: topic.topic_id) if ctx.api_version >= IDS_SINCE else None
+    rows = OffsetRows(request.topics, ctx, id_of=id_of)
     now_ms = ctx.broker.world.now_ms()
     await rows.check(NO_EXPIRY if request.retention_time_ms < 0 else min(now_ms + request.retention_time_ms, INT64_MAX))
     try:
@@ -44,7 +48,9 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
     except KafkaError as error:
         rows.refusal = for_version(error, OFFSET_COMMIT, ctx.api_version).code
     topics = await rows.answer(
-        lambda name, partitions: OffsetCommitResponseTopic(name=name, partitions=partitions),
+        lambda asked, partitions: OffsetCommitResponseTopic(
+            name=asked.name, topic_id=asked.topic_id, partitions=partitions
+        ),
         lambda index, code: OffsetCommitResponsePartition(partition_index=index, error_code=code),
     )
     return OffsetCommitResponse(topics=topics)

@@ -4,7 +4,8 @@ A partition without an offset is answered with -1, also in an unknown group. The
 committed for an earlier topic of that name. Topics null (v2) asks for all offsets that the group has committed. v7 adds
 `require_stable` (KIP-447): a partition is answered with UNSTABLE_OFFSET_COMMIT while an open transaction has written an
 offset for it; otherwise a transactional reader would process records twice. v8 asks for several groups at once. v9 adds
-the member and its epoch (KIP-848): STALE_MEMBER_EPOCH or UNKNOWN_MEMBER_ID if the member is not up to date.
+the member and its epoch (KIP-848): STALE_MEMBER_EPOCH or UNKNOWN_MEMBER_ID if the member is not up to date. v10 names
+topics by id: UNKNOWN_TOPIC_ID if there is no such topic.
 
 From v2 on the response has a top-level field for an error of the group. Up to v7 each partition asked for carries that
 error, too: aiokafka reads only this field, and took NOT_COORDINATOR at the top for "nothing is committed". Kafka leaves
@@ -27,6 +28,7 @@ from semel_broker.context import RequestContext
 from semel_broker.groups.offsets import CommittedOffset, GroupOffsets
 
 GROUPS_VERSION = 8
+IDS_VERSION = 10
 NONE_COMMITTED = CommittedOffset(offset=-1)
 
 Topics = Sequence[OffsetFetchRequestTopic] | None
@@ -77,18 +79,22 @@ async def _group(
     book = shard.offset_store if stable and shard is not None else None
     if topics is None:
         topics = _all(offsets, book.unstable(group_id) if book is not None else (), ctx)
-    slices = ctx.slices()
+    has_ids, slices = ctx.api_version >= IDS_VERSION, ctx.slices()
     answered = []
     for topic in topics:
         rows = []
         for partition in topic.partition_indexes:
-            if book is not None and book.is_unstable(group_id, topic.name, partition):
+            if has_ids:  # found anew after each slice: the topic may be deleted and created anew meanwhile
+                topic.name = ctx.broker.topics.name_of(topic.topic_id) or ""
+            if has_ids and not topic.name:
+                rows.append(_row(partition, NONE_COMMITTED, ErrorCode.UNKNOWN_TOPIC_ID))
+            elif book is not None and book.is_unstable(group_id, topic.name, partition):
                 rows.append(_row(partition, NONE_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT))
             else:
                 rows.append(_row(partition, _committed(offsets, topic.name, partition, ctx), ErrorCode.NONE))
             if slices.is_over():
                 await slices.next()
-        answered.append(OffsetFetchResponseTopic(name=topic.name, partitions=rows))
+        answered.append(OffsetFetchResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=rows))
     return OffsetFetchResponseGroup(group_id=group_id, topics=answered)
 
 
@@ -107,7 +113,13 @@ def _all(
             found.setdefault(name, {})[partition] = None
     for name, partition in unstable:
         found.setdefault(name, {})[partition] = None
-    return [OffsetFetchRequestTopic(name=name, partition_indexes=list(rows)) for name, rows in found.items()]
+    if ctx.api_version < IDS_VERSION:
+        return [OffsetFetchRequestTopic(name=name, partition_indexes=list(rows)) for name, rows in found.items()]
+    return [
+        OffsetFetchRequestTopic(topic_id=topic.topic_id, partition_indexes=list(rows))
+        for name, rows in found.items()
+        if (topic := ctx.broker.topics.get(name)) is not None
+    ]
 
 
 def _row(partition: int, committed: CommittedOffset, error_code: int) -> OffsetFetchResponsePartition:

@@ -3,7 +3,8 @@
 The coordinator is the leader of the partition of the internal topic that holds the records of the key. The internal
 topic is created if it is missing. COORDINATOR_NOT_AVAILABLE: the partition has no leader, or the topic cannot be
 created. The address is that of the listener that was asked; a broker without this listener is answered with
-COORDINATOR_NOT_AVAILABLE, too. v1 adds the key type, v4 asks for several keys at once.
+COORDINATOR_NOT_AVAILABLE, too. v1 adds the key type, v4 asks for several keys at once (KIP-699). v6 adds the keys of
+share groups, which this broker does not have: INVALID_REQUEST.
 """
 
 from semel_protocol.errors import ErrorCode, KafkaError

@@ -15,7 +15,7 @@ from semel_protocol.messages.k20_delete_topics import (
 )
 from semel_protocol.schema import ZERO_UUID
 
-from semel_broker.cluster.topic_plan import INTERNAL_TOPICS, text_of_id
+from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.context import RequestContext
 from semel_broker.security.quotas.client_quotas import Mutations, throttle_ms
 
@@ -52,7 +52,7 @@ async def _delete(
         row.topic_id = topic.topic_id
         if mutations is not None:
             mutations.take(topic.partition_count)
-        await topics.delete(name)
+        await topics.delete(name, topic_id=topic.topic_id if asked.name is None else None)
         row.name = name
     except KafkaError as error:
         row.error_code, row.error_message = error.code, error.message
@@ -66,7 +66,4 @@ def _name_of(asked: DeleteTopicsRequestTopic, ctx: RequestContext) -> str:
         return asked.name
     if asked.topic_id == ZERO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "neither a topic's name nor its id is given; give one of them")
-    topic = ctx.broker.topics.get_by_id(asked.topic_id)
-    if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {text_of_id(asked.topic_id)}")
-    return topic.name
+    return ctx.broker.topics.required_by_id(asked.topic_id).name

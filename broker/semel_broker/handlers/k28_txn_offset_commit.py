@@ -12,6 +12,7 @@ from __future__ import annotations
 from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -34,13 +35,15 @@ async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
     except KafkaError as error:
         rows.refusal = for_version(error, TXN_OFFSET_COMMIT, ctx.api_version).code
     topics = await rows.answer(
-        lambda name, partitions: TxnOffsetCommitResponseTopic(name=name, partitions=partitions),
+        lambda asked, partitions: TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions),
         lambda index, code: TxnOffsetCommitResponsePartition(partition_index=index, error_code=code),
     )
     return TxnOffsetCommitResponse(topics=topics)
 
 
-async def _commit(request: TxnOffsetCommitRequest, ctx: RequestContext, rows: OffsetRows) -> None:
+async def _commit(
+    request: TxnOffsetCommitRequest, ctx: RequestContext, rows: OffsetRows[TxnOffsetCommitRequestTopic]
+) -> None:
     groups = ctx.broker.groups
     partition = (await groups.shard(request.group_id)).partition
     joins = ctx.api_version >= JOINING_VERSION

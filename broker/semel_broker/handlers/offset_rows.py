@@ -1,14 +1,14 @@
 """The rows of one OffsetCommit or TxnOffsetCommit: checked, stored in portions, answered one by one.
 
-Errors of one row: UNKNOWN_TOPIC_OR_PARTITION for a missing partition, OFFSET_OUT_OF_RANGE for an offset that no client
-means, OFFSET_METADATA_TOO_LARGE for long metadata. An error of the member or its generation fails all rows that are not
-stored yet.
+Errors of one row: UNKNOWN_TOPIC_OR_PARTITION for a missing partition, UNKNOWN_TOPIC_ID for an id that no topic has,
+OFFSET_OUT_OF_RANGE for an offset that no client means, OFFSET_METADATA_TOO_LARGE for long metadata. An error of the
+member or its generation fails all rows that are not stored yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k08_offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
@@ -25,16 +25,22 @@ PORTION_ROWS = 500
 
 Row = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 Store = Callable[[list[OffsetRecord]], Awaitable[None]]
+A = TypeVar("A", bound=OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic)
 T = TypeVar("T")
 P = TypeVar("P")
 
 
-class OffsetRows:
-    """The rows of one request. After `store` has raised, set `refusal`: the error of the rows that are not stored."""
+class OffsetRows(Generic[A]):
+    """The rows of one request. `id_of`: the id of a topic, if the request has ids instead of names.
 
-    def __init__(
-        self, topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic], ctx: RequestContext
-    ) -> None:
+    After `store` has raised, set `refusal`: the error of the rows that are not stored.
+    """
+
+    def __init__(self, topics: Sequence[A], ctx: RequestContext, *, id_of: Callable[[A], bytes] | None = None) -> None:
+        if id_of is not None:
+            for topic in topics:
+                topic.name = ctx.broker.topics.name_of(id_of(topic)) or ""
+        self._id_of = id_of
         self._topics = topics
         self._ctx = ctx
         self._slices = ctx.slices()
@@ -48,7 +54,7 @@ class OffsetRows:
         for topic in self._topics:
             for row in topic.partitions:
                 key = topic.name, row.partition_index
-                code = self._codes[key] = self._check_row(topic.name, row)
+                code = self._codes[key] = self._check_row(topic, row)
                 if code is ErrorCode.NONE:
                     self._records[key] = OffsetRecord(*key, self._committed(topic.name, row, expire_ms))
                 if self._slices.is_over():
@@ -64,8 +70,8 @@ class OffsetRows:
             await store(portion)
             self._stored_count += len(portion)
 
-    async def answer(self, topic: Callable[[str, list[P]], T], row: Callable[[int, ErrorCode], P]) -> list[T]:
-        """The answer's topics, made by `topic(name, rows)` and `row(partition, error)`."""
+    async def answer(self, topic: Callable[[A, list[P]], T], row: Callable[[int, ErrorCode], P]) -> list[T]:
+        """The answer's topics, made by `topic(asked, rows)` and `row(partition, error)`."""
         made = []
         stored = set(list(self._records)[: self._stored_count]) if self.refusal else set()
         for each in self._topics:
@@ -76,11 +82,14 @@ class OffsetRows:
                 rows.append(row(asked.partition_index, code))
                 if self._slices.is_over():
                     await self._slices.next()
-            made.append(topic(each.name, rows))
+            made.append(topic(each, rows))
         return made
 
-    def _check_row(self, name: str, row: Row) -> ErrorCode:
-        topic = self._ctx.broker.topics.get(name)
+    def _check_row(self, asked: A, row: Row) -> ErrorCode:
+        topics = self._ctx.broker.topics
+        if self._id_of is not None and topics.get_by_id(self._id_of(asked)) is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        topic = topics.get(asked.name)
         if topic is None or not 0 <= row.partition_index < topic.partition_count:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if row.committed_offset < EARLIEST:

@@ -40,23 +40,24 @@ class SessionPartition(msgspec.Struct, gc=False):
         known = (row.high_watermark, row.last_stable_offset, row.log_start_offset)
         has_changed = known != (self.high_watermark, self.last_stable_offset, self.log_start_offset)
         self.high_watermark, self.last_stable_offset, self.log_start_offset = known
-        return bool(has_changed or row.error_code or row.records or row.preferred_read_replica >= 0)
+        is_decided = row.error_code or row.preferred_read_replica >= 0 or row.diverging_epoch.end_offset >= 0
+        return bool(has_changed or is_decided or row.records)
 
 
 class FetchSession:
-    """One session. `epoch`: that of the next fetch."""
+    """One session. `epoch`: that of the next fetch. `has_ids`: its topics are named by id (KIP-516, Fetch v13)."""
 
-    def __init__(self, session_id: int, owner: str, used_at: float) -> None:
-        self.session_id, self.owner, self.used_at = session_id, owner, used_at
+    def __init__(self, session_id: int, owner: str, used_at: float, *, has_ids: bool = False) -> None:
+        self.session_id, self.owner, self.used_at, self.has_ids = session_id, owner, used_at, has_ids
         self.epoch = FIRST_EPOCH
         self.count = 0
-        self._partitions: dict[str, dict[int, SessionPartition]] = {}
+        self._partitions: dict[str | bytes, dict[int, SessionPartition]] = {}
         self._topics: list[FetchRequestTopic] | None = None
 
     def update(self, topics: Iterable[FetchRequestTopic], forgotten: Iterable[FetchRequestForgottenTopic] = ()) -> None:
         """Add or change partitions, and remove forgotten ones."""
         for topic in topics:
-            known = self._partitions.setdefault(topic.topic, {})
+            known = self._partitions.setdefault(self._key(topic), {})
             for row in topic.partitions:
                 self._topics = None
                 if (there := known.get(row.partition)) is not None:
@@ -65,31 +66,41 @@ class FetchSession:
                     known[row.partition] = SessionPartition(row)
                     self.count += 1
         for gone in forgotten:
-            known = self._partitions.get(gone.topic, {})
+            known = self._partitions.get(key := self._key(gone), {})
             for index in gone.partitions:
                 if known.pop(index, None) is not None:
                     self._topics = None
                     self.count -= 1
             if not known:
-                self._partitions.pop(gone.topic, None)
+                self._partitions.pop(key, None)
 
     def topics(self) -> list[FetchRequestTopic]:
         """All partitions, as a full fetch asks for them."""
         if self._topics is None:
             self._topics = [
-                FetchRequestTopic(topic=name, partitions=[each.wanted for each in known.values()])
-                for name, known in self._partitions.items()
+                self._topic(key, [each.wanted for each in known.values()])
+                for key, known in self._partitions.items()
                 if known
             ]
         return list(self._topics)
 
     def news(self, topic: FetchResponseTopic) -> FetchResponseTopic | None:
         """The rows of a topic that the client does not know yet; None: there are none."""
-        known = self._partitions.get(topic.topic, {})
+        known = self._partitions.get(self._key(topic), {})
         rows = [
             row for row in topic.partitions if (there := known.get(row.partition_index)) is None or there.is_news(row)
         ]
-        return FetchResponseTopic(topic=topic.topic, partitions=rows) if rows else None
+        if not rows:
+            return None
+        return FetchResponseTopic(topic=topic.topic, topic_id=topic.topic_id, partitions=rows)
+
+    def _key(self, topic: FetchRequestTopic | FetchRequestForgottenTopic | FetchResponseTopic) -> str | bytes:
+        return topic.topic_id if self.has_ids else topic.topic
+
+    def _topic(self, key: str | bytes, rows: list[FetchRequestPartition]) -> FetchRequestTopic:
+        if isinstance(key, bytes):
+            return FetchRequestTopic(topic_id=key, partitions=rows)
+        return FetchRequestTopic(topic=key, partitions=rows)
 
 
 class FetchSessions:
@@ -105,10 +116,10 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, owner: str, topics: Iterable[FetchRequestTopic]) -> FetchSession | None:
+    def create(self, owner: str, topics: Iterable[FetchRequestTopic], *, has_ids: bool = False) -> FetchSession | None:
         """A session with these partitions; None: there is no room."""
         now = self._clock()
-        session = FetchSession(NO_SESSION, owner, now)
+        session = FetchSession(NO_SESSION, owner, now, has_ids=has_ids)
         session.update(topics)
         while len(self._sessions) >= self._slots_max or self.partition_count + session.count > self._partitions_max:
             oldest = next(iter(self._sessions.values()), None)
@@ -129,10 +140,13 @@ class FetchSessions:
         owner: str,
         topics: Iterable[FetchRequestTopic],
         forgotten: Iterable[FetchRequestForgottenTopic],
+        *,
+        has_ids: bool = False,
     ) -> FetchSession:
         """The session of an incremental fetch, with the changes that it brings.
 
-        Raises FETCH_SESSION_ID_NOT_FOUND, also for a session of another principal, and INVALID_FETCH_SESSION_EPOCH.
+        Raises FETCH_SESSION_ID_NOT_FOUND, also for a session of another principal, INVALID_FETCH_SESSION_EPOCH, and
+        FETCH_SESSION_TOPIC_ID_ERROR if the client has changed between names and ids of topics.
         """
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner:
@@ -141,6 +155,12 @@ class FetchSessions:
             raise KafkaError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
                 f"fetch session {session_id} expects epoch {session.epoch}, and the fetch has {epoch}",
+            )
+        if has_ids != session.has_ids:
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+                f"fetch session {session_id} was begun with {'ids' if session.has_ids else 'names'} of topics: "
+                "begin a new one",
             )
         before = session.count
         session.update(topics, forgotten)

@@ -32,6 +32,7 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
 
 Buffer = bytes | bytearray | memoryview
 
@@ -460,14 +461,14 @@ class Partition:
         up_to = self.view.visible_end(isolation)
         if timestamp == LATEST:
             return up_to, -1
-        if timestamp == LATEST_TIERED or self._log is None:
+        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD) or self._log is None:
             return -1, -1
         if timestamp == MAX_TIMESTAMP:
             return self._log.max_timestamp(up_to=up_to) or (-1, -1)
         if timestamp < 0:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"{timestamp} is neither a timestamp nor a special value: ask for 0 or above, or for -1 to -5",
+                f"{timestamp} is neither a timestamp nor a special value: ask for 0 or above, or for -1 to -6",
             )
         return self._log.offset_for_timestamp(timestamp, up_to=up_to) or (-1, -1)
 

@@ -44,6 +44,10 @@ class AdvertisedBrokers:
         """The brokers that may lead partitions."""
         return _on(listener, self._feed.image.live())
 
+    def fenced(self, listener: str) -> list[AdvertisedBroker]:
+        """The brokers that have registered, and that the controller has not admitted yet."""
+        return _on(listener, self._feed.image.fenced())
+
     def with_recent(self, listener: str) -> list[AdvertisedBroker]:
         """The live brokers, and those that have stopped in the last LINGERS_S seconds."""
         self._refresh()

@@ -168,6 +168,19 @@ class Topics:
         """The topic with that id (16 bytes), or None."""
         return self._by_id.get(topic_id)
 
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name of the topic with that id (16 bytes); None: there is no such topic."""
+        topic = self._by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def required_by_id(self, topic_id: bytes) -> Topic:
+        """The topic with that id (16 bytes). Raises UNKNOWN_TOPIC_ID."""
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            text = topic_plan.text_of_id(topic_id)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {text}: refresh the metadata")
+        return topic
+
     def required(self, name: str) -> Topic:
         """The topic of that name. Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for an illegal name."""
         topic = self._by_name.get(name)
@@ -270,13 +283,14 @@ class Topics:
                 raise
             return topic
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, topic_id: bytes | None = None) -> None:
         """Delete a topic, durably, with its files on this broker; other brokers remove theirs.
 
-        Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, REQUEST_TIMED_OUT.
+        `topic_id`: delete the topic with this id only, and not one that was created anew under its name. Raises
+        UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, REQUEST_TIMED_OUT.
         """
         while True:
-            topic = self.required(name)
+            topic = self.required(name) if topic_id is None else self.required_by_id(topic_id)
             record, key = topic.record, records.topic_key(name)
             holders = sorted({node_id for replicas in record.replicas for node_id in replicas})
             value = msgspec.json.encode(record)

@@ -1,13 +1,14 @@
 """Produce (key 0): append record batches.
 
-KIP-98 (v3), KIP-110 zstd (v7), KIP-467 error messages (v8), KIP-951 leader hints (v10), KIP-890 (v12).
+KIP-98 (v3), KIP-110 zstd (v7), KIP-467 error messages (v8), KIP-951 leader hints (v10), KIP-890 (v12),
+KIP-516 topic ids (v13).
 """
 
 from typing import Annotated
 
 from msgspec import field
 
-from semel_protocol.schema import Int16, Int32, Int64, Message, Records, since, tag
+from semel_protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Records, Uuid, since, tag, until
 
 
 class ProduceRequestPartition(Message, kw_only=True):
@@ -16,7 +17,8 @@ class ProduceRequestPartition(Message, kw_only=True):
 
 
 class ProduceRequestTopic(Message, kw_only=True):
-    name: str
+    name: Annotated[str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
     partition_data: list[ProduceRequestPartition]
 
 
@@ -49,7 +51,8 @@ class ProduceResponsePartition(Message, kw_only=True):
 
 
 class ProduceResponseTopic(Message, kw_only=True):
-    name: str = ""
+    name: Annotated[str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
     partition_responses: list[ProduceResponsePartition] = []
 
 

@@ -2,7 +2,7 @@
 
 KIP-98 isolation (v4), KIP-227 sessions (v7), KIP-320 leader epochs (v9, v12), KIP-392 (v11), KIP-516 topic ids (v13),
 KIP-903 replica state (v15): a follower sends the epoch of its registration, so that a leader recognises fetches that
-it sent before a restart.
+it sent before a restart. KIP-951 addresses of leaders (v16), KIP-853 directory of a replica (v17).
 """
 
 from typing import Annotated
@@ -19,6 +19,7 @@ class FetchRequestPartition(Message, kw_only=True):
     last_fetched_epoch: Annotated[Int32, since(12)] = -1
     log_start_offset: Annotated[Int64, since(5)] = -1
     partition_max_bytes: Int32
+    replica_directory_id: Annotated[Uuid, since(17), tag(0)] = ZERO_UUID
 
 
 class FetchRequestTopic(Message, kw_only=True):
@@ -99,8 +100,16 @@ class FetchResponseTopic(Message, kw_only=True):
     partitions: list[FetchResponsePartition] = []
 
 
+class FetchResponseNodeEndpoint(Message, kw_only=True):
+    node_id: Int32 = 0
+    host: str = ""
+    port: Int32 = 0
+    rack: str | None = None
+
+
 class FetchResponse(Message, kw_only=True):
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(7)] = 0
     session_id: Annotated[Int32, since(7)] = 0
     responses: list[FetchResponseTopic] = []
+    node_endpoints: Annotated[list[FetchResponseNodeEndpoint], since(16), tag(0)] = []

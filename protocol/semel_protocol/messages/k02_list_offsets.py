@@ -1,6 +1,7 @@
 """ListOffsets (key 2): offsets by timestamp, and the ends of a log.
 
-KIP-79 (v1), KIP-98 (v2), KIP-320 (v4), KIP-734 max timestamp (v7).
+KIP-79 (v1), KIP-98 (v2), KIP-320 (v4), KIP-734 max timestamp (v7), KIP-405 earliest local offset (v8), KIP-1005 latest
+tiered offset (v9), KIP-1075 timeout (v10), KIP-1023 earliest offset that is not tiered yet (v11).
 """
 
 from typing import Annotated
@@ -23,6 +24,7 @@ class ListOffsetsRequest(Message, kw_only=True):
     replica_id: Int32
     isolation_level: Annotated[Int8, since(2)] = 0
     topics: list[ListOffsetsRequestTopic]
+    timeout_ms: Annotated[Int32, since(10)] = 0
 
 
 class ListOffsetsResponsePartition(Message, kw_only=True):

@@ -1,6 +1,7 @@
 """Metadata (key 3): brokers, topics, leaders.
 
-KIP-4; leader epochs from v7 (KIP-320), topic ids from v10 (KIP-516).
+KIP-4; leader epochs from v7 (KIP-320), topic ids from v10 (KIP-516), error of the whole response from v13
+(KIP-1102).
 """
 
 from typing import Annotated
@@ -53,3 +54,4 @@ class MetadataResponse(Message, kw_only=True):
     controller_id: Annotated[Int32, since(1)] = -1
     topics: list[MetadataResponseTopic] = []
     cluster_authorized_operations: Annotated[Int32, since(8), until(10)] = -2147483648
+    error_code: Annotated[Int16, since(13)] = 0

@@ -1,8 +1,12 @@
-"""OffsetCommit (key 8): a group commits offsets. KIP-211 (v5), KIP-320 (v6), KIP-345 (v7), KIP-848 (v9)."""
+"""OffsetCommit (key 8): a group commits offsets.
+
+KIP-211 (v5), KIP-320 (v6), KIP-345 (v7), KIP-848 (v9),
+topic ids (v10).
+"""
 
 from typing import Annotated
 
-from semel_protocol.schema import Int16, Int32, Int64, Message, since, until
+from semel_protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Uuid, since, until
 
 
 class OffsetCommitRequestPartition(Message, kw_only=True):
@@ -13,7 +17,8 @@ class OffsetCommitRequestPartition(Message, kw_only=True):
 
 
 class OffsetCommitRequestTopic(Message, kw_only=True):
-    name: str
+    name: Annotated[str, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
     partitions: list[OffsetCommitRequestPartition]
 
 
@@ -32,7 +37,8 @@ class OffsetCommitResponsePartition(Message, kw_only=True):
 
 
 class OffsetCommitResponseTopic(Message, kw_only=True):
-    name: str = ""
+    name: Annotated[str, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
     partitions: list[OffsetCommitResponsePartition] = []
 
 

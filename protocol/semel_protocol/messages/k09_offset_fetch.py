@@ -1,15 +1,16 @@
 """OffsetFetch (key 9): reads the committed offsets of groups.
 
-KIP-447 require_stable (v7), KIP-709 several groups (v8), KIP-848 (v9).
+KIP-447 require_stable (v7), KIP-709 several groups (v8), KIP-848 (v9), topic ids (v10).
 """
 
 from typing import Annotated
 
-from semel_protocol.schema import Int16, Int32, Int64, Message, nullable, since, until
+from semel_protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Uuid, nullable, since, until
 
 
 class OffsetFetchRequestTopic(Message, kw_only=True):
-    name: str
+    name: Annotated[str, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
     partition_indexes: list[Int32]
 
 
@@ -36,7 +37,8 @@ class OffsetFetchResponsePartition(Message, kw_only=True):
 
 
 class OffsetFetchResponseTopic(Message, kw_only=True):
-    name: str = ""
+    name: Annotated[str, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
     partitions: list[OffsetFetchResponsePartition] = []
 
 

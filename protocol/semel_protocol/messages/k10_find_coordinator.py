@@ -1,6 +1,6 @@
 """FindCoordinator (key 10): which broker coordinates a group or a transactional id.
 
-KIP-98 (v1), KIP-699 batches (v4).
+KIP-98 (v1), KIP-699 batches (v4), KIP-890 (v5), KIP-932 keys of share groups (v6).
 """
 
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60). KIP-700, KIP-919 endpoint type (v1)."""
+"""DescribeCluster (key 60). KIP-700, KIP-919 endpoint type (v1), KIP-1073 fenced brokers (v2)."""
 
 from typing import Annotated
 
@@ -8,6 +8,7 @@ from semel_protocol.schema import Int8, Int16, Int32, Message, since, tag
 class DescribeClusterRequest(Message, kw_only=True):
     include_cluster_authorized_operations: bool
     endpoint_type: Annotated[Int8, since(1)] = 1
+    include_fenced_brokers: Annotated[bool, since(2)] = False
 
 
 class DescribeClusterResponseBroker(Message, kw_only=True):
@@ -15,6 +16,7 @@ class DescribeClusterResponseBroker(Message, kw_only=True):
     host: str = ""
     port: Int32 = 0
     rack: str | None = None
+    is_fenced: Annotated[bool, since(2)] = False
 
 
 class DescribeClusterResponse(Message, kw_only=True):

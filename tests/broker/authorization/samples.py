@@ -18,7 +18,7 @@ from semel_protocol.messages.k49_alter_client_quotas import (
     AlterClientQuotasRequestEntry,
     AlterClientQuotasRequestOp,
 )
-from semel_protocol.schema import Message
+from semel_protocol.schema import ZERO_UUID, Message
 
 NAMES = {
     "group_id": "g",
@@ -26,6 +26,7 @@ NAMES = {
     "group_ids": "g",
     "groups_names": "g",
     "key": "g",
+    "coordinator_keys": "g",
     "transactional_id": "x",
     "transactional_ids": "x",
     "v3_and_below_transactional_id": "x",
@@ -53,15 +54,14 @@ NUMBERS = {
     "permission_type": 3,
     "replica_id": -1,
 }
-EMPTY = ("configs", "assignments", "protocols", "transactions", "forgotten_topics_data", "coordinator_keys")
+EMPTY = ("configs", "assignments", "protocols", "transactions", "forgotten_topics_data")
 GIVEN: dict[int, dict[str, Any]] = {
     0: {"transactional_id": None},
     10: {"key_type": 0},
     19: {"validate_only": False},
-    20: {"topics": []},
     35: {"topics": None},
     46: {"topics": None},
-    66: {"state_filters": [], "producer_id_filters": []},
+    66: {"state_filters": [], "producer_id_filters": [], "transactional_id_pattern": None},
     16: {"states_filter": [], "types_filter": []},
     48: {"components": []},
     49: {
@@ -78,26 +78,26 @@ GIVEN: dict[int, dict[str, Any]] = {
 """Fields of single APIs."""
 
 
-def sample(key: int) -> Any:
-    """A request. A new object each time, because it may be changed."""
-    return _message(APIS[key].request, GIVEN.get(key, {}))
+def sample(key: int, topic_id: bytes = ZERO_UUID) -> Any:
+    """A request. A new object each time, because it may be changed. `topic_id`: of the topic `t`."""
+    return _message(APIS[key].request, {"topic_id": topic_id, **GIVEN.get(key, {})})
 
 
 def _message(kind: type[Message], given: dict[str, Any]) -> Message:
     hints = typing.get_type_hints(kind)
-    return kind(**{name: given[name] if name in given else _value(name, hint) for name, hint in hints.items()})
+    return kind(**{name: given[name] if name in given else _value(name, hint, given) for name, hint in hints.items()})
 
 
-def _value(name: str, hint: Any) -> Any:
+def _value(name: str, hint: Any, given: dict[str, Any]) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         if name in ("group_instance_id", "committed_metadata", "cluster_id", "principal_filter", "host_filter"):
             return None
-        return _value(name, next(each for each in arguments if each is not type(None)))
+        return _value(name, next(each for each in arguments if each is not type(None)), given)
     if origin is list:
-        return [] if name in EMPTY else [_value(name, arguments[0])]
+        return [] if name in EMPTY else [_value(name, arguments[0], given)]
     if isinstance(hint, type) and issubclass(hint, Message):
-        return _message(hint, {})
+        return _message(hint, {"topic_id": given["topic_id"]})
     if hint is str:
         return NAMES.get(name, "t")
     if hint is bool:
@@ -106,7 +106,7 @@ def _value(name: str, hint: Any) -> Any:
         return NUMBERS.get(name, 0)
     if name == "records":
         return batch(b"v")
-    return bytes(16) if name == "topic_id" else b""
+    return bytes(16) if name == "replica_directory_id" else b""
 
 
 def error_codes(response: object) -> Iterator[ErrorCode]:

@@ -13,6 +13,7 @@ from broker.harness import Harness, Wire
 from semel_broker.authorization.requirements import REFUSAL_OF
 from semel_broker.authorization.rules import RULES
 from semel_broker.handlers import HANDLERS
+from semel_broker.handlers.api_versions import offered
 from semel_broker.node import FETCH
 from semel_protocol.acls import (
     CLUSTER_NAME,
@@ -87,18 +88,17 @@ def test_every_api_but_those_before_authentication_requires_something() -> None:
 async def test_without_rights_every_row_is_refused_in_every_version(start_broker: StartBroker, key: int) -> None:
     harness = await guarded(start_broker)
     wire = await harness.wire()
-    advertised = APIS[key].advertised
-    assert advertised is not None
-    for version in range(APIS[key].low, advertised[1] + 1):
-        answer = await wire.call(sample(key), version)
+    assert harness.node is not None
+    topics = harness.node.broker.topics
+    topic_id = topics.required("t").topic_id
+    for version in range(APIS[key].low, offered(harness.node.broker.config)[key][1] + 1):
+        answer = await wire.call(sample(key, topic_id), version)
         if key == 35 and version < 3:  # without a field for the error: as in Kafka there is no directory
             assert answer.results == []
             continue
         codes = set(error_codes(answer))
         assert codes - {ErrorCode.NONE} <= REFUSALS
         assert codes & REFUSALS, f"{APIS[key].name} v{version}: {codes}"
-    assert harness.node is not None
-    topics = harness.node.broker.topics
     assert topics.names() == ["t"]  # nothing was made or deleted
     assert topics.partition("t", 0).log.end_offset == 0
     assert topics.required("t").partition_count == 1
@@ -317,6 +317,20 @@ async def test_a_coordinator_of_a_transactional_id_is_told_with_a_right_on_that_
     assert (await wire.call(request)).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     await allow(harness, Operation.WRITE, TXN, "x")
     assert (await wire.call(request)).error_code == ErrorCode.NONE
+
+
+async def test_of_several_coordinators_those_with_a_right_are_told(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    await allow(harness, Operation.DESCRIBE, GROUP, "mine")
+    wire = await harness.wire()
+    request = k10_find_coordinator.FindCoordinatorRequest(coordinator_keys=["mine", "other"])
+    found = await wire.call(request, 4)
+    assert {row.key: row.error_code for row in found.coordinators} == {
+        "mine": ErrorCode.NONE,
+        "other": ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    }
+    request = k10_find_coordinator.FindCoordinatorRequest(coordinator_keys=[])
+    assert (await wire.call(request, 4)).coordinators == []
 
 
 async def test_a_partly_allowed_transaction_adds_no_partition(start_broker: StartBroker) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 from broker.harness import Harness, Wire, batch
-from semel_protocol.errors import ErrorCode
+from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k19_create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestAssignment,
@@ -183,29 +183,35 @@ async def test_deletion_can_be_switched_off(start_broker: object) -> None:
     assert (await wire.produce("t", batch(b"x"))).error_code == 0
 
 
-async def test_kip516_topics_are_deleted_by_id(broker: Harness) -> None:
-    """v6 is not advertised; the test calls the handler."""
-    from semel_broker.cluster.topic_plan import NewTopic
-    from semel_broker.context import RequestContext
-    from semel_broker.handlers.k20_delete_topics import handle
-
+async def test_kip516_topics_are_deleted_by_id(broker: Harness, wire: Wire) -> None:
     assert broker.node is not None
-    node = broker.node.broker
-    ctx = RequestContext(broker=node, api_version=6, client_id="", client_host="", listener="")
-    topic = await node.topics.create(NewTopic(name="t"))
+    await wire.create_topic("t")
+    topic_id = broker.node.broker.topics.required("t").topic_id
     rows = [
-        DeleteTopicsRequestTopic(name=None, topic_id=topic.topic_id),
+        DeleteTopicsRequestTopic(name=None, topic_id=topic_id),
         DeleteTopicsRequestTopic(name=None, topic_id=b"?" * 16),
         DeleteTopicsRequestTopic(name=None, topic_id=ZERO_UUID),
-        DeleteTopicsRequestTopic(name="t", topic_id=topic.topic_id),
+        DeleteTopicsRequestTopic(name="t", topic_id=topic_id),
     ]
-    response = await handle(DeleteTopicsRequest(topics=rows, timeout_ms=1), ctx)
+    response = await wire.call(DeleteTopicsRequest(topics=rows, timeout_ms=1), 6)
     assert [(row.name, row.error_code) for row in response.responses] == [
         ("t", 0),
         (None, ErrorCode.UNKNOWN_TOPIC_ID),
         (None, ErrorCode.INVALID_REQUEST),
         ("t", ErrorCode.INVALID_REQUEST),
     ]
+
+
+async def test_the_id_of_a_deleted_topic_does_not_delete_its_successor(broker: Harness, wire: Wire) -> None:
+    assert broker.node is not None
+    topics = broker.node.broker.topics
+    await wire.create_topic("t")
+    old = topics.required("t").topic_id
+    await delete(wire, "t")
+    await wire.create_topic("t")
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_ID"):
+        await topics.delete("t", topic_id=old)
+    assert topics.names() == ["t"]
 
 
 # --- CreatePartitions ---

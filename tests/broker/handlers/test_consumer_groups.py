@@ -422,7 +422,7 @@ async def test_with_the_protocol_its_feature_is_finalized(broker: Harness) -> No
     answer = await wire.call(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
     assert {each.name: each.max_version_level for each in answer.finalized_features}["group.version"] == 1
     served = {row.api_key: row.max_version for row in answer.api_keys}
-    assert [served[key] for key in (3, 8, 9, 15, 16, 68, 69)] == [12, 9, 9, 6, 5, 1, 1]
+    assert [served[key] for key in (3, 8, 9, 15, 16, 68, 69)] == [13, 10, 10, 6, 5, 1, 1]
 
 
 # --- restarts ---

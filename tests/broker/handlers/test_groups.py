@@ -10,7 +10,7 @@ from broker.conftest import StartBroker
 from broker.harness import Harness, Wire
 from broker.members import GroupMember, subscription
 from semel_broker.context import RequestContext
-from semel_broker.handlers import k10_find_coordinator, k11_join_group, k15_describe_groups, k16_list_groups
+from semel_broker.handlers import k11_join_group, k15_describe_groups, k16_list_groups
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from semel_protocol.messages.k12_heartbeat import HeartbeatRequest
@@ -363,13 +363,22 @@ async def test_a_transactional_id_has_a_coordinator_and_other_keys_have_none(bro
     assert (found.error_code, found.node_id, found.port) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
-async def test_several_coordinators_at_once(broker: Harness) -> None:
-    request = FindCoordinatorRequest(coordinator_keys=["a", "b"])
-    found = await k10_find_coordinator.handle(request, context(broker, 4))
+@pytest.mark.parametrize("version", [4, 5, 6])
+async def test_several_coordinators_at_once(broker: Harness, version: int) -> None:
+    wire = await broker.wire()
+    found = await wire.call(FindCoordinatorRequest(coordinator_keys=["a", "b"]), version)
     assert [(row.key, row.error_code, row.port) for row in found.coordinators] == [
         ("a", 0, broker.port),
         ("b", 0, broker.port),
     ]
+    assert (await wire.call(FindCoordinatorRequest(coordinator_keys=[]), version)).coordinators == []
+
+
+async def test_there_is_no_coordinator_of_share_groups(broker: Harness) -> None:
+    wire = await broker.wire()
+    found = await wire.call(FindCoordinatorRequest(coordinator_keys=["g:id:0"], key_type=2), 6)
+    (row,) = found.coordinators
+    assert (row.key, row.error_code, row.node_id) == ("g:id:0", ErrorCode.INVALID_REQUEST, -1)
 
 
 async def test_kip814_returning_leader_skips_the_assignment(broker: Harness) -> None:

@@ -10,8 +10,14 @@ from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
 )
+from semel_protocol.messages.k21_delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+)
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 
 
 async def look_up(wire: Wire, timestamp: int, *, partition: int = 0, version: int = 7, **fields: Any) -> Any:
@@ -30,7 +36,7 @@ async def filled(wire: Wire) -> Wire:
     return wire
 
 
-@pytest.mark.parametrize("version", range(1, 8))
+@pytest.mark.parametrize("version", range(1, 12))
 async def test_both_ends_in_every_version(filled: Wire, version: int) -> None:
     assert (await look_up(filled, LATEST, version=version)).offset == 5
     assert (await look_up(filled, EARLIEST, version=version)).offset == 0
@@ -61,3 +67,21 @@ async def test_errors(filled: Wire) -> None:
     assert (await look_up(filled, LATEST, partition=9)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await look_up(filled, -77)).error_code == ErrorCode.INVALID_REQUEST
     assert (await look_up(filled, LATEST, current_leader_epoch=3)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "since", "found"),
+    [(MAX_TIMESTAMP, 7, 4), (EARLIEST_LOCAL, 8, 2), (LATEST_TIERED, 9, -1), (EARLIEST_PENDING_UPLOAD, 11, -1)],
+)
+async def test_without_remote_storage_all_records_are_local(
+    filled: Wire, timestamp: int, since: int, found: int
+) -> None:
+    """KIP-1005. A version without the special value is refused."""
+    rows = [DeleteRecordsRequestPartition(partition_index=0, offset=2)]
+    await filled.call(
+        DeleteRecordsRequest(topics=[DeleteRecordsRequestTopic(name="t", partitions=rows)], timeout_ms=1000)
+    )
+    for version in range(1, 12):
+        row = await look_up(filled, timestamp, version=version)
+        expected = (0, found) if version >= since else (ErrorCode.UNSUPPORTED_VERSION, -1)
+        assert (row.error_code, row.offset) == expected, version

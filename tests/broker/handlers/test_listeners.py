@@ -101,3 +101,20 @@ async def test_secrets_are_not_described(start_broker: StartBroker) -> None:
     assert "hunter2" not in repr(answer)
     (row,) = [row for row in answer.results[0].configs if row.name == "ssl.key.password"]
     assert (row.value, row.is_sensitive) == (None, True)
+
+
+async def test_brokers_that_are_not_admitted_are_fenced(both: Harness) -> None:
+    assert both.node is not None
+    feed = both.node.broker.feed
+    inside = b'"endpoints":{"INSIDE":{"host":"new","port":2}}'
+    new = b'{"node_id":7,"incarnation":"i","directory_id":"d","host":"h","port":1,' + inside + b"}"
+    feed.image.apply([Entry("brokers/7", new, 1_000)], 1_000)
+    wire = await wire_to(both, "INSIDE")
+
+    async def found(version: int, *, fenced: bool) -> list[tuple[int, bool]]:
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=fenced)
+        return [(each.broker_id, each.is_fenced) for each in (await wire.call(request, version)).brokers]
+
+    assert await found(2, fenced=True) == [(0, False), (7, True)]
+    assert await found(2, fenced=False) == await found(1, fenced=True) == [(0, False)]
+    await wire.close()

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from broker.conftest import StartBroker
@@ -322,7 +322,9 @@ async def test_a_producer_that_disconnects_during_commits_leaves_no_waiter() -> 
         for index, each in enumerate(waiters)
     ]
     waiting = loop.create_task(
-        k00_produce._when_committed(ProduceResponse(), [(partition, 1) for partition in partitions], 10_000)
+        k00_produce._when_committed(
+            ProduceResponse(), [(partition, 1) for partition in partitions], 10_000, cast("Any", None)
+        )
     )
     await asyncio.sleep(0)
     waiters[2].fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads it"))

@@ -84,7 +84,7 @@ async def versions(wire: Wire, version: int = 4) -> tuple[dict[int, tuple[int, i
 
 async def test_kip890_transaction_version_2_is_offered_with_the_requests_that_it_needs(broker: Harness) -> None:
     served, answer = await versions(await broker.wire())
-    assert [served[key] for key in (0, 22, 24, 25, 26, 28)] == [(0, 12), (0, 5), (0, 0), (0, 0), (0, 5), (0, 5)]
+    assert [served[key] for key in (0, 22, 24, 25, 26, 28)] == [(0, 13), (0, 5), (0, 0), (0, 0), (0, 5), (0, 5)]
     (finalized,) = [each for each in answer.finalized_features if each.name != "group.version"]
     assert (finalized.name, finalized.max_version_level) == ("transaction.version", 2)
     assert answer.finalized_features_epoch >= 0
@@ -268,6 +268,10 @@ async def test_transactions_are_listed_by_state_producer_and_age(broker: Harness
     assert await listed(states=["Weird"]) == []
     assert await listed(producer_ids=[idle.producer_id]) == ["idle"]
     assert await listed(duration_filter=60_000) == []
+    for pattern, found in (("i.*", ["idle"]), ("[a-z]", ["t"]), ("", ["idle", "t"]), (None, ["idle", "t"]), ("dl", [])):
+        assert await listed(2, transactional_id_pattern=pattern) == found
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern="(")
+    assert (await wire.call(request, 2)).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     await asyncio.sleep(0.01)
     assert await listed(duration_filter=1) == ["t"]
     assert mine.producer_id != idle.producer_id

@@ -126,7 +126,7 @@ BAD_INPUT = {
     "unknown api": (frame(bytes.fromhex("03e7 0000 00000001 ffff")), "api_not_served"),
     "negative api": (frame(bytes.fromhex("ffff 0000 00000001 ffff")), "api_not_served"),
     "declared but not served api": (frame(bytes.fromhex("001a 0000 00000001 ffff")), "api_not_served"),
-    "version too high": (frame(bytes.fromhex("000c 0004 00000001 ffff")), "version_not_served"),
+    "version too high": (frame(bytes.fromhex("000c 0005 00000001 ffff")), "version_not_served"),
     "negative version": (frame(bytes.fromhex("000c ffff 00000001 ffff")), "version_not_served"),
     "negative version of ApiVersions": (frame(bytes.fromhex("0012 ffff 00000001 ffff")), "version_not_served"),
     "version below those served": (frame(bytes.fromhex("0000 0002 00000001 ffff")), "version_not_served"),

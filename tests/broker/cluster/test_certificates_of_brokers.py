@@ -72,7 +72,8 @@ def events(broker: BrokerProcess, name: str) -> list[dict[str, Any]]:
 def no_failures(three: Three) -> None:
     for broker in three.brokers.values():
         assert events(broker, "peer_refused") == []
-        assert events(broker, "tls_handshake_failed") == []
+        failed = [each for each in events(broker, "tls_handshake_failed") if each["reason"] != "closed_in_handshake"]
+        assert failed == []  # a broker may be stopped in the middle of a handshake with another
         assert events(broker, "certificates_not_reloaded") == []
 
 

@@ -115,7 +115,6 @@ def _produce(process: BrokerProcess) -> Iterator[Call]:
 
         metadata = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
         call(b"".join(encode_request_frame(APIS[3], 7, 1, "bench", metadata)))
-        time.sleep(0.2)  # the topic is made
         frame = b"".join(encode_request_frame(APIS[0], 9, 1, "bench", produce_request("t", batch(b"x" * 100))))
 
         def calls() -> int:

@@ -137,7 +137,7 @@ SHARD_LOAD = _s.gauge(
 _s = _Section("Groups")
 GROUPS = _s.gauge("groups", "Consumer groups that this broker coordinates, by state.", "state")
 GROUP_MEMBERS = _s.gauge("group_members", "Members of the group.", "group")
-GROUP_GENERATION = _s.gauge("group_generation", "Generation of the group.", "group")
+GROUP_GENERATION = _s.gauge("group_generation", "Generation of the group; its epoch in the consumer protocol.", "group")
 REBALANCES = _s.counter("group_rebalances_total", "Rebalances that began, by the cause of the first change.", "cause")
 GROUP_LAG = _s.gauge(
     "group_lag_records",

@@ -24,9 +24,13 @@ def read(node: Node, page: Page, times: OffsetTimes) -> Iterator[None]:
     lags = Lags(node, times)
     for shard in node.broker.groups.shards.here():
         for group in list(shard.groups.values()):
-            states[group.state.value] = states.get(group.state.value, 0) + 1
-            page.add(to.GROUP_MEMBERS, len(group.members), group.group_id)
-            page.add(to.GROUP_GENERATION, group.generation_id, group.group_id)
+            states[group.shown_state] = states.get(group.shown_state, 0) + 1
+            consumer = group.consumer
+            members, generation = (
+                (group.members, group.generation_id) if consumer is None else (consumer.members, consumer.epoch)
+            )
+            page.add(to.GROUP_MEMBERS, len(members), group.group_id)
+            page.add(to.GROUP_GENERATION, generation, group.group_id)
             lags.add(group, page)
             yield
     times.keep(lags.seen)

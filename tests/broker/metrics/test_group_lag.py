@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 
 import pytest
+from broker.consumers import Consumer
 from broker.harness import Harness, Wire, batch
 from broker.members import GroupMember
 from broker.metrics.scraping import Scraper
@@ -126,3 +127,12 @@ def test_times_of_offsets_are_forgotten_with_the_partition() -> None:
     assert times.lag_s(("t", 0), 2, 10.0) == 1.0, "another topic of this name"
     times.keep({})
     assert times.lag_s(("t", 0), 2, 10.0) == 0.0
+
+
+async def test_a_group_of_the_consumer_protocol_has_its_state_members_and_epoch(broker: Harness, wire: Wire) -> None:
+    await wire.create_topic("t")
+    assert await Consumer(wire, "a").beat() == 0
+    scraper = await Scraper(broker).scrape()
+    assert scraper.value("groups", state="Stable") == 1
+    assert scraper.value("group_members", group="g") == 1
+    assert scraper.value("group_generation", group="g") == 1

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 Place = tuple[bytes, int]
 """(topic id, partition)."""
@@ -265,7 +267,7 @@ class ConsumerGroup:
         return frozenset((*member.topics, *(resolved.topics if resolved is not None else ())))
 
 
-def _put(table: dict[str, object] | dict, key: str, value: object | None) -> None:  # type: ignore[type-arg]
+def _put(table: dict[str, T], key: str, value: T | None) -> None:
     if value is None:
         table.pop(key, None)
     else:

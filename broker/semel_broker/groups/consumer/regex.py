@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from semel_protocol.errors import ErrorCode, KafkaError
 
@@ -43,7 +43,9 @@ _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "a": "
 _NAMED: Final = re.compile(r"\(\?P?<[A-Za-z_]\w*>")
 _START, _END = "start", "end"
 
-Node = tuple[str, object, int, int]
+Tree = tuple[Any, ...]
+"""A part of an expression: its kind, then what the kind needs."""
+Node = tuple[str, Any, int, int]
 """(kind, what, next state, other next state); kinds: "char", "split", "anchor", "match"."""
 
 
@@ -89,7 +91,7 @@ class Expression:
         found = []
         for state in sorted(states):
             kind, what, following, _ = self._nodes[state]
-            if kind == "char" and (what == char if isinstance(what, str) else what.fullmatch(char)):  # type: ignore[attr-defined]
+            if kind == "char" and (what == char if isinstance(what, str) else what.fullmatch(char)):
                 found.append(following)
         return found
 
@@ -120,7 +122,7 @@ class Expression:
     def _too_large(self) -> KafkaError:
         return invalid(self._text, f"it needs more than {STATES_MAX} states: use smaller counts")
 
-    def _build(self, tree: tuple, following: int) -> int:  # type: ignore[type-arg]
+    def _build(self, tree: Tree, following: int) -> int:
         """Add the states of a tree, which lead to `following`; returns the first one."""
         self._work += 1
         if self._work > STATES_MAX * 4:  # repetitions of nothing add no states
@@ -152,7 +154,7 @@ class Expression:
 
     # --- syntax ---
 
-    def _alternatives(self) -> tuple:  # type: ignore[type-arg]
+    def _alternatives(self) -> Tree:
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise invalid(self._text, f"groups are nested more than {DEPTH_MAX} deep")
@@ -163,13 +165,13 @@ class Expression:
         self._depth -= 1
         return ("either", found)
 
-    def _sequence(self) -> tuple:  # type: ignore[type-arg]
+    def _sequence(self) -> Tree:
         parts = []
         while (char := self._peek()) and char not in "|)":
             parts.append(self._repeated(self._atom()))
         return ("sequence", parts)
 
-    def _repeated(self, part: tuple) -> tuple:  # type: ignore[type-arg]
+    def _repeated(self, part: Tree) -> Tree:
         bounds = {"*": (0, None), "+": (1, None), "?": (0, 1)}
         low: int
         high: int | None
@@ -191,7 +193,7 @@ class Expression:
             raise invalid(self._text, f"there is nothing to repeat at {self._at}")
         return ("repeat", part, low, high)
 
-    def _atom(self) -> tuple:  # type: ignore[type-arg]
+    def _atom(self) -> Tree:
         char = self._text[self._at]
         if char == "(":
             return self._group()
@@ -208,7 +210,7 @@ class Expression:
             raise invalid(self._text, f"there is nothing to repeat at {self._at - 1}")
         return ("char", char)
 
-    def _group(self) -> tuple:  # type: ignore[type-arg]
+    def _group(self) -> Tree:
         if self._text.startswith("(?:", self._at):
             self._at += 3
         elif (named := _NAMED.match(self._text, self._at)) is not None:
@@ -223,7 +225,7 @@ class Expression:
         self._at += 1
         return inner
 
-    def _class(self) -> tuple:  # type: ignore[type-arg]
+    def _class(self) -> Tree:
         found = _CLASS.match(self._text, self._at)
         if found is None:
             raise invalid(self._text, "a class is not closed")
@@ -244,7 +246,7 @@ class Expression:
             raise invalid(self._text, f"{found[0]} is not supported")
         return _POSIX_CLASSES[found[2]]
 
-    def _escape(self) -> tuple:  # type: ignore[type-arg]
+    def _escape(self) -> Tree:
         char = self._peek()
         self._at += 1
         if not char:

@@ -365,7 +365,7 @@ async def test_plaintext_gets_nothing_at_the_port_of_brokers(brokers: Brokers) -
 
 
 AT_CLIENTS_LISTENER = {
-    1: "closed",  # a follower's fetch has a version that clients do not get
+    1: "refused",  # the broker's id in the request shows a follower
     23: "for clients",  # no more than Describe on topics; it does not touch the sessions of followers
     24: "closed",
     27: "only the coordinator commits",
@@ -401,6 +401,8 @@ async def test_no_request_between_brokers_is_served_at_a_listener_for_clients(
             assert await wire.closed_by_peer()
             (line,) = brokers.logs[1].of("connection_closed")
             assert line["reason"] == "version_not_served"
+        case "refused":
+            assert (await wire.receive()).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         case "for clients":
             await wire.receive()
         case words:
@@ -408,9 +410,14 @@ async def test_no_request_between_brokers_is_served_at_a_listener_for_clients(
             assert words in answer.markers[0].topics[0].partitions[0].error_message
 
 
-async def test_a_client_is_no_follower(brokers: Brokers) -> None:
-    """CVE-2018-1288, in the newest version that clients get."""
+@pytest.mark.parametrize("version", [14, 17])
+async def test_a_client_is_no_follower(brokers: Brokers, version: int) -> None:
+    """CVE-2018-1288, with the broker's id where versions up to 14 have it, and where later ones have it."""
     await brokers.start(1)
     wire = await brokers.client(1)
-    wire.send(FetchRequest(replica_id=2, max_wait_ms=0, min_bytes=0, isolation_level=0, topics=[]))
+    follower: dict[str, Any] = (
+        {"replica_id": 2} if version == 14 else {"replica_state": FetchRequestReplicaState(replica_id=2)}
+    )
+    request = FetchRequest(**follower, max_wait_ms=0, min_bytes=0, isolation_level=0, topics=[])
+    wire.send(request, version)
     assert (await wire.receive()).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

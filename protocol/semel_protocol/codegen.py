@@ -397,6 +397,9 @@ class _Source:
         for field in tagged:
             default = f"d_{cls.__name__}_{field.name}"
             self.names[default] = field.default
+            # Messages without the tag share one default: a change to it would be seen in all of them.
+            shared = field.default
+            assert not isinstance(shared, msgspec.Struct) or shared.__struct_config__.frozen, f"{default} is not frozen"
             fresh = f"list({default})" if isinstance(field.type, Array) and field.default is not None else default
             self._body.append(f"v_{field.name} = {fresh}")
         self._body += ["count, at = ruv(b, at)", "check_tags(count)", "last = -1", "for _ in range(count):"]

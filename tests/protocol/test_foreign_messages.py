@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from protocol.test_messages import messages
 from semel_protocol.api import APIS, Api
 from semel_protocol.fields import Array, Kind, fields_of
+from semel_protocol.messages.k01_fetch import FetchRequestReplicaState
 
 THEIR_MODULES = ("admin.topics", "consumer.fetch", "producer.transaction")
 VERSIONS = {1: range(12, 16), 24: range(6), 43: range(3), 45: range(2), 46: range(1)}
@@ -76,8 +77,8 @@ def test_the_first_flexible_version_is_kafka_pythons(api: Api) -> None:
 def test_fetch_of_a_follower_has_its_replica_state_in_a_tag() -> None:
     """KIP-903, bytes written by hand: tag 1 has replica id, replica epoch and its own tag buffer."""
     api = APIS[1]
-    fetch = api.request(max_wait_ms=1, min_bytes=2, isolation_level=0, topics=[])
-    fetch.replica_state.replica_id, fetch.replica_state.replica_epoch = 3, 0x1122334455
+    state = FetchRequestReplicaState(replica_id=3, replica_epoch=0x1122334455)
+    fetch = api.request(replica_state=state, max_wait_ms=1, min_bytes=2, isolation_level=0, topics=[])
     fixed = bytes.fromhex("00000001 00000002 7fffffff 00 00000000 ffffffff 01 01 01")
     state = bytes.fromhex("00000003 0000001122334455 00")
     assert api.encode_request(fetch, 15) == fixed + b"\x01\x01" + bytes([len(state)]) + state

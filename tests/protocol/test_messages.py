@@ -14,6 +14,7 @@ from semel_protocol.api import APIS, Api
 from semel_protocol.errors import ProtocolError
 from semel_protocol.fields import Array, Encoded, Kind, fields_of
 from semel_protocol.messages.k01_fetch import (
+    FetchRequest,
     FetchResponse,
     FetchResponseAbortedTransaction,
     FetchResponsePartition,
@@ -178,6 +179,16 @@ def test_an_unknown_tagged_field_is_skipped() -> None:
     codec = APIS[18].request_codec(3)
     message = codec.decode(b"\x02a\x02b" + b"\x01" + b"\x63\x03xyz")
     assert (message.client_software_name, message.client_software_version) == ("a", "b")
+
+
+def test_a_default_that_decoded_messages_share_cannot_be_changed() -> None:
+    """Two requests without the tag have the same replica state; a change would make every later consumer a follower."""
+    empty = FetchRequest(max_wait_ms=0, min_bytes=0, isolation_level=0, topics=[])
+    api = APIS[1]
+    request = api.decode_request(api.encode_request(empty, 17), 17)
+    with pytest.raises(AttributeError):
+        request.replica_state.replica_id = 0
+    assert api.decode_request(api.encode_request(empty, 17), 17).replica_state.replica_id == -1
 
 
 def test_null_where_it_is_not_allowed_is_refused() -> None:

@@ -34,7 +34,7 @@ class ProduceResponseRecordError(Message, kw_only=True):
     batch_index_error_message: str | None = None
 
 
-class ProduceResponseLeader(Message, kw_only=True):
+class ProduceResponseLeader(Message, kw_only=True, frozen=True):
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 

@@ -34,7 +34,7 @@ class FetchRequestForgottenTopic(Message, kw_only=True):
     partitions: list[Int32]
 
 
-class FetchRequestReplicaState(Message, kw_only=True):
+class FetchRequestReplicaState(Message, kw_only=True, frozen=True):
     """`replica_id`: the follower that fetches, -1 for a consumer. `replica_epoch`: its broker epoch, -1 for none."""
 
     replica_id: Int32 = -1
@@ -58,17 +58,17 @@ class FetchRequest(Message, kw_only=True):
     rack_id: Annotated[str, since(11)] = ""
 
 
-class FetchResponseDivergingEpoch(Message, kw_only=True):
+class FetchResponseDivergingEpoch(Message, kw_only=True, frozen=True):
     epoch: Int32 = -1
     end_offset: Int64 = -1
 
 
-class FetchResponseLeader(Message, kw_only=True):
+class FetchResponseLeader(Message, kw_only=True, frozen=True):
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 
 
-class FetchResponseSnapshotId(Message, kw_only=True):
+class FetchResponseSnapshotId(Message, kw_only=True, frozen=True):
     end_offset: Int64 = -1
     epoch: Int32 = -1
 

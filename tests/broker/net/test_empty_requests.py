@@ -85,9 +85,8 @@ def emptied(value: Any, rows: int) -> Any:
     if isinstance(value, list):
         return [emptied(one, rows) for one in value[:rows]]
     if isinstance(value, msgspec.Struct):
-        for field in value.__struct_fields__:
-            setattr(value, field, emptied(getattr(value, field), rows))
-        return value
+        fields = {field: emptied(getattr(value, field), rows) for field in value.__struct_fields__}
+        return msgspec.structs.replace(value, **fields)
     if isinstance(value, memoryview):
         return b""
     if isinstance(value, UUID):

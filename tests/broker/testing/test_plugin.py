@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any, get_args
 
 import pytest
+import trustme  # noqa: F401  (pytester removes modules that an inner run imports first; cryptography must not be loaded twice)
 from aiokafka import AIOKafkaConsumer
 from broker.wire import Wire, batch
 from confluent_kafka.admin import AdminClient as ConfluentAdmin

@@ -41,6 +41,10 @@ class Message(msgspec.Struct, gc=False):
     """The base of every request, response and stored record value."""
 
 
+class SharedDefault(msgspec.Struct, gc=False, frozen=True):
+    """The base of structs that are defaults of tagged fields. Messages without the tag share one of them."""
+
+
 M = TypeVar("M", bound=msgspec.Struct)
 T = TypeVar("T")
 

@@ -8,7 +8,19 @@ from typing import Annotated
 
 from msgspec import field
 
-from semel_protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Records, Uuid, since, tag, until
+from semel_protocol.schema import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Records,
+    SharedDefault,
+    Uuid,
+    since,
+    tag,
+    until,
+)
 
 
 class ProduceRequestPartition(Message, kw_only=True):
@@ -34,7 +46,7 @@ class ProduceResponseRecordError(Message, kw_only=True):
     batch_index_error_message: str | None = None
 
 
-class ProduceResponseLeader(Message, kw_only=True, frozen=True):
+class ProduceResponseLeader(SharedDefault, frozen=True, kw_only=True):
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 

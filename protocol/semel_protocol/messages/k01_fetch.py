@@ -9,7 +9,20 @@ from typing import Annotated
 
 from msgspec import field
 
-from semel_protocol.schema import ZERO_UUID, Int8, Int16, Int32, Int64, Message, Records, Uuid, since, tag, until
+from semel_protocol.schema import (
+    ZERO_UUID,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Records,
+    SharedDefault,
+    Uuid,
+    since,
+    tag,
+    until,
+)
 
 
 class FetchRequestPartition(Message, kw_only=True):
@@ -34,7 +47,7 @@ class FetchRequestForgottenTopic(Message, kw_only=True):
     partitions: list[Int32]
 
 
-class FetchRequestReplicaState(Message, kw_only=True, frozen=True):
+class FetchRequestReplicaState(SharedDefault, frozen=True, kw_only=True):
     """`replica_id`: the follower that fetches, -1 for a consumer. `replica_epoch`: its broker epoch, -1 for none."""
 
     replica_id: Int32 = -1
@@ -58,17 +71,17 @@ class FetchRequest(Message, kw_only=True):
     rack_id: Annotated[str, since(11)] = ""
 
 
-class FetchResponseDivergingEpoch(Message, kw_only=True, frozen=True):
+class FetchResponseDivergingEpoch(SharedDefault, frozen=True, kw_only=True):
     epoch: Int32 = -1
     end_offset: Int64 = -1
 
 
-class FetchResponseLeader(Message, kw_only=True, frozen=True):
+class FetchResponseLeader(SharedDefault, frozen=True, kw_only=True):
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 
 
-class FetchResponseSnapshotId(Message, kw_only=True, frozen=True):
+class FetchResponseSnapshotId(SharedDefault, frozen=True, kw_only=True):
     end_offset: Int64 = -1
     epoch: Int32 = -1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from asyncio import get_running_loop
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -9,6 +11,16 @@ from typing import Final
 from semel_protocol.scram import ScramMechanism, salted_password
 
 THREADS: Final = 2
+NICENESS: Final = 10
+
+
+def _yield_to_others() -> None:
+    """Lowers the priority of this thread, so that a storm of logins does not take the processors from the event loop.
+
+    Only Linux has a priority for each thread; elsewhere `nice` is for the process.
+    """
+    if sys.platform == "linux":
+        os.nice(NICENESS)
 
 
 class PasswordHashing:
@@ -18,7 +30,7 @@ class PasswordHashing:
     """
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="semel-passwords")
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="semel-passwords", initializer=_yield_to_others)
 
     async def stretch(self, mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
         """SCRAM's SaltedPassword."""

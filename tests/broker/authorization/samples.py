@@ -10,6 +10,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from broker.wire import batch
 from semel_protocol.api import APIS
 from semel_protocol.errors import ErrorCode
@@ -83,7 +84,7 @@ def sample(key: int, topic_id: bytes = ZERO_UUID) -> Any:
     return _message(APIS[key].request, {"topic_id": topic_id, **GIVEN.get(key, {})})
 
 
-def _message(kind: type[Message], given: dict[str, Any]) -> Message:
+def _message(kind: type[msgspec.Struct], given: dict[str, Any]) -> Any:
     hints = typing.get_type_hints(kind)
     return kind(**{name: given[name] if name in given else _value(name, hint, given) for name, hint in hints.items()})
 
@@ -96,7 +97,7 @@ def _value(name: str, hint: Any, given: dict[str, Any]) -> Any:
         return _value(name, next(each for each in arguments if each is not type(None)), given)
     if origin is list:
         return [] if name in EMPTY else [_value(name, arguments[0], given)]
-    if isinstance(hint, type) and issubclass(hint, Message):
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return _message(hint, {"topic_id": given["topic_id"]})
     if hint is str:
         return NAMES.get(name, "t")

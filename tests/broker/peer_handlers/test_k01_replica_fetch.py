@@ -349,7 +349,7 @@ async def test_fetch_with_a_stale_broker_epoch_keeps_the_session(leader: Replica
     follower = Follower(leader)
     follower.fetch((0, 0))
     request = Follower(leader).request((0, 0))
-    request.replica_state.replica_epoch = 49
+    request.replica_state = FetchRequestReplicaState(replica_id=follower.node_id, replica_epoch=49)
     with pytest.raises(KafkaError) as refused:
         follower.sessions.take(request)
     assert refused.value.code == ErrorCode.STALE_BROKER_EPOCH

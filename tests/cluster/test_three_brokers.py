@@ -126,6 +126,7 @@ async def says(bootstrap: str, words: str) -> str:
     return done.output
 
 
+@pytest.mark.thorough
 async def test_a_dead_broker_is_shown_at_once_and_a_dead_etcd_is_distinguished(cluster: Cluster) -> None:
     bootstrap = addresses(cluster)
     async with Admin(bootstrap_servers=bootstrap) as admin:

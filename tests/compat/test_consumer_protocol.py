@@ -258,7 +258,12 @@ def test_members_of_semels_client_and_of_librdkafka_share_a_group(broker: Broker
 
 
 @pytest.mark.parametrize(
-    ("strategy", "dies"), [("range", False), ("cooperative-sticky", False), ("cooperative-sticky", True)]
+    ("strategy", "dies"),
+    [
+        pytest.param("range", False, marks=pytest.mark.thorough),
+        pytest.param("cooperative-sticky", False, marks=pytest.mark.thorough),
+        ("cooperative-sticky", True),
+    ],
 )
 def test_a_group_is_rolled_to_the_consumer_protocol_and_back_while_it_reads(
     broker: BrokerProcess, start: Start, strategy: str, dies: bool

@@ -90,7 +90,7 @@ def late(self: EtcdSession) -> float:
     [
         (Controller, "_decide", hasty),
         (elections, "settled", careless),
-        (Registration, "is_valid", faithful),
+        pytest.param(Registration, "is_valid", faithful, marks=pytest.mark.thorough),
         (EtcdSession, "deadline", property(late)),
     ],
     ids=["admission last", "leaders from the ISR", "the deadline", "counted from before"],

@@ -173,6 +173,7 @@ def test_shrinking_keeps_to_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 7
 
 
+@pytest.mark.thorough
 def test_the_memory_of_a_run_is_freed() -> None:
     """Also the memory of brokers that were killed while requests waited; these refer to each other."""
     for seed in (1, 12):

@@ -30,7 +30,8 @@ import json, sys, threading, time
 from confluent_kafka import Consumer, KafkaError, KafkaException
 config = json.loads(sys.argv[1])
 consumer = Consumer(config)
-# With a callback a partition is revoked inside consume() alone: after what was read of it is committed.
+# With a callback a partition is revoked inside poll() alone: after what was read of it is committed. consume() may
+# collect records, and then serve a revocation, before it returns: they could no longer be committed.
 consumer.subscribe([sys.argv[2]], on_revoke=lambda consumer, partitions: None)
 before = None
 leaving = threading.Event()
@@ -45,13 +46,12 @@ def commit():
                 raise
             time.sleep(0.05)  # the member learns its next epoch or generation
 while not leaving.is_set():
-    messages = consumer.consume(500, 0.1)
-    for message in messages:
+    message = consumer.poll(0.1)
+    if message is not None:
         assert message.error() is None, message.error()
         print("value", message.value().decode(), flush=True)
-    if messages:
         commit()
-        print("committed", len(messages), flush=True)
+        print("committed", 1, flush=True)
     assigned = sorted(each.partition for each in consumer.assignment())
     if assigned != before:
         before = assigned

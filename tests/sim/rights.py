@@ -180,7 +180,7 @@ def filter_of(acl: Acl) -> AclFilter:
 
 
 def names_of(topics: Iterable[str], ids: Iterable[str], groups: Iterable[str]) -> dict[What, list[str]]:
-    """The argument of `Rights`."""
+    """The names for which each right is given or taken, as `Rights` wants them."""
     return {
         What.WRITE_TOPIC: list(topics),
         What.READ_TOPIC: list(topics),

@@ -297,7 +297,7 @@ def is_timed_out(txn: TransactionMetadata, now_ms: int, group: TransactionGroup 
 def time_out(
     txn: TransactionMetadata | None, now_ms: int, by: ClientName, group: TransactionGroup | None = None
 ) -> Step:
-    """Abort a transaction that has timed out, and fence its producer; nothing if it ended meanwhile."""
+    """Abort a transaction that has timed out, and fence its producer. Does nothing if the transaction has ended."""
     if txn is None or not is_timed_out(txn, now_ms, group):
         return Step(None, NOBODY)
     note = f"open for {now_ms - txn.start_ms} ms, allowed were {txn.timeout_ms} ms"

@@ -185,7 +185,7 @@ _TABLE = (
     _api(66, "ListTransactions", k66_list_transactions, (0, 2), 0, (0, 2)),
     _api(68, "ConsumerGroupHeartbeat", k68_consumer_group_heartbeat, (0, 1), 0, (0, 1)),
     _api(69, "ConsumerGroupDescribe", k69_consumer_group_describe, (0, 1), 0, (0, 1)),
-    _api(75, "DescribeTopicPartitions", k75_describe_topic_partitions, (0, 0), 0, None),
+    _api(75, "DescribeTopicPartitions", k75_describe_topic_partitions, (0, 0), 0, (0, 0)),
     # semel's own APIs, under keys that Kafka does not use
     _api(20_001, "BeginTransactionGroup", k20001_begin_transaction_group, (0, 0), 0, (0, 0)),
     _api(20_002, "DecideTransactionGroup", k20002_decide_transaction_group, (0, 0), 0, (0, 0)),

@@ -119,6 +119,8 @@ def test_kafka_python_administers(broker: BrokerProcess, topic: str) -> None:
     page = admin.describe_topic_partitions([topic], cursor=page["next_cursor"])
     assert [row["partition_index"] for row in page["topics"][0]["partitions"]] == [3]
     assert page["next_cursor"] is None
+    listed = admin.list_config_resources()
+    assert topic in listed["topic" if "topic" in listed else "TOPIC"]
     cluster = admin.describe_cluster()
     assert cluster["brokers"], cluster
     face = Confluent(broker.address)

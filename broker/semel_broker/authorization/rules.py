@@ -56,6 +56,7 @@ from semel_protocol.messages import (
     k65_describe_transactions,
     k68_consumer_group_heartbeat,
     k69_consumer_group_describe,
+    k74_list_config_resources,
     k75_describe_topic_partitions,
     k20001_begin_transaction_group,
     k20002_decide_transaction_group,
@@ -985,6 +986,7 @@ RULES: dict[int, tuple[Requirement, ...]] = {
     66: (Shown(DESCRIBE, TXN, "transaction_states", lambda row: row.transactional_id),),
     68: (Special([(READ, GROUP, ""), (DESCRIBE, TOPIC, "each topic that is named")], _consumer_heartbeat),),
     69: (Special([(DESCRIBE, GROUP, "each row"), (DESCRIBE, TOPIC, "the topics of members")], _consumer_describe),),
+    74: (cluster(Operation.DESCRIBE_CONFIGS, _error(k74_list_config_resources.ListConfigResourcesResponse)),),
     75: (Special([(DESCRIBE, TOPIC, "each row")], _topic_partitions),),
     20_001: (
         Whole(

@@ -205,6 +205,7 @@ ENOUGH: Sequence[tuple[int, Sequence[tuple[Operation, ResourceType, str]]]] = [
     (65, [(Operation.DESCRIBE, TXN, "x")]),
     (68, [(Operation.READ, GROUP, "g"), (Operation.DESCRIBE, TOPIC, "t")]),
     (69, [(Operation.DESCRIBE, GROUP, "g")]),
+    (74, [(Operation.DESCRIBE_CONFIGS, CLUSTER, CLUSTER_NAME)]),
     (75, [(Operation.DESCRIBE, TOPIC, "t")]),
     (20_001, [(Operation.WRITE, TXN, "s/")]),
     (20_002, [(Operation.WRITE, TXN, "s/")]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from semel_broker.groups import consumer_groups
 from semel_broker.groups.consumer import state
@@ -28,7 +28,7 @@ from semel_storage.internal_topics import Row
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
 from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
 from sim.ablations.occasions import late_commits, late_heartbeats
-from sim.workloads import CONSUMERS
+from sim.workloads import CONSUMER_PIPELINE, CONSUMERS
 
 NEVER_MS = 1 << 62
 
@@ -131,6 +131,45 @@ def epoch_of_commit(seam: Seam) -> None:
 @safeguard("membership of commits with an epoch", "a member that was removed cannot commit offsets", CONSUMERS)
 def membership_of_epoch_commit(seam: Seam) -> None:
     _forgiving(seam, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def _forgiving_in_transactions(seam: Seam, forgiven: ErrorCode) -> None:
+    check = state.check_commit
+
+    def forgiving(
+        group: ConsumerGroup,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        joining_for: Iterable[tuple[str, int]] | None = None,
+        *,
+        in_transaction: bool = False,
+    ) -> None:
+        try:
+            check(group, member_id, instance_id, epoch, joining_for, in_transaction=in_transaction)
+        except KafkaError as error:
+            if error.code is not forgiven or not in_transaction:
+                raise
+
+    seam.replace(state, "check_commit", forgiving)
+
+
+@safeguard(
+    "member epoch of TxnOffsetCommit",
+    "a transaction commits no offsets of an earlier epoch of a member",
+    CONSUMER_PIPELINE,
+)
+def epoch_of_transactional_commit(seam: Seam) -> None:
+    _forgiving_in_transactions(seam, ErrorCode.STALE_MEMBER_EPOCH)
+
+
+@safeguard(
+    "membership of TxnOffsetCommit with an epoch",
+    "a transaction commits no offsets of a member that was removed",
+    CONSUMER_PIPELINE,
+)
+def membership_of_transactional_commit(seam: Seam) -> None:
+    _forgiving_in_transactions(seam, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @safeguard(

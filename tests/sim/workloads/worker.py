@@ -6,7 +6,7 @@ import asyncio
 from random import Random
 from typing import Any
 
-from semel import Consumer, TopicPartition
+from semel import Consumer, ConsumerGroupMetadata, TopicPartition
 from semel.errors import KafkaError
 
 from sim.events import Pipeline
@@ -19,6 +19,8 @@ from sim.workloads.recording_producer import RecordingProducer
 from sim.workloads.transactor import abort, recover
 
 SETTLED_WITHIN_S = 120
+EPOCH_ROLE = "epoch-worker"
+"""A worker in a group of the consumer protocol, or in one that changes its protocol."""
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
@@ -63,9 +65,10 @@ class Worker:
             return 0
         if not polled:
             return 0
+        identity = reading.consumer.group_metadata() if self._client.settings.get("metadata_at_poll") else None
         txn = writing.recorder.beginning(self._client.settings["pen"]["transactional_id"])
         try:
-            if await self._transaction(reading, writing, polled, txn, op):
+            if await self._transaction(reading, writing, polled, txn, op, identity):
                 return sum(map(len, polled.values()))
         except KafkaError as error:
             raise_unexpected(error)
@@ -95,9 +98,18 @@ class Worker:
         return self.member, self.writer
 
     async def _transaction(
-        self, reading: Membership, writing: RecordingProducer, polled: Any, txn: int, op: Op
+        self,
+        reading: Membership,
+        writing: RecordingProducer,
+        polled: Any,
+        txn: int,
+        op: Op,
+        identity: ConsumerGroupMetadata | None,
     ) -> bool:
-        """True: committed. False: aborted, or outcome unknown. Raises KafkaError when the producer is useless."""
+        """True: committed. False: aborted, or outcome unknown. Raises KafkaError when the producer is useless.
+
+        `identity`: the membership to commit offsets as; None: that at the time of the commit.
+        """
         producer, recorder = writing.producer, writing.recorder
         try:
             await producer.begin_transaction()
@@ -109,8 +121,8 @@ class Worker:
                 await abort(writing, txn)
                 return False
             offsets = {place: records[-1].offset + 1 for place, records in polled.items()}
-            asked = recorder.committing_offsets(self.pipeline.group, offsets, txn=txn)
-            await producer.send_offsets_to_transaction(offsets, reading.consumer.group_metadata())
+            asked = recorder.committing_offsets(self.pipeline.group, offsets, txn=txn, consumer=reading.recorder.client)
+            await producer.send_offsets_to_transaction(offsets, identity or reading.consumer.group_metadata())
             recorder.offsets_committed(asked)
             await asyncio.sleep(op.args["linger_ms"] / 1000)
             recorder.committing(txn)
@@ -136,7 +148,8 @@ class Worker:
 
 
 async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
-    """Play the role. Settings: `pen` for the producer, `member` for the consumer."""
+    """Play the role. Settings: `pen` for the producer, `member` for the consumer; `metadata_at_poll`: the worker
+    commits offsets as the member that it was when it polled."""
     worker = Worker(plan, client, context)
     if worker.pipeline not in context.history.pipelines:
         context.history.declare(pipelines=[worker.pipeline])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 from semel_broker.groups import consumer_groups
 from semel_broker.groups.consumer import state
 from semel_broker.groups.consumer.model import (
@@ -11,6 +12,7 @@ from semel_broker.groups.consumer.model import (
     Change,
     ConsumerGroup,
     Current,
+    MemberState,
     Place,
     Places,
     SetCurrent,
@@ -72,6 +74,27 @@ def revocations_acknowledged(seam: Seam) -> None:
         return reconcile(member_id, current, target, assignment_epoch, owners, NOTHING)
 
     seam.replace(state, "reconcile", credulous)
+
+
+@safeguard(
+    "an epoch for each revocation",
+    "a member that has more to revoke commits no offsets of what it has revoked",
+    CONSUMER_PIPELINE,
+)
+def epoch_of_revocation(seam: Seam) -> None:
+    def patient(
+        member_id: str,
+        current: Current,
+        target: Places,
+        assignment_epoch: int,
+        owners: Mapping[Place, str],
+        owned: Places | None,
+    ) -> Current:
+        found = reconcile(member_id, current, target, assignment_epoch, owners, owned)
+        is_second = current.state is found.state is MemberState.UNREVOKED
+        return msgspec.structs.replace(found, epoch=current.epoch) if is_second else found
+
+    seam.replace(state, "reconcile", patient)
 
 
 @safeguard(

@@ -138,5 +138,6 @@ async def take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientConte
                 await stop(mine.consumer)
                 mine = None
     if mine is not None:
-        await read_on(context, client, mine)
+        places = [TopicPartition(topic.name, number) for topic in plan.topics for number in range(topic.partitions)]
+        await read_on(context, client, mine, plan.groups[0], places)
         await stop(mine.consumer)

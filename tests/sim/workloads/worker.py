@@ -6,12 +6,14 @@ import asyncio
 from random import Random
 from typing import Any
 
+import msgspec
 from semel import Consumer, ConsumerGroupMetadata, TopicPartition
 from semel.errors import KafkaError
 
 from sim.events import Pipeline
 from sim.workloads import member, recording_producer
 from sim.workloads.base import ClientContext, raise_unexpected, stop
+from sim.workloads.liveness import read_on
 from sim.workloads.member import Membership
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
 from sim.workloads.recording_consumer import text
@@ -148,8 +150,8 @@ class Worker:
 
 
 async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
-    """Play the role. Settings: `pen` for the producer, `member` for the consumer; `metadata_at_poll`: the worker
-    commits offsets as the member that it was when it polled."""
+    """Play the role, and at the end read on without transactions. Settings: `pen` for the producer, `member` for the
+    consumer; `metadata_at_poll`: the worker commits offsets as the member that it was when it polled."""
     worker = Worker(plan, client, context)
     if worker.pipeline not in context.history.pipelines:
         context.history.declare(pipelines=[worker.pipeline])
@@ -159,6 +161,11 @@ async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, s
             await worker.step(op)
         elif op.kind == "renew":
             await worker.renew(producer_too=op.args["whom"] == "both")
+    if worker.member is not None:
+        count = next((topic.partitions for topic in plan.topics if topic.name == worker.pipeline.source), 0)
+        places = [TopicPartition(worker.pipeline.source, number) for number in range(count)]
+        reads = msgspec.structs.replace(client, settings=client.settings["member"])
+        await read_on(context, reads, worker.member, worker.pipeline.group, places)
     await worker.renew(producer_too=True)
 
 

@@ -196,7 +196,9 @@ class ConsumeTransformProduce(Workload):
             "rebalance_timeout_ms": rng.choice((2_000, 10_000)),
         }
         writing = {**settings.transactional(rng), "transactional_id": name}
-        return ClientPlan(name=name, role="worker", settings={"pen": writing, "member": reading}, ops=ops)
+        return ClientPlan(
+            name=name, role="worker", settings={"pen": writing, "member": reading, "reads_on": True}, ops=ops
+        )
 
     async def settle(self, plan: WorkloadPlan, context: ClientContext) -> None:
         strategies = [

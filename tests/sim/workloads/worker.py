@@ -150,8 +150,8 @@ class Worker:
 
 
 async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
-    """Play the role, and at the end read on without transactions. Settings: `pen` for the producer, `member` for the
-    consumer; `metadata_at_poll`: the worker commits offsets as the member that it was when it polled."""
+    """Play the role. Settings: `pen` for the producer, `member` for the consumer; `metadata_at_poll`: it commits
+    offsets as the member that it was when it polled; `reads_on`: at the end it reads on without transactions."""
     worker = Worker(plan, client, context)
     if worker.pipeline not in context.history.pipelines:
         context.history.declare(pipelines=[worker.pipeline])
@@ -161,7 +161,7 @@ async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, s
             await worker.step(op)
         elif op.kind == "renew":
             await worker.renew(producer_too=op.args["whom"] == "both")
-    if worker.member is not None:
+    if worker.member is not None and client.settings.get("reads_on"):
         count = next((topic.partitions for topic in plan.topics if topic.name == worker.pipeline.source), 0)
         places = [TopicPartition(worker.pipeline.source, number) for number in range(count)]
         reads = msgspec.structs.replace(client, settings=client.settings["member"])

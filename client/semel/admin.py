@@ -286,6 +286,14 @@ class Admin:
             self._calls, config_resources, include_synonyms, include_documentation
         )
 
+    async def list_config_resources(self, resource_types: Iterable[ConfigResourceType] = ()) -> list[ConfigResource]:
+        """The resources that have settings, of these types or of all, by type and name (KIP-1142). Groups and client
+        metrics are listed if they were given settings.
+
+        Raises UnsupportedVersionError for a broker that cannot list them, such as Apache Kafka before 4.1.
+        """
+        return await _admin_configs.list_config_resources(self._calls, list(resource_types))
+
     async def alter_configs(self, config_resources: Sequence[ConfigResource], validate_only: bool = False) -> None:
         """Changes the named settings and no others (KIP-339). A value sets; None restores the default.
 

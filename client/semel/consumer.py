@@ -124,13 +124,22 @@ class Consumer(Generic[K_co, V_co]):
             if self._group is not None and self._commits is not None:
                 self._background.start("group", self._group.run())
                 self._background.start("auto-commit", self._commits.run())
-                while self._subscription.is_automatic and not self._group.assignments:
-                    self._check()
-                    await self._group.settled.wait()
-                self._check()
+                await self._first_assignment(self._group)
         except BaseException:
             await self.stop()
             raise
+
+    async def _first_assignment(self, group: AnyGroup) -> None:
+        """The wait counts as a call for records, so that a slow join does not exceed max_poll_interval_ms."""
+        self._calls.made += 1
+        self._calls.open += 1
+        try:
+            while self._subscription.is_automatic and not group.assignments:
+                self._check()
+                await group.settled.wait()
+        finally:
+            self._calls.open -= 1
+        self._check()
 
     async def _before_assignment(self) -> None:
         """For the consumer under aiokafka's name, which waits here for topics that are being created."""

@@ -55,6 +55,7 @@ from semel_protocol.messages import (
     k66_list_transactions,
     k68_consumer_group_heartbeat,
     k69_consumer_group_describe,
+    k74_list_config_resources,
     k75_describe_topic_partitions,
     k20001_begin_transaction_group,
     k20002_decide_transaction_group,
@@ -185,7 +186,8 @@ _TABLE = (
     _api(66, "ListTransactions", k66_list_transactions, (0, 2), 0, (0, 2)),
     _api(68, "ConsumerGroupHeartbeat", k68_consumer_group_heartbeat, (0, 1), 0, (0, 1)),
     _api(69, "ConsumerGroupDescribe", k69_consumer_group_describe, (0, 1), 0, (0, 1)),
-    _api(75, "DescribeTopicPartitions", k75_describe_topic_partitions, (0, 0), 0, None),
+    _api(74, "ListConfigResources", k74_list_config_resources, (0, 1), 0, (0, 1)),
+    _api(75, "DescribeTopicPartitions", k75_describe_topic_partitions, (0, 0), 0, (0, 0)),
     # semel's own APIs, under keys that Kafka does not use
     _api(20_001, "BeginTransactionGroup", k20001_begin_transaction_group, (0, 0), 0, (0, 0)),
     _api(20_002, "DecideTransactionGroup", k20002_decide_transaction_group, (0, 0), 0, (0, 0)),

@@ -113,6 +113,14 @@ def test_kafka_python_administers(broker: BrokerProcess, topic: str) -> None:
     admin.create_partitions({topic: NewPartitions(4)})
     (described,) = admin.describe_topics([topic])
     assert len(described["partitions"]) == 4
+    page = admin.describe_topic_partitions([topic], response_partition_limit=3)
+    assert [row["partition_index"] for row in page["topics"][0]["partitions"]] == [0, 1, 2]
+    assert (page["next_cursor"]["topic_name"], page["next_cursor"]["partition_index"]) == (topic, 3)
+    page = admin.describe_topic_partitions([topic], cursor=page["next_cursor"])
+    assert [row["partition_index"] for row in page["topics"][0]["partitions"]] == [3]
+    assert page["next_cursor"] is None
+    listed = admin.list_config_resources()
+    assert topic in listed["topic"]
     cluster = admin.describe_cluster()
     assert cluster["brokers"], cluster
     face = Confluent(broker.address)

@@ -31,14 +31,15 @@ EVERY_NS = 10_000_000
 
 
 class Seen(msgspec.Struct):
-    """A group as its coordinator had it. `shard`: the coordinator."""
+    """A group as its coordinator had it. `shard`: the coordinator. `epoch`: of a classic group its generation."""
 
     shard: Any
     epoch: int
-    assignment_epoch: int
-    members: dict[str, Member]
-    instances: dict[str, str]
-    currents: dict[str, Current]
+    assignment_epoch: int = 0
+    members: dict[str, Member] = {}
+    instances: dict[str, str] = {}
+    currents: dict[str, Current] = {}
+    is_classic: bool = False
 
 
 class Coordinators:
@@ -58,8 +59,10 @@ class Coordinators:
         nodes = [broker.node for broker in self._brokers.values() if broker.node is not None and broker.host.is_running]
         for shard in ready_shards(nodes):
             here = {group_id: group.consumer for group_id, group in shard.groups.items() if group.consumer is not None}
+            self._look_at_classic(shard)
             for group_id, before in self._seen.items():
-                if before.shard is not shard and before.shard.index == shard.index and group_id not in here:
+                is_gone = before.shard is not shard and before.shard.index == shard.index and group_id not in here
+                if is_gone and not before.is_classic:
                     self.found.setdefault(group_id, f"{group_id} had epoch {before.epoch}, and is gone")
             for group_id, group in here.items():
                 if group.is_blank:
@@ -77,6 +80,21 @@ class Coordinators:
                     dict(group.instances),
                     dict(group.currents),
                 )
+
+    def _look_at_classic(self, shard: GroupShard) -> None:
+        """Groups that have changed to the classic protocol: the generation continues the epoch. A group that is empty
+        may begin anew in the other protocol."""
+        for group_id, before in [*self._seen.items()]:
+            group = shard.groups.get(group_id)
+            if group is None or group.consumer is not None or before.shard.index != shard.index:
+                continue
+            if group.is_empty:
+                del self._seen[group_id]
+                continue
+            if group.generation_id < before.epoch and before.members:
+                what = f"{group_id} had epoch {before.epoch}, and has generation {group.generation_id}"
+                self.found.setdefault(group_id, what)
+            self._seen[group_id] = Seen(shard, group.generation_id, is_classic=True)
 
 
 def went_back(before: Seen, now: ConsumerGroup) -> Iterator[str]:

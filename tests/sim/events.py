@@ -90,10 +90,11 @@ class Aborted(Event, frozen=True, gc=False):
 
 
 class Consuming(Event, frozen=True, gc=False):
-    """A consumer starts. `group`: "" for none. `read_committed`: its isolation level."""
+    """A consumer starts. `group`: "" for none. `read_committed`: its isolation level. `protocol`: of its group."""
 
     group: str
     read_committed: bool
+    protocol: str = "classic"
 
 
 class Assigned(Event, frozen=True, gc=False):
@@ -144,7 +145,8 @@ class Beaten(Event, frozen=True, gc=False):
 class CommittingOffsets(Event, frozen=True, gc=False):
     """The client is about to commit offsets of a group, directly or in transaction `txn`. None deletes an offset.
 
-    `member_id`, `epoch`: of a member of the consumer protocol.
+    `member_id`, `epoch`: of a member of the consumer protocol. `consumer`: in a transaction, the member of the group as
+    which the producer commits, if it is known.
     """
 
     op: int
@@ -153,6 +155,7 @@ class CommittingOffsets(Event, frozen=True, gc=False):
     txn: int = NO_TXN
     member_id: str = ""
     epoch: int = -1
+    consumer: str = ""
 
 
 class OffsetsCommitted(Event, frozen=True, gc=False):

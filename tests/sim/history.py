@@ -197,8 +197,8 @@ class Recorder:
 
     # Consumers
 
-    def consuming(self, group: str = "", *, read_committed: bool) -> None:
-        self._add(Consuming(self._now(), self.client, group, read_committed))
+    def consuming(self, group: str = "", *, read_committed: bool, protocol: str = "classic") -> None:
+        self._add(Consuming(self._now(), self.client, group, read_committed, protocol))
 
     def assigned(self, places: Iterable[Place], generation: int = -1, positions: Iterable[int] = ()) -> None:
         self._add(Assigned(self._now(), self.client, _places(places), generation, tuple(positions)))
@@ -240,10 +240,12 @@ class Recorder:
         txn: int = NO_TXN,
         member_id: str = "",
         epoch: int = -1,
+        consumer: str = "",
     ) -> int:
         """Call before the commit. Returns the operation for its outcome. In a transaction, its end is the outcome."""
         op = self.history.new_op()
-        self._add(CommittingOffsets(self._now(), self.client, op, group, _offsets(offsets), txn, member_id, epoch))
+        rows = _offsets(offsets)
+        self._add(CommittingOffsets(self._now(), self.client, op, group, rows, txn, member_id, epoch, consumer))
         return op
 
     def offsets_committed(self, op: int) -> None:

@@ -66,6 +66,7 @@ RIGHTS_OF: Mapping[str, tuple[What, ...]] = {
     "transactor": (What.WRITE_TOPIC, What.WRITE_ID),
     "tasker": (What.WRITE_TOPIC, What.WRITE_ID),
     "worker": RIGHTS,
+    "epoch-worker": RIGHTS,
 }
 """The rights that the clients of a role need; all for other roles."""
 

@@ -51,6 +51,7 @@ _DECISIONS = {
 MOMENTS_OF: Mapping[str, Mapping[str, int]] = {
     "transactor": _DECISIONS,
     "worker": {**_DECISIONS, GENERATION: 3, OFFSETS: 4},
+    "epoch-worker": {**_DECISIONS, EPOCH: 4, OFFSETS: 4},
     "member": {GENERATION: 3, OFFSETS: 3},
     "driver": {**dict.fromkeys(STEPS, 5), "PrepareCommit": 4, "CompleteCommit": 2, MARKER: 4},
     "tasker": _DECISIONS,

@@ -1,4 +1,5 @@
-"""Seeds with nothing but a group of the consumer protocol (`make sim WORKLOAD=consumers`); `make test` runs five."""
+"""Seeds with nothing but a group of the consumer protocol (`make sim WORKLOAD=consumers`), or a pipeline of its members
+(`make sim WORKLOAD=consumer-pipeline`); `make test` runs five of each."""
 
 from __future__ import annotations
 
@@ -7,20 +8,25 @@ from support.tiers import tiered
 
 from sim.plan import draw
 from sim.run import run
-from sim.workloads import CONSUMERS
+from sim.workloads import CONSUMER_PIPELINE, CONSUMERS
 
 SEEDS = {1: 100, 3: 30}
 """By number of brokers."""
 STEP = 5
-TASKS = [(brokers, first) for brokers, count in SEEDS.items() for first in range(0, count, STEP)]
+TASKS = [
+    (kind, brokers, first)
+    for kind in (CONSUMERS, CONSUMER_PIPELINE)
+    for brokers, count in SEEDS.items()
+    for first in range(0, count, STEP)
+]
 
 
-@pytest.mark.parametrize(("brokers", "first"), tiered(TASKS, lambda task: task == (1, 0)))
-def test_nothing_is_found(brokers: int, first: int) -> None:
+@pytest.mark.parametrize(("kind", "brokers", "first"), tiered(TASKS, lambda task: task[1:] == (1, 0)))
+def test_nothing_is_found(kind: str, brokers: int, first: int) -> None:
     found = []
     for seed in range(first, first + STEP):
-        verdict = run(draw(seed, (CONSUMERS,), brokers))
+        verdict = run(draw(seed, (kind,), brokers))
         if not verdict.is_clean:
-            command = f"make sim WORKLOAD={CONSUMERS} BROKERS={brokers} SEED={seed}"
+            command = f"make sim WORKLOAD={kind} BROKERS={brokers} SEED={seed}"
             found += [command, *map(str, verdict.anomalies[:3]), *verdict.failures[:2]]
     assert not found, "\n".join(found)

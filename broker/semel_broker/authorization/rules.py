@@ -56,6 +56,8 @@ from semel_protocol.messages import (
     k65_describe_transactions,
     k68_consumer_group_heartbeat,
     k69_consumer_group_describe,
+    k74_list_config_resources,
+    k75_describe_topic_partitions,
     k20001_begin_transaction_group,
     k20002_decide_transaction_group,
     k20003_describe_transaction_groups,
@@ -226,6 +228,47 @@ def _metadata(request: Any, ctx: RequestContext, access: Access) -> Steps:
 
     request.topics = allowed
     return Permitted(request, complete=[*complete, with_refused])  # the handler runs: all responses have the brokers
+
+
+def _topic_partitions(request: Any, ctx: RequestContext, access: Access) -> Steps:
+    """Describe on each topic that is named, from the cursor on; a refused one is on the page where it would be.
+
+    If the request asks for all topics, the handler leaves out those without Describe, because they do not count for the
+    limit of the page. Authorized operations are those of the principal (KIP-430).
+    """
+    made = k75_describe_topic_partitions
+    cursor = request.cursor
+    before: list[Any] = []
+    allowed: list[Any] = []
+    refused: dict[str, Any] = {}
+    for topic in request.topics:
+        yield 1
+        if cursor is not None and topic.name < cursor.topic_name:
+            before.append(topic)  # the handler leaves it out
+        elif access.allows(Operation.DESCRIBE, TOPIC, topic.name):
+            allowed.append(topic)
+        else:
+            row = made.DescribeTopicPartitionsResponseTopic(error_code=REFUSAL_OF[TOPIC], name=topic.name)
+            refused[topic.name] = row
+    if cursor is not None and cursor.topic_name in refused:
+        request.cursor = None  # all that is left is behind it
+        request.topics = allowed
+    else:
+        request.topics = before + allowed
+
+    def complete(response: Any) -> Message:
+        for topic in response.topics:
+            if not topic.error_code:
+                topic.topic_authorized_operations = access.operations(TOPIC, topic.name)
+        end = response.next_cursor
+        shown = [row for name, row in refused.items() if end is None or name < end.topic_name]
+        response.topics = sorted([*response.topics, *shown], key=_name)
+        completed: Message = response
+        return completed
+
+    is_answered = bool(refused) and not request.topics
+    answer = complete(made.DescribeTopicPartitionsResponse()) if is_answered else None
+    return Permitted(request, answer, [complete])
 
 
 def _is_asked_by_id(topic: Any, ctx: RequestContext) -> bool:
@@ -943,6 +986,8 @@ RULES: dict[int, tuple[Requirement, ...]] = {
     66: (Shown(DESCRIBE, TXN, "transaction_states", lambda row: row.transactional_id),),
     68: (Special([(READ, GROUP, ""), (DESCRIBE, TOPIC, "each topic that is named")], _consumer_heartbeat),),
     69: (Special([(DESCRIBE, GROUP, "each row"), (DESCRIBE, TOPIC, "the topics of members")], _consumer_describe),),
+    74: (cluster(Operation.DESCRIBE_CONFIGS, _error(k74_list_config_resources.ListConfigResourcesResponse)),),
+    75: (Special([(DESCRIBE, TOPIC, "each row")], _topic_partitions),),
     20_001: (
         Whole(
             WRITE,

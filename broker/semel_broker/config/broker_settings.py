@@ -168,6 +168,9 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         ),
     ] = ""
     fetch_max_bytes: Annotated[Bytes, Doc("Largest Fetch response, whatever is requested.")] = 55 * MIB
+    max_request_partition_size_limit: Annotated[
+        Count, Doc("Partitions in a response to DescribeTopicPartitions (KIP-966), whatever is requested.")
+    ] = 2_000
     max_incremental_fetch_session_cache_slots: Annotated[
         Slots, Doc("Fetch sessions of clients (KIP-227); clients beyond it fetch without. 0: none.")
     ] = 1_000

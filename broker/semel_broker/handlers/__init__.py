@@ -73,6 +73,8 @@ from semel_broker.handlers import (
     k66_list_transactions,
     k68_consumer_group_heartbeat,
     k69_consumer_group_describe,
+    k74_list_config_resources,
+    k75_describe_topic_partitions,
     k20001_begin_transaction_group,
     k20002_decide_transaction_group,
     k20003_describe_transaction_groups,
@@ -132,6 +134,8 @@ HANDLERS: dict[int, Handler] = {
     66: k66_list_transactions.handle,
     68: k68_consumer_group_heartbeat.handle,
     69: k69_consumer_group_describe.handle,
+    74: k74_list_config_resources.handle,
+    75: k75_describe_topic_partitions.handle,
     20_001: k20001_begin_transaction_group.handle,
     20_002: k20002_decide_transaction_group.handle,
     20_003: k20003_describe_transaction_groups.handle,
@@ -139,5 +143,5 @@ HANDLERS: dict[int, Handler] = {
 }
 """API key -> handler."""
 
-LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 35, 46, 48, 50, 61, 65, 66, 69, 20_003})
+LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 35, 46, 48, 50, 61, 65, 66, 69, 74, 75, 20_003})
 """Keys of APIs whose response may be long although the request is short: the response is encoded in slices."""

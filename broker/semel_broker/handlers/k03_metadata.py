@@ -121,11 +121,12 @@ async def _describe(asked: str | bytes, ctx: RequestContext, may_create: bool) -
         name=name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_partition(topic, index, ctx) for index in range(topic.partition_count)],
+        partitions=[partition_row(topic, index, ctx) for index in range(topic.partition_count)],
     )
 
 
-def _partition(topic: Topic, index: int, ctx: RequestContext) -> MetadataResponsePartition:
+def partition_row(topic: Topic, index: int, ctx: RequestContext) -> MetadataResponsePartition:
+    """A partition with its leader, as the listener of the request shows it."""
     broker = ctx.broker
     image = broker.feed.image
     view = broker.topics.view(topic.name, index)

@@ -9,9 +9,6 @@ A connection over which a heartbeat arrives later than one over a newer connecti
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -23,6 +20,7 @@ from semel_protocol.messages.k68_consumer_group_heartbeat import (
 from semel_broker.context import RequestContext
 from semel_broker.groups.consumer.model import LEFT_STATIC, Places, by_topic
 from semel_broker.groups.consumer.requests import JOIN, Heartbeat
+from semel_broker.handlers.visible_topics import may_describe
 
 MEMBER_ID_VERSION = 1
 
@@ -49,7 +47,7 @@ async def _heartbeat(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext
         regex=request.subscribed_topic_regex,
         assignor=request.server_assignor,
         owned=None if rows is None else frozenset((row.topic_id, index) for row in rows for index in row.partitions),
-        may_read=_may_describe(ctx),
+        may_read=may_describe(ctx),
     )
     if ask.epoch == JOIN:
         shard = await groups.shard(request.group_id)
@@ -81,14 +79,6 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     ):
         if is_wrong:
             raise KafkaError(ErrorCode.INVALID_REQUEST, why)
-
-
-def _may_describe(ctx: RequestContext) -> Callable[[str], bool]:
-    """Whether the sender may describe a topic."""
-    acls, principal = ctx.broker.acls, ctx.principal
-    if acls is None:
-        return lambda topic: True
-    return lambda topic: acls.authorizer.allows(principal, Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
 def _assignment(assigned: Places) -> ConsumerGroupHeartbeatResponseAssignment:

@@ -80,6 +80,11 @@ def given_for_group(image: Image, group: str) -> dict[str, str]:
     return _decode(value) if value else {}
 
 
+def groups_with_settings(image: Image) -> list[str]:
+    """The groups that were given settings, sorted."""
+    return sorted(key.removeprefix(GROUP_PREFIX) for key in image.configs if key.startswith(GROUP_PREFIX))
+
+
 async def _alter(
     store: Store,
     key: str,

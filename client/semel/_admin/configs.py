@@ -17,6 +17,7 @@ from semel_protocol.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequestResource,
     IncrementalAlterConfigsResponse,
 )
+from semel_protocol.messages.k74_list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 
 from semel._admin.types import (
     ConfigDescription,
@@ -30,7 +31,7 @@ from semel._net.calls import CallOutcomes, Calls, settled
 from semel._net.connection import Connection
 from semel._net.pool import Role
 from semel._net.retry import Deadline
-from semel.errors import KafkaConfigurationError
+from semel.errors import KafkaConfigurationError, UnsupportedVersionError, error_for
 
 SET, DELETE = 0, 1
 _Key = tuple[ConfigResourceType, str]
@@ -94,6 +95,33 @@ async def alter_configs(calls: Calls, resources: Sequence[ConfigResource], valid
     parts = _by_node(resources)
     answers = await asyncio.gather(*(of_node(node, part) for node, part in parts.items()), return_exceptions=True)
     settled(dict(zip(parts, answers, strict=True)))
+
+
+async def list_config_resources(calls: Calls, wanted: Sequence[ConfigResourceType]) -> list[ConfigResource]:
+    async def attempt(deadline: Deadline) -> list[ConfigResource]:
+        connection = await _connection(calls, ANY)
+        if {*wanted} != {ConfigResourceType.CLIENT_METRICS} and not connection.serves(ListConfigResourcesRequest, 1):
+            raise UnsupportedVersionError(
+                f"listing resources with settings: {connection.name} lists none but those of client metrics (KIP-1142)"
+            )
+        request = ListConfigResourcesRequest(resource_types=_types(connection, wanted))
+        answer: ListConfigResourcesResponse = await calls.request(connection, request, deadline)
+        if answer.error_code:
+            raise error_for(answer.error_code, "listing resources with settings")
+        known = {*ConfigResourceType}
+        return [
+            ConfigResource(ConfigResourceType(row.resource_type), row.resource_name)
+            for row in answer.config_resources
+            if row.resource_type in known
+        ]
+
+    found = await calls.retrying(attempt, what="listing resources with settings")
+    return sorted(found, key=_key)
+
+
+def _types(connection: Connection, wanted: Sequence[ConfigResourceType]) -> list[int]:
+    """The types in the request: a broker that lists client metrics alone is not told of types."""
+    return [*map(int, wanted)] if connection.serves(ListConfigResourcesRequest, 1) else []
 
 
 ANY = -1

@@ -17,6 +17,7 @@ from semel_broker.handlers.api_versions import offered
 from semel_broker.node import FETCH
 from semel_protocol.acls import (
     CLUSTER_NAME,
+    NOT_ASKED,
     WILDCARD,
     Acl,
     Operation,
@@ -33,6 +34,7 @@ from semel_protocol.messages import (
     k10_find_coordinator,
     k19_create_topics,
     k22_init_producer_id,
+    k75_describe_topic_partitions,
 )
 from semel_protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 
@@ -203,6 +205,8 @@ ENOUGH: Sequence[tuple[int, Sequence[tuple[Operation, ResourceType, str]]]] = [
     (65, [(Operation.DESCRIBE, TXN, "x")]),
     (68, [(Operation.READ, GROUP, "g"), (Operation.DESCRIBE, TOPIC, "t")]),
     (69, [(Operation.DESCRIBE, GROUP, "g")]),
+    (74, [(Operation.DESCRIBE_CONFIGS, CLUSTER, CLUSTER_NAME)]),
+    (75, [(Operation.DESCRIBE, TOPIC, "t")]),
     (20_001, [(Operation.WRITE, TXN, "s/")]),
     (20_002, [(Operation.WRITE, TXN, "s/")]),
     (20_003, [(Operation.DESCRIBE, TXN, "s/")]),
@@ -469,3 +473,43 @@ async def test_offsets_of_several_groups_are_fetched_as_far_as_allowed(start_bro
     await allow(harness, Operation.DESCRIBE, TOPIC, "t")
     mine, _ = (await wire.call(asked, 9)).groups
     assert [row.error_code for row in mine.topics[0].partitions] == [0]
+
+
+async def test_pages_of_topics_show_and_count_only_those_that_may_be_described(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    assert harness.node is not None
+    for name in ("a", "b", "c", "d"):
+        await harness.node.broker.topics.ensure(name)
+    wire = await harness.wire()
+    for name in ("b", "d"):
+        await allow(harness, Operation.DESCRIBE, TOPIC, name)
+    made = k75_describe_topic_partitions
+
+    async def page(*names: str, cursor: str | None = None) -> Any:
+        request = made.DescribeTopicPartitionsRequest(
+            topics=[made.DescribeTopicPartitionsRequestTopic(name=name) for name in names],
+            response_partition_limit=1,
+            cursor=None
+            if cursor is None
+            else made.DescribeTopicPartitionsRequestCursor(topic_name=cursor, partition_index=0),
+        )
+        answer = await wire.call(request)
+        rows = [(row.name, ErrorCode(row.error_code), row.topic_authorized_operations) for row in answer.topics]
+        return rows, None if answer.next_cursor is None else answer.next_cursor.topic_name
+
+    operations = bits_of({Operation.DESCRIBE})
+
+    def shown(name: str) -> tuple[str, ErrorCode, int]:
+        return (name, ErrorCode.NONE, operations)
+
+    def refused(name: str) -> tuple[str, ErrorCode, int]:
+        return (name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOT_ASKED)
+
+    assert await page() == ([shown("b")], "d")  # neither c nor its name
+    assert await page(cursor="d") == ([shown("d")], None)
+    assert await page(cursor="c") == ([shown("d")], None)
+    named = ("d", "c", "missing", "b", "a")
+    assert await page(*named) == ([refused("a"), shown("b"), refused("c")], "d")
+    assert await page(*named, cursor="d") == ([shown("d"), refused("missing")], None)
+    assert await page(*named, cursor="c") == ([refused("c"), shown("d"), refused("missing")], None)
+    assert await page("a", "c", cursor="c") == ([refused("c")], None)

@@ -301,6 +301,28 @@ async def test_only_a_member_at_its_epoch_commits_and_fetches(broker: Harness) -
     assert await one.commit({0: 9}, epoch=-1) == [0], "an administrator, once there are no members"
 
 
+async def test_a_member_with_more_to_revoke_no_longer_commits_what_it_has_revoked(broker: Harness) -> None:
+    """Its epoch grows with each revocation that it acknowledges, although it has yet to reach the group's epoch."""
+    one, two, three = await member(broker, "a"), await member(broker, "b"), await member(broker, "c")
+    await one.beat()
+    await two.beat()
+    one.take(await one.wire.call(one.request(), 1))
+    revoked = {*range(6)}.difference(one.partitions)
+    await three.beat()
+    before = one.epoch
+    one.take(await one.wire.call(one.request(), 1))  # acknowledges the first revocation, and asks for the second
+    assert {*range(6)}.difference(one.partitions) > revoked
+    between = one.epoch
+    for _ in range(2):
+        await two.beat()
+        await three.beat()
+    given = min(revoked.intersection(two.partitions + three.partitions))
+    assert await one.commit({given: 5}, epoch=before) == [ErrorCode.STALE_MEMBER_EPOCH]
+    assert before < between < three.epoch
+    await settle(one, two, three)
+    assert (one.epoch, len(one.owned), len(two.owned), len(three.owned)) == (three.epoch, 2, 2, 2)
+
+
 async def test_a_former_member_commits_nothing(broker: Harness) -> None:
     one, two = await member(broker, "a"), await member(broker, "b")
     await settle(one, two)

@@ -15,6 +15,8 @@ from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataReques
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from semel_protocol.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
 from semel_protocol.messages.k60_describe_cluster import DescribeClusterRequest
+from semel_protocol.messages.k74_list_config_resources import ListConfigResourcesRequest
+from semel_protocol.messages.k75_describe_topic_partitions import DescribeTopicPartitionsRequest
 
 BOTH = {
     "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0,HIDDEN://127.0.0.1:0",
@@ -65,6 +67,16 @@ async def test_a_listener_that_is_not_advertised_has_no_addresses(both: Harness,
     found = await wire.call(FindCoordinatorRequest(key="g"), 2)
     assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
     assert "HIDDEN" in found.error_message
+    await wire.close()
+
+
+async def test_a_page_of_topics_shows_no_leader_on_a_listener_that_is_not_advertised(both: Harness) -> None:
+    wire = await wire_to(both, "HIDDEN")
+    await wire.create_topic("t")
+    (partition,) = (await wire.call(DescribeTopicPartitionsRequest(topics=[]))).topics[0].partitions
+    assert (partition.leader_id, partition.error_code) == (-1, ErrorCode.NONE)  # Kafka has no error code here
+    assert partition.replica_nodes == partition.isr_nodes == [0]
+    assert (await wire.call(ListConfigResourcesRequest(resource_types=[4]))).config_resources == []
     await wire.close()
 
 

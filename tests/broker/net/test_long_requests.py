@@ -83,6 +83,10 @@ from semel_protocol.messages.k51_alter_user_scram_credentials import (
 from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 from semel_protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
 from semel_protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
+from semel_protocol.messages.k75_describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestTopic,
+)
 from semel_storage.disk.memory_disk import MemoryDisk
 from support.tiers import tiered
 from support.virtual_loop import VirtualLoop
@@ -166,6 +170,10 @@ REQUESTS: dict[str, tuple[Any, int]] = {
         7,
     ),
     "Metadata": (MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in NAMES]), 7),
+    "DescribeTopicPartitions": (
+        DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequestTopic(name=name) for name in NAMES]),
+        0,
+    ),
     "OffsetCommit": (
         OffsetCommitRequest(
             group_id="g",

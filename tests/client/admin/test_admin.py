@@ -32,12 +32,14 @@ from semel.errors import (
     OffsetOutOfRangeError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from semel.structs import OffsetAndMetadata, TopicPartition
+from semel_protocol.api import APIS
 from support.against import wait_for_leaders
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+TOPIC, BROKER, GROUP = ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.GROUP
 
 
 @pytest.fixture
@@ -183,6 +185,32 @@ async def test_altering_a_setting_leaves_the_others_alone(admin: Admin) -> None:
     levels = [(level.value, level.source) for level in found.configs["segment.bytes"].synonyms]
     assert levels == [("2000000", ConfigSource.TOPIC), ("1073741824", ConfigSource.DEFAULT)]
     assert sorted(found.configs) == ["retention.ms", "segment.bytes"]
+
+
+@pytest.mark.semel_only("Apache Kafka lists them from 4.1 on, and loggers too")
+async def test_resources_with_settings_are_listed_by_type_and_name(admin: Admin) -> None:
+    await admin.create_topics([NewTopic("u"), NewTopic("t")])
+    await admin.alter_configs([ConfigResource(GROUP, "g", {"consumer.session.timeout.ms": "50000"})])
+    listed = [
+        ConfigResource(TOPIC, "t"),
+        ConfigResource(TOPIC, "u"),
+        ConfigResource(BROKER, "0"),
+        ConfigResource(GROUP, "g"),
+    ]
+    assert await admin.list_config_resources() == listed
+    assert await admin.list_config_resources([GROUP, BROKER]) == listed[2:]
+    assert await admin.list_config_resources([ConfigResourceType.CLIENT_METRICS]) == []
+
+
+@pytest.mark.semel_only("of a broker that lists client metrics alone: Apache Kafka 3.7 to 4.0")
+async def test_an_older_broker_is_not_asked_for_types_that_it_does_not_list(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(APIS[74], "advertised", (0, 0))
+    async with Admin(bootstrap_servers=bootstrap) as older:
+        with pytest.raises(UnsupportedVersionError, match="client metrics"):
+            await older.list_config_resources()
+        assert await older.list_config_resources([ConfigResourceType.CLIENT_METRICS]) == []
 
 
 @pytest.mark.semel_only("Kafka cannot change num.partitions while it runs")

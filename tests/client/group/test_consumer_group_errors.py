@@ -134,6 +134,14 @@ async def test_a_join_with_an_error_that_passes_is_repeated_as_the_same_member(
         assert consumer.assignment() == {tp(0), tp(1)}
 
 
+async def test_a_start_that_takes_longer_than_max_poll_interval_is_no_want_of_polls(coordinator: ScriptedGroup) -> None:
+    """The application waits for its first assignment, so it cannot ask for records."""
+    coordinator.refusals[BEAT] += [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 6
+    consumer = member_of(coordinator, retry_backoff_ms=50, max_poll_interval_ms=100, rebalance_timeout_ms=100)
+    async with asyncio.timeout(10), consumer:
+        assert consumer.assignment() == {tp(0), tp(1)}
+
+
 @pytest.mark.parametrize(
     ("code", "error"),
     [

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from semel._consume.fetcher import Asked, Fetcher
+from semel._group.consumer_group import AnyGroup, ConsumerGroup
 from semel._group.group import Group
 from semel._group.member import Member
 from semel._group.offsets import Membership
@@ -20,6 +21,7 @@ from semel._transactions import coordinator as transaction_coordinator
 from semel._transactions import groups as transaction_groups
 from semel._transactions.coordinator import TransactionCoordinator
 from semel._transactions.manager import Transactions
+from semel.consumer import Consumer
 from semel.errors import KafkaError
 from semel.structs import TopicPartition
 from semel_protocol.batch import BatchHeader
@@ -30,6 +32,7 @@ from sim.ablations.ablation import Seam, both, faults, old_transactions, safegua
 from sim.ablations.occasions import lasting_readers, lost_outcome
 from sim.ablations.worlds import any_connection, clients_that_keep_epochs, needless_rebalances
 from sim.plan import RunPlan
+from sim.workloads import CONSUMER_PIPELINE
 
 TRANSACTIONAL = ("transactional", "pipeline")
 LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "late", "power loss", "slow link")
@@ -292,3 +295,45 @@ def lost_let_go(seam: Seam) -> None:
 def answers_are_outcomes(seam: Seam) -> None:
     for module in (transaction_coordinator, transaction_groups):
         seam.replace(module, "is_unsettled", lambda error: False)
+
+
+# --- members that read on ---------------------------------------------------------------------------------------------
+
+
+@safeguard(
+    "a start waits for records",
+    "a member that joins for longer than max.poll.interval.ms gets its first assignment",
+    CONSUMER_PIPELINE,
+)
+def start_waits_for_records(seam: Seam) -> None:
+    async def uncounted(self: Consumer, group: AnyGroup) -> None:
+        while self._subscription.is_automatic and not group.assignments:
+            self._check()
+            await group.settled.wait()
+        self._check()
+
+    seam.replace(Consumer, "_first_assignment", uncounted)
+
+
+@safeguard(
+    "a call for records wakes a member that has left (consumer protocol)",
+    "a member that was silent for max.poll.interval.ms joins again once it is asked for records",
+    CONSUMER_PIPELINE,
+)
+def call_wakes_member_of_consumer_protocol(seam: Seam) -> None:
+    def silent(self: ConsumerGroup) -> None:
+        self.member.outdated = None
+
+    seam.replace(ConsumerGroup, "application_polled", silent)
+
+
+@safeguard(
+    "a call for records wakes a member that has left",
+    "a member that was silent for max.poll.interval.ms joins again once it is asked for records",
+    "pipeline",
+)
+def call_wakes_member(seam: Seam) -> None:
+    def silent(self: Group) -> None:
+        self.member.outdated = None
+
+    seam.replace(Group, "application_polled", silent)

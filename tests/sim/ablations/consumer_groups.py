@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 from semel_broker.groups import consumer_groups
 from semel_broker.groups.consumer import state
 from semel_broker.groups.consumer.model import (
@@ -11,6 +12,7 @@ from semel_broker.groups.consumer.model import (
     Change,
     ConsumerGroup,
     Current,
+    MemberState,
     Place,
     Places,
     SetCurrent,
@@ -28,7 +30,7 @@ from semel_storage.internal_topics import Row
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
 from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
 from sim.ablations.occasions import late_commits, late_heartbeats
-from sim.workloads import CONSUMERS
+from sim.workloads import CONSUMER_PIPELINE, CONSUMERS
 
 NEVER_MS = 1 << 62
 
@@ -72,6 +74,27 @@ def revocations_acknowledged(seam: Seam) -> None:
         return reconcile(member_id, current, target, assignment_epoch, owners, NOTHING)
 
     seam.replace(state, "reconcile", credulous)
+
+
+@safeguard(
+    "an epoch for each revocation",
+    "a member that has more to revoke commits no offsets of what it has revoked",
+    CONSUMER_PIPELINE,
+)
+def epoch_of_revocation(seam: Seam) -> None:
+    def patient(
+        member_id: str,
+        current: Current,
+        target: Places,
+        assignment_epoch: int,
+        owners: Mapping[Place, str],
+        owned: Places | None,
+    ) -> Current:
+        found = reconcile(member_id, current, target, assignment_epoch, owners, owned)
+        is_second = current.state is found.state is MemberState.UNREVOKED
+        return msgspec.structs.replace(found, epoch=current.epoch) if is_second else found
+
+    seam.replace(state, "reconcile", patient)
 
 
 @safeguard(
@@ -131,6 +154,45 @@ def epoch_of_commit(seam: Seam) -> None:
 @safeguard("membership of commits with an epoch", "a member that was removed cannot commit offsets", CONSUMERS)
 def membership_of_epoch_commit(seam: Seam) -> None:
     _forgiving(seam, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def _forgiving_in_transactions(seam: Seam, forgiven: ErrorCode) -> None:
+    check = state.check_commit
+
+    def forgiving(
+        group: ConsumerGroup,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        joining_for: Iterable[tuple[str, int]] | None = None,
+        *,
+        in_transaction: bool = False,
+    ) -> None:
+        try:
+            check(group, member_id, instance_id, epoch, joining_for, in_transaction=in_transaction)
+        except KafkaError as error:
+            if error.code is not forgiven or not in_transaction:
+                raise
+
+    seam.replace(state, "check_commit", forgiving)
+
+
+@safeguard(
+    "member epoch of TxnOffsetCommit",
+    "a transaction commits no offsets of an earlier epoch of a member",
+    CONSUMER_PIPELINE,
+)
+def epoch_of_transactional_commit(seam: Seam) -> None:
+    _forgiving_in_transactions(seam, ErrorCode.STALE_MEMBER_EPOCH)
+
+
+@safeguard(
+    "membership of TxnOffsetCommit with an epoch",
+    "a transaction commits no offsets of a member that was removed",
+    CONSUMER_PIPELINE,
+)
+def membership_of_transactional_commit(seam: Seam) -> None:
+    _forgiving_in_transactions(seam, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 @safeguard(

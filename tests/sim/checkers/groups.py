@@ -126,8 +126,12 @@ def _sights(facts: HistoryIndex) -> Iterator[tuple[str, Place, int | None, float
 
 
 def double_assignment(facts: HistoryIndex) -> Iterator[Anomaly]:
-    """Two members of one generation got the same partition. A static member may come back under its own name."""
+    """Two members of one generation got the same partition. A static member may come back under its own name.
+
+    Groups of both protocols are not judged: their generations may begin again.
+    """
     found = []
+    mixed = facts.mixed_groups
     mine: dict[str, dict[Place, None]] = {}
     owners: dict[tuple[str, int, Place], str] = {}
     for event in facts.assigned:
@@ -137,6 +141,9 @@ def double_assignment(facts: HistoryIndex) -> Iterator[Anomaly]:
                 owned.pop(place, None)
             continue
         owned.update(dict.fromkeys(event.places))
+        consumer = facts.consumers.get(event.client)
+        if consumer is not None and consumer.group in mixed:
+            continue
         found += list(_claims(facts, event, owned, owners))
     if found:
         yield Anomaly("double-assignment", few(found))
@@ -156,26 +163,29 @@ def _claims(
 
 
 def zombie_commit(facts: HistoryIndex) -> Iterator[Anomaly]:
-    """A member's commit was accepted for a partition that another member had got before the commit was sent.
+    """A member's commit was accepted for a partition that another member had got before the commit was sent, also
+    inside a transaction, whatever became of it.
 
     The other member's generation must not be older than the committer's: an assignment of an old generation that
-    arrives late gives no partition. Clients that do not report their generation (librdkafka) are not judged.
+    arrives late gives no partition. Clients that do not report their generation (librdkafka) are not judged, nor are
+    groups of both protocols, whose generations may begin again.
     """
-    given = _given(facts)
+    given, mixed = _given(facts), facts.mixed_groups
     found = []
     for commit in facts.offset_commits.values():
         asked = commit.asked
-        if asked.txn != NO_TXN or commit.ended_ms == inf or asked.client not in facts.consumers:
+        member = asked.consumer if asked.txn != NO_TXN else asked.client
+        if commit.ended_ms == inf or member not in facts.consumers or asked.group in mixed:
             continue
         for topic, partition, _ in asked.offsets:
             earlier = [each for each in given.get((asked.group, (topic, partition)), ()) if each.at_ms < asked.at_ms]
             owner = max(earlier, key=lambda each: (each.generation, each.at_ms), default=None)
-            mine = _generation(facts, asked.client, asked.at_ms)
+            mine = _generation(facts, member, asked.at_ms)
             if owner is None or mine < 0 or owner.generation < mine:
                 continue
-            if owner.client != asked.client:
+            if owner.client != member:
                 found.append(
-                    f"{asked.client} committed {topic}-{partition} for group {asked.group} at {asked.at_ms:.0f} ms; "
+                    f"{member} committed {topic}-{partition} for group {asked.group} at {asked.at_ms:.0f} ms; "
                     f"{owner.client} had it since {owner.at_ms:.0f} ms, generation {owner.generation}"
                 )
     if found:

@@ -204,6 +204,15 @@ class HistoryIndex:
         consumer = self.consumers.get(client)
         return consumer is not None and consumer.read_committed
 
+    @property
+    def mixed_groups(self) -> set[str]:
+        """The groups with members of both protocols. A group that is empty may change its protocol, and then counts its
+        generations or epochs from 1 again."""
+        protocols: dict[str, set[str]] = {}
+        for consumer in self.consumers.values():
+            protocols.setdefault(consumer.group, set()).add(consumer.protocol)
+        return {group for group, found in protocols.items() if len(found) > 1}
+
     # Building the index
 
     def _all_reads(self) -> Iterator[tuple[Place, int, str | None, bool]]:

@@ -321,3 +321,33 @@ def test_a_commit_under_way_while_the_partition_moves_is_no_zombies() -> None:
     two.assigned([T0], 2, [0])
     one.offsets_committed(asked)
     assert builder.found() == []
+
+
+def test_a_former_member_commits_nothing_inside_a_transaction_either_whatever_becomes_of_it() -> None:
+    for accepted, end, expected in (
+        (True, "committed", ["zombie-commit"]),
+        (True, "aborted", ["zombie-commit"]),
+        (False, "aborted", []),
+    ):
+        builder = stored("a", "b")
+        one, two = builder.consumer("one", group="g"), builder.consumer("two", group="g")
+        one.assigned([T0], 1, [0])
+        two.assigned([T0], 2, [0])
+        worker = builder.recorder("worker")
+        txn = worker.beginning("worker")
+        asked = worker.committing_offsets("g", {T0: 0}, txn=txn, consumer=one.client)
+        if accepted:
+            worker.offsets_committed(asked)
+        (worker.committed if end == "committed" else worker.aborted)(txn)
+        assert builder.found() == expected
+
+
+def test_generations_of_a_group_that_changes_its_protocol_are_not_compared() -> None:
+    builder = stored("a", "b")
+    one, two = (builder.recorder(name) for name in ("one", "two"))
+    one.consuming("g", read_committed=True, protocol="consumer")
+    two.consuming("g", read_committed=True, protocol="classic")
+    one.assigned([T0], 7, [0])
+    two.assigned([T0], 7, [0])
+    one.offsets_committed(one.committing_offsets("g", {T0: 0}))
+    assert builder.found() == []

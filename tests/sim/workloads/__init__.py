@@ -8,6 +8,7 @@ from sim.workloads.base import ClientContext, Workload
 from sim.workloads.kinds import (
     Administration,
     Compacted,
+    ConsumerPipeline,
     ConsumerProtocol,
     ConsumeTransformProduce,
     GroupChurn,
@@ -18,13 +19,14 @@ from sim.workloads.kinds import (
     TransactionGroups,
 )
 
-__all__ = ["ALWAYS_DRAWN", "CONSUMERS", "WORKLOADS", "ClientContext", "Workload"]
+__all__ = ["ALWAYS_DRAWN", "CONSUMERS", "CONSUMER_PIPELINE", "WORKLOADS", "ClientContext", "Workload"]
 
 WORKLOADS: Mapping[str, Workload] = {
     workload.name: workload
     for workload in (
         Administration(),
         Compacted(),
+        ConsumerPipeline(),
         ConsumerProtocol(),
         GroupChurn(),
         Idempotent(),
@@ -36,6 +38,8 @@ WORKLOADS: Mapping[str, Workload] = {
     )
 }
 CONSUMERS = ConsumerProtocol.name
-"""The workload that a share of the seeds gets in addition (`plan.with_consumers`)."""
-ALWAYS_DRAWN = tuple(name for name in WORKLOADS if name != CONSUMERS)
+CONSUMER_PIPELINE = ConsumerPipeline.name
+"""The workloads with the consumer protocol. A share of the seeds gets one of them in addition (`plan.draw_consumers`).
+"""
+ALWAYS_DRAWN = tuple(name for name in WORKLOADS if name not in (CONSUMERS, CONSUMER_PIPELINE))
 """The workloads of which each seed gets one or two."""

@@ -28,12 +28,14 @@ class FaultFreePhase(msgspec.Struct):
     """The time after all faults. `has_begun`: they are over. `waiting`: clients with nothing left to do until then.
 
     `stalled`: clients that made no progress in this phase, as text. `settled`: clients whose group has come to rest.
+    `members`: by group, the clients that read on as its members.
     """
 
     has_begun: bool = False
     waiting: dict[str, None] = {}
     stalled: list[str] = []
     settled: dict[str, None] = {}
+    members: dict[str, dict[str, None]] = {}
 
 
 class ClientContext(msgspec.Struct, kw_only=True):

@@ -137,7 +137,7 @@ class EpochMember:
 
     async def start(self) -> None:
         """Learn the ids of topics, then heartbeat until `stop`."""
-        self.recorder.consuming(self.group, read_committed=True)
+        self.recorder.consuming(self.group, read_committed=True, protocol="consumer")
         while not self.fetcher.counts.keys() >= {*self.all_topics}:
             try:
                 await self.fetcher.look()

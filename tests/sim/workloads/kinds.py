@@ -27,6 +27,7 @@ ROLES: Mapping[str, Role] = {
     "member": member.take_part,
     "transactor": transactor.transact,
     "worker": worker.work,
+    worker.EPOCH_ROLE: worker.work,
     "administrator": administrator.administer,
     "driver": driver.drive,
     "tasker": tasker.work,
@@ -195,7 +196,9 @@ class ConsumeTransformProduce(Workload):
             "rebalance_timeout_ms": rng.choice((2_000, 10_000)),
         }
         writing = {**settings.transactional(rng), "transactional_id": name}
-        return ClientPlan(name=name, role="worker", settings={"pen": writing, "member": reading}, ops=ops)
+        return ClientPlan(
+            name=name, role="worker", settings={"pen": writing, "member": reading, "reads_on": True}, ops=ops
+        )
 
     async def settle(self, plan: WorkloadPlan, context: ClientContext) -> None:
         strategies = [
@@ -206,6 +209,47 @@ class ConsumeTransformProduce(Workload):
         if strategies:
             last = self._worker(Random(0), f"{plan.prefix}last", strategies[0], [])
             await worker.settle(plan, last, context)
+
+
+class ConsumerPipeline(ConsumeTransformProduce):
+    """A pipeline whose workers are members of the consumer protocol (KIP-848) with semel's client. They commit with
+    their member epoch inside transactions. Sometimes a part of them are classic members, so that the group changes its
+    protocol again and again. Some workers take longer for a batch than the group waits for a revocation."""
+
+    name = "consumer-pipeline"
+
+    def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
+        plan = super().draw(rng, prefix)
+        timing = settings.consumer_protocol(rng)
+        timing["rebalance_timeout_ms"] = min(timing["rebalance_timeout_ms"], 6_000)
+        classic_share = rng.choice((0.0, 0.0, 0.5))
+        for client in plan.clients:
+            if client.role == "worker":
+                client.role = worker.EPOCH_ROLE
+                client.settings["metadata_at_poll"] = rng.random() < 0.5
+                if rng.random() >= classic_share:
+                    client.settings["member"] = settings.consumer_protocol_member(rng, timing)
+                if rng.random() < 0.4:
+                    self._slow_down(rng, client, timing["rebalance_timeout_ms"])
+        plan.broker = {
+            **plan.broker,
+            **settings.consumer_protocol_broker(timing),
+        }
+        return plan
+
+    def _slow_down(self, rng: Random, client: ClientPlan, rebalance_timeout_ms: int) -> None:
+        client.settings["pen"]["transaction_timeout_ms"] = 8 * rebalance_timeout_ms
+        client.settings["member"]["max_poll_interval_ms"] = 8 * rebalance_timeout_ms
+        for op in client.ops:
+            if op.kind == "batch" and rng.random() < 0.3:
+                op.args["think_ms"] = int(rebalance_timeout_ms * (0.5 + 1.5 * rng.random()))
+
+    async def settle(self, plan: WorkloadPlan, context: ClientContext) -> None:
+        workers = [client for client in plan.clients if client.role == worker.EPOCH_ROLE]
+        if workers:
+            writing = {**settings.transactional(Random(0)), "transactional_id": f"{plan.prefix}last"}
+            given = {**workers[0].settings, "pen": writing}
+            await worker.settle(plan, ClientPlan(name=f"{plan.prefix}last", role="", settings=given), context)
 
 
 class Compacted(Workload):

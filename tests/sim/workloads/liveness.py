@@ -7,7 +7,7 @@ they wait for. A new client, such as the final reader, has no such state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Protocol
 
 from semel import Consumer, TopicPartition
@@ -21,8 +21,8 @@ POLL_MS = 500
 RECOVERED_WITHIN_S = 20.0
 """Time limit in addition to the client's own timeouts. It is well below 300 s, the default of metadata_max_age_ms."""
 
-NOT_FOUND = -1
-"""Stands for a position that the consumer is still looking up."""
+NOT_FOUND, NOT_ASSIGNED = -1, -2
+"""Stand for a position that the consumer is still looking up, and for a partition that no member has."""
 
 Behind = dict[TopicPartition, tuple[int, int]]
 """Partitions with more records to read: the position in each, and its end."""
@@ -54,26 +54,51 @@ class StallDetector:
         return {place: behind[place] for place, (_, at_s) in since.items() if now_s - at_s > self._limit_s}
 
 
-async def read_on(context: ClientContext, client: ClientPlan, mine: Reading) -> None:
+async def read_on(
+    context: ClientContext, client: ClientPlan, mine: Reading, group: str = "", places: Collection[TopicPartition] = ()
+) -> None:
     """Wait until all faults are over, then read to the end of all partitions of `mine`, or until it fails for good.
 
-    A consumer that stalls is recorded, and left.
+    A consumer that stalls is recorded, and left. The last member of a `group` has to get all its partitions (`places`)
+    and to read them, too.
     """
-    await _until_fault_free(context, client)
+    members = context.fault_free.members.setdefault(group, {})
+    members[client.name] = None
+    try:
+        await _until_fault_free(context, client)
+        await _read_to_the_end(context, client, mine, members if group else {}, places)
+    finally:
+        members.pop(client.name, None)
+
+
+async def _read_to_the_end(
+    context: ClientContext,
+    client: ClientPlan,
+    mine: Reading,
+    members: Collection[str],
+    places: Collection[TopicPartition],
+) -> None:
+    """`members`: those of the group that read on; none without a group."""
     detector = StallDetector(_limit_s(client.settings))
     isolation = "read_committed" if mine.read_committed else "read_uncommitted"
     async with Consumer(**context.settings(isolation_level=isolation, bootstrap_timeout_ms=60_000)) as other:
         # Another consumer asks for the end offsets: the question must not change the state of `mine`.
         while await _poll(mine):
             behind = await _behind(mine.consumer, other)
-            if behind == {}:
-                return
             if behind is None:
                 continue
-            if stalled := detector.stalled(behind, context.edge.monotonic()):
-                places = ", ".join(f"{p.topic}-{p.partition} at {at} of {end}" for p, (at, end) in stalled.items())
-                context.fault_free.stalled.append(f"{client.name} reads nothing more of {places}")
+            if list(members) == [client.name]:
+                behind |= {each: (NOT_ASSIGNED, 0) for each in places if each not in mine.consumer.assignment()}
+            if not behind:
                 return
+            if stalled := detector.stalled(behind, context.edge.monotonic()):
+                words = ", ".join(f"{p.topic}-{p.partition} {_words(*found)}" for p, found in stalled.items())
+                context.fault_free.stalled.append(f"{client.name} reads nothing more of {words}")
+                return
+
+
+def _words(position: int, end: int) -> str:
+    return "which is not assigned" if position == NOT_ASSIGNED else f"at {position} of {end}"
 
 
 async def write_on(

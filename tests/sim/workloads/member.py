@@ -44,6 +44,7 @@ class Membership(ConsumerRebalanceListener):
         self.group, self.positions = group, dict[TopicPartition, int]()
         self._now_ms = context.history.now_ms
         self.read_committed = settings.get("isolation_level") == "read_committed"
+        self._protocol = settings.get("group_protocol", "classic")
         self.consumer = Consumer(
             **context.settings(client_id=name, group_id=group, auto_offset_reset="earliest", **settings)
         )
@@ -51,7 +52,7 @@ class Membership(ConsumerRebalanceListener):
 
     async def start(self) -> None:
         """Raises KafkaError."""
-        self.recorder.consuming(self.group, read_committed=self.read_committed)
+        self.recorder.consuming(self.group, read_committed=self.read_committed, protocol=self._protocol)
         await self.consumer.start()
 
     async def poll(self, timeout_ms: int, *, txn: int = NO_TXN) -> dict[TopicPartition, Any]:
@@ -137,5 +138,6 @@ async def take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientConte
                 await stop(mine.consumer)
                 mine = None
     if mine is not None:
-        await read_on(context, client, mine)
+        places = [TopicPartition(topic.name, number) for topic in plan.topics for number in range(topic.partitions)]
+        await read_on(context, client, mine, plan.groups[0], places)
         await stop(mine.consumer)

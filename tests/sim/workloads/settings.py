@@ -82,6 +82,19 @@ def consumer_protocol_broker(timing: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def consumer_protocol_member(rng: Random, timing: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a consumer of semel in such a group, which reads committed records."""
+    return {
+        **consumer(rng),
+        "group_protocol": "consumer",
+        "group_remote_assignor": rng.choice((None, None, "uniform", "range")),
+        "isolation_level": "read_committed",
+        "rebalance_timeout_ms": timing["rebalance_timeout_ms"],
+        "max_poll_interval_ms": rng.choice((3_000, 20_000)),
+        "enable_auto_commit": False,
+    }
+
+
 def subscriber(rng: Random, timing: dict[str, Any]) -> dict[str, Any]:
     """Settings of one member (`epoch_member.Settings`)."""
     return {

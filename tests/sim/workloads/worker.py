@@ -6,12 +6,14 @@ import asyncio
 from random import Random
 from typing import Any
 
-from semel import Consumer, TopicPartition
+import msgspec
+from semel import Consumer, ConsumerGroupMetadata, TopicPartition
 from semel.errors import KafkaError
 
 from sim.events import Pipeline
 from sim.workloads import member, recording_producer
 from sim.workloads.base import ClientContext, raise_unexpected, stop
+from sim.workloads.liveness import read_on
 from sim.workloads.member import Membership
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
 from sim.workloads.recording_consumer import text
@@ -19,6 +21,8 @@ from sim.workloads.recording_producer import RecordingProducer
 from sim.workloads.transactor import abort, recover
 
 SETTLED_WITHIN_S = 120
+EPOCH_ROLE = "epoch-worker"
+"""A worker in a group of the consumer protocol, or in one that changes its protocol."""
 
 
 def draw_ops(rng: Random, *, count: int, mean_ms: float) -> list[Op]:
@@ -63,9 +67,10 @@ class Worker:
             return 0
         if not polled:
             return 0
+        identity = reading.consumer.group_metadata() if self._client.settings.get("metadata_at_poll") else None
         txn = writing.recorder.beginning(self._client.settings["pen"]["transactional_id"])
         try:
-            if await self._transaction(reading, writing, polled, txn, op):
+            if await self._transaction(reading, writing, polled, txn, op, identity):
                 return sum(map(len, polled.values()))
         except KafkaError as error:
             raise_unexpected(error)
@@ -95,9 +100,18 @@ class Worker:
         return self.member, self.writer
 
     async def _transaction(
-        self, reading: Membership, writing: RecordingProducer, polled: Any, txn: int, op: Op
+        self,
+        reading: Membership,
+        writing: RecordingProducer,
+        polled: Any,
+        txn: int,
+        op: Op,
+        identity: ConsumerGroupMetadata | None,
     ) -> bool:
-        """True: committed. False: aborted, or outcome unknown. Raises KafkaError when the producer is useless."""
+        """True: committed. False: aborted, or outcome unknown. Raises KafkaError when the producer is useless.
+
+        `identity`: the membership to commit offsets as; None: that at the time of the commit.
+        """
         producer, recorder = writing.producer, writing.recorder
         try:
             await producer.begin_transaction()
@@ -109,8 +123,8 @@ class Worker:
                 await abort(writing, txn)
                 return False
             offsets = {place: records[-1].offset + 1 for place, records in polled.items()}
-            asked = recorder.committing_offsets(self.pipeline.group, offsets, txn=txn)
-            await producer.send_offsets_to_transaction(offsets, reading.consumer.group_metadata())
+            asked = recorder.committing_offsets(self.pipeline.group, offsets, txn=txn, consumer=reading.recorder.client)
+            await producer.send_offsets_to_transaction(offsets, identity or reading.consumer.group_metadata())
             recorder.offsets_committed(asked)
             await asyncio.sleep(op.args["linger_ms"] / 1000)
             recorder.committing(txn)
@@ -136,7 +150,8 @@ class Worker:
 
 
 async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
-    """Play the role. Settings: `pen` for the producer, `member` for the consumer."""
+    """Play the role. Settings: `pen` for the producer, `member` for the consumer; `metadata_at_poll`: it commits
+    offsets as the member that it was when it polled; `reads_on`: at the end it reads on without transactions."""
     worker = Worker(plan, client, context)
     if worker.pipeline not in context.history.pipelines:
         context.history.declare(pipelines=[worker.pipeline])
@@ -146,6 +161,11 @@ async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, s
             await worker.step(op)
         elif op.kind == "renew":
             await worker.renew(producer_too=op.args["whom"] == "both")
+    if worker.member is not None and client.settings.get("reads_on"):
+        count = next((topic.partitions for topic in plan.topics if topic.name == worker.pipeline.source), 0)
+        places = [TopicPartition(worker.pipeline.source, number) for number in range(count)]
+        reads = msgspec.structs.replace(client, settings=client.settings["member"])
+        await read_on(context, reads, worker.member, worker.pipeline.group, places)
     await worker.renew(producer_too=True)
 
 

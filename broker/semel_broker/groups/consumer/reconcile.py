@@ -2,7 +2,7 @@
 
 STABLE      the target takes nothing and everything new is free  -> STABLE at the assignment epoch
 STABLE      the target takes partitions                          -> UNREVOKED at the old epoch, without them
-UNREVOKED   the member says that it no longer owns them          -> as from STABLE
+UNREVOKED   the member says that it no longer owns them          -> as from STABLE, at the next epoch
 STABLE      something new is still held by another member        -> UNRELEASED at the assignment epoch
 UNRELEASED  at each heartbeat: what has become free is given     -> UNRELEASED or STABLE
 """
@@ -31,9 +31,14 @@ def reconcile(
         return current
     if current.state is MemberState.UNREVOKED and (owned is None or owned & current.revoking):
         return current
+    # Other members may get now what this one has revoked, so its commits at the present epoch are refused from now on.
+    # A second revocation belongs to a newer target, so the next epoch is still below that of the target.
+    epoch = current.epoch + 1 if current.state is MemberState.UNREVOKED else current.epoch
     kept = current.assigned & target
     if revoking := current.assigned - target:
-        return current.enter(MemberState.UNREVOKED, previous_epoch=current.epoch, assigned=kept, revoking=revoking)
+        return current.enter(
+            MemberState.UNREVOKED, previous_epoch=current.epoch, epoch=epoch, assigned=kept, revoking=revoking
+        )
     wanted = target - kept
     free = frozenset(place for place in wanted if owners.get(place, member_id) == member_id)
     state = MemberState.STABLE if free == wanted else MemberState.UNRELEASED

@@ -1,4 +1,6 @@
-"""`semel config`: shows, sets and unsets the settings of brokers; those of topics are in `semel topic`."""
+"""`semel config`: lists resources with settings; shows, sets and unsets the settings of brokers. Those of topics are in
+`semel topic`.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,8 @@ broker_option = click.option(
     metavar="ID",
     help="The value of this broker alone. Default: the cluster-wide value.",
 )
+TYPES = {each.name.lower().replace("_", "-"): each for each in ConfigResourceType}
+"""The types of resources, by their names here."""
 dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Check the change, and change nothing.")
 
 
@@ -31,6 +35,35 @@ def config() -> None:
     Dynamic settings change while the brokers run. A broker uses its own dynamic value, else the cluster-wide one, else
     that of its configuration file, else the default. `semel topic alter` changes the settings of topics.
     """
+
+
+@config.command("list")
+@client_options()
+@click.option(
+    "--type", "types", type=click.Choice(sorted(TYPES)), multiple=True, help="Only this type; repeatable. Default: all."
+)
+@json_option
+def list_(client: ClientSettings, types: tuple[str, ...], as_json: bool) -> None:
+    """List the resources that have settings.
+
+    Groups and client metrics are listed if they were given settings.
+    """
+
+    async def work() -> list[ConfigResource]:
+        async with client.admin() as admin:
+            return await admin.list_config_resources(TYPES[each] for each in types)
+
+    names = {kind: name for name, kind in TYPES.items()}
+    found = [{"type": names[each.resource_type], "name": each.name} for each in run(work())]
+    if as_json:
+        say_json(found)
+    elif found:
+        shown = Table("Resources with settings", "type", "name")
+        for each in found:
+            shown.add_row(each["type"], each["name"])
+        show(shown)
+    else:
+        tell("There is no such resource.")
 
 
 @config.command()

@@ -1,0 +1,64 @@
+"""ListConfigResources (key 74): the names of resources that have settings, by type.
+
+v0 is ListClientMetricsResources (KIP-1000): client metrics alone. v1 has topics (2), brokers (4), loggers of brokers
+(8), client metrics (16) and groups (32); an empty list asks for all types (KIP-1142). A group is listed if it was given
+settings. There are no subscriptions to client metrics and no settings of loggers, so none are listed.
+UNSUPPORTED_VERSION: another type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k74_list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ListConfigResourcesResponseConfigResource,
+)
+
+from semel_broker.context import RequestContext
+from semel_broker.topics import dynamic_configs
+from semel_broker.topics.resource_configs import ResourceType
+
+BROKER_LOGGER, CLIENT_METRICS = 8, 16
+TYPES_SINCE = 1
+
+
+async def handle(request: ListConfigResourcesRequest, ctx: RequestContext) -> ListConfigResourcesResponse:
+    served = _NAMES if ctx.api_version >= TYPES_SINCE else {CLIENT_METRICS: _NAMES[CLIENT_METRICS]}
+    wanted = sorted({*request.resource_types}) or served
+    if not served.keys() >= {*wanted}:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    found = [(kind, name) for kind in wanted for name in served[kind](ctx)]
+    return ListConfigResourcesResponse(config_resources=await ctx.slices().each(found, _row))
+
+
+def _row(found: tuple[int, str]) -> ListConfigResourcesResponseConfigResource:
+    kind, name = found
+    return ListConfigResourcesResponseConfigResource(resource_type=kind, resource_name=name)
+
+
+def _topics(ctx: RequestContext) -> list[str]:
+    return ctx.broker.topics.names()
+
+
+def _brokers(ctx: RequestContext) -> list[str]:
+    return [str(each.node_id) for each in ctx.broker.advertised_brokers.with_recent(ctx.listener)]
+
+
+def _groups(ctx: RequestContext) -> list[str]:
+    return dynamic_configs.groups_with_settings(ctx.broker.feed.image)
+
+
+def _none(ctx: RequestContext) -> list[str]:
+    return []
+
+
+_NAMES: Mapping[int, Callable[[RequestContext], list[str]]] = {
+    ResourceType.TOPIC: _topics,
+    ResourceType.BROKER: _brokers,
+    BROKER_LOGGER: _none,
+    CLIENT_METRICS: _none,
+    ResourceType.GROUP: _groups,
+}

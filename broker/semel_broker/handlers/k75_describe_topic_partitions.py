@@ -1,0 +1,101 @@
+"""DescribeTopicPartitions (key 75): topics page by page, with their partitions (KIP-966).
+
+Topics come in the order of their names. An empty list asks for all topics that the principal may describe. A page has
+at most `response_partition_limit` partitions, and at most `max.request.partition.size.limit`; at least one. The next
+cursor names the first partition that did not fit; it is null on the last page. Topics before the request's cursor are
+left out.
+
+UNKNOWN_TOPIC_OR_PARTITION or INVALID_TOPIC_EXCEPTION: a topic that was named and does not exist. INVALID_REQUEST for
+each topic: the cursor names a topic that the request does not, or a negative partition. A partition without a leader
+has leader -1 and no error code. There are no eligible leader replicas: a leader is elected from the ISR, so both lists
+of them are empty.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from semel_protocol.acls import ResourceType, every_operation
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k75_describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+from semel_broker.context import RequestContext
+from semel_broker.handlers.k03_metadata import partition_row
+from semel_broker.handlers.visible_topics import may_describe
+from semel_broker.topics.topics import Topic
+
+
+async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -> DescribeTopicPartitionsResponse:
+    wants_all, cursor, topics = not request.topics, request.cursor, ctx.broker.topics
+    names = topics.names() if wants_all else sorted({topic.name for topic in request.topics})
+    if cursor is not None and (cursor.partition_index < 0 or not (wants_all or cursor.topic_name in names)):
+        return DescribeTopicPartitionsResponse(topics=[] if wants_all else [_refused(name) for name in names])
+    response = DescribeTopicPartitionsResponse(topics=[])
+    is_visible = may_describe(ctx)
+    left = max(1, min(request.response_partition_limit, ctx.broker.config.max_request_partition_size_limit))
+    slices, steps = ctx.slices(), 1
+    for name in names if cursor is None else names[bisect_left(names, cursor.topic_name) :]:
+        if slices.is_over(steps):
+            await slices.next()
+        steps = 1
+        if wants_all and not is_visible(name):
+            continue
+        if not left:
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name)
+            break
+        topic = topics.get(name)
+        if topic is None:
+            if not wants_all:
+                response.topics.append(_missing(name, ctx))
+            continue
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        indexes = range(first, min(topic.partition_count, first + left))
+        response.topics.append(_described(topic, indexes, ctx))
+        if indexes.stop < topic.partition_count:
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=indexes.stop)
+            break
+        left -= len(indexes)
+        steps += len(indexes)
+    return response
+
+
+def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
+
+
+def _missing(name: str, ctx: RequestContext) -> DescribeTopicPartitionsResponseTopic:
+    try:
+        ctx.broker.topics.required(name)
+    except KafkaError as error:
+        return DescribeTopicPartitionsResponseTopic(error_code=error.code, name=name)
+    raise AssertionError(f"topic {name!r} exists")
+
+
+def _described(topic: Topic, indexes: range, ctx: RequestContext) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[_partition(topic, index, ctx) for index in indexes],
+        topic_authorized_operations=every_operation(ResourceType.TOPIC),
+    )
+
+
+def _partition(topic: Topic, index: int, ctx: RequestContext) -> DescribeTopicPartitionsResponsePartition:
+    row = partition_row(topic, index, ctx)
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=index,
+        leader_id=row.leader_id,
+        leader_epoch=row.leader_epoch,
+        replica_nodes=row.replica_nodes,
+        isr_nodes=row.isr_nodes,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=row.offline_replicas,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -34,22 +35,26 @@ class Login(msgspec.Struct):
 
 
 class Api:
-    """The handlers of the API. every_s: the time between two looks at watched facts."""
+    """The handlers of the API. every_s: the time between two looks at watched facts. ending: ends the streams."""
 
-    def __init__(self, link: ClusterLink, guard: Guard, edge: Edge, every_s: float) -> None:
-        self._link, self._guard, self._edge, self._every_s = link, guard, edge, every_s
+    def __init__(self, link: ClusterLink, guard: Guard, edge: Edge, every_s: float, ending: asyncio.Event) -> None:
+        self._link, self._guard, self._edge, self._every_s, self._ending = link, guard, edge, every_s, ending
         self._streams = 0
 
     async def login(self, request: Request) -> Response:
         self._guard.check_origin(headers_of(request.headers))
         given = msgspec.json.decode(await _body(request), type=Login)
-        return json_answer({}, headers={"set-cookie": self._guard.cookie_for(given.token)})
+        return json_answer(self._session(), headers={"set-cookie": self._guard.cookie_for(given.token)})
 
     async def session(self, request: Request) -> Response:
-        """What the page needs to know once. Only the page's own origin can read the write token."""
+        """As the answer to a login."""
         self._guard.check_read(headers_of(request.headers), request.cookies)
+        return json_answer(self._session())
+
+    def _session(self) -> dict[str, Any]:
+        """What the page needs to know once. Only the page's own origin can read the write token."""
         token = self._guard.write_token if self._guard.may_write else None
-        return json_answer({"version": __version__, "write_token": token})
+        return {"version": __version__, "write_token": token}
 
     async def facts(self, request: Request) -> Response:
         """The facts of a page; with `watch=1` as a stream of events."""
@@ -71,7 +76,7 @@ class Api:
     async def _watched(self, found: Callable[[], Awaitable[object]]) -> AsyncIterator[bytes]:
         self._streams += 1
         try:
-            async for event in events(found, self._every_s):
+            async for event in events(found, self._every_s, self._ending):
                 yield event
         finally:
             self._streams -= 1
@@ -89,9 +94,16 @@ class Api:
         return json_answer(await self._link.call(done))
 
 
-def console_app(link: ClusterLink, guard: Guard, *, edge: Edge | None = None, every_s: float = EVERY_S) -> Any:
-    """The ASGI application. It closes `link` at its end."""
-    api = Api(link, guard, edge or Edge(), every_s)
+def console_app(
+    link: ClusterLink,
+    guard: Guard,
+    *,
+    edge: Edge | None = None,
+    every_s: float = EVERY_S,
+    ending: asyncio.Event | None = None,
+) -> Any:
+    """The ASGI application. It closes `link` at its end. ending: once it is set, the streams of events end."""
+    api = Api(link, guard, edge or Edge(), every_s, ending or asyncio.Event())
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

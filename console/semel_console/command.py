@@ -38,7 +38,10 @@ CLIENT_DEFAULTS = {"client_id": "semel-console", "max_block_ms": 5_000, "request
     help="Accept requests to this host name too, for a proxy; repeatable. Default: localhost and IP addresses.",
 )
 @click.option("--write", is_flag=True, help="Allow changes: create topics, abort transactions, set offsets of groups.")
-def console(client: ClientSettings, host: str, port: int, host_names: tuple[str, ...], write: bool) -> None:
+@click.option("--until-input-ends", is_flag=True, hidden=True, help="End when standard input, a pipe, ends.")
+def console(
+    client: ClientSettings, host: str, port: int, host_names: tuple[str, ...], write: bool, until_input_ends: bool
+) -> None:
     """Serve a web page that shows the cluster: brokers, topics, records, groups, and transactions on a timeline.
 
     Prints the address of the page, with a token that the browser needs once. The browser gets a cookie for it. The page
@@ -56,4 +59,6 @@ def console(client: ClientSettings, host: str, port: int, host_names: tuple[str,
         say(f"Open {address}#token={guard.token}")
         if not is_loopback(host):
             say("Other machines can connect, and the connection is not encrypted: use a proxy with TLS.", err=True)
-        asyncio.run(serve(console_app(link, guard), listening))
+        ending = asyncio.Event()
+        app = console_app(link, guard, ending=ending)
+        asyncio.run(serve(app, listening, ending, until_input_ends=until_input_ends))

@@ -6,27 +6,21 @@ Needs the extra `browser` and a Chromium: Debian's package, or `playwright insta
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from console.processes import Console, running_console
+from console.browser import LIMIT_MS, Eye, chromium, eye_on, why_not
+from console.processes import running_console
 from console.shop import HOSTILE, crowd, hang, keep_open, open_shop, read_some, sell
 from semel import Producer
 from semel_broker.testing.in_process import EphemeralBroker
 
-playwright = pytest.importorskip("playwright.async_api", reason="the extra `browser` is not installed")
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="the extra `browser` is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.real_time,
     pytest.mark.thorough,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt install chromium"),
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
 ]
-LIMIT_MS = 20_000
 PAGES = {
     "#/": "Needs attention",
     "#/topics": "orders",
@@ -45,34 +39,6 @@ PAGES = {
 }
 
 
-class Eye:
-    """A browser's page, with everything that went wrong on it."""
-
-    def __init__(self, page: Any, console: Console) -> None:
-        self.page, self.console = page, console
-        self.wrong: list[str] = []
-        page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
-        page.on("request", self._asked)
-
-    def _asked(self, request: Any) -> None:
-        if not request.url.startswith(self.console.base):
-            self.wrong.append(f"asked {request.url}")
-
-    async def enter(self) -> None:
-        await self.page.goto(f"{self.console.base}#token={self.console.token}")
-        await self.page.wait_for_selector(".figure", timeout=LIMIT_MS)
-
-    async def see(self, address: str, text: str) -> None:
-        """Goes to a page and waits for a text on it."""
-        await self.page.evaluate("address => { location.hash = address }", address)
-        main = self.page.locator(f'main[data-page="{address}"]')
-        await main.get_by_text(text).first.wait_for(state="attached", timeout=LIMIT_MS)
-
-    async def draw_ms(self) -> float:
-        return float(await self.page.locator(".lanes canvas").get_attribute("data-ms") or 0)
-
-
 @pytest.fixture
 async def eye(semel_broker: EphemeralBroker, request: pytest.FixtureRequest) -> AsyncIterator[Eye]:
     """Has entered a console that may write, over a shop with a hanging and an open transaction."""
@@ -81,16 +47,8 @@ async def eye(semel_broker: EphemeralBroker, request: pytest.FixtureRequest) -> 
     hang(semel_broker)
     producer, consumer = await keep_open(address), await read_some(address, "stock")
     width = getattr(request, "param", 1280)
-    async with playwright.async_playwright() as tools, running_console(address, "--write") as console:
-        browser = await tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = await browser.new_page(viewport={"width": width, "height": 860}, color_scheme="light")
-        made = Eye(page, console)
-        await made.enter()
-        yield made
-        if shots := os.environ.get("CONSOLE_SHOTS"):
-            name = request.node.name.translate(str.maketrans("[]", "--"))
-            await page.screenshot(path=Path(shots) / f"{name}.png", full_page=True)
-        await browser.close()
+    async with chromium() as browser, running_console(address, "--write") as console:
+        yield await eye_on(browser, console, width=width)
     await consumer.stop()
     if semel_broker.is_running:
         await producer.stop()

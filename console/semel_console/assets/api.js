@@ -36,13 +36,15 @@ async function asked(path, options) {
 const sent = (path, body, headers = {}) =>
   asked(path, { method: "POST", headers: { "content-type": "application/json", ...headers }, body: JSON.stringify(body) });
 
-export const login = (token) => sent("/api/login", { token });
-
-export async function session() {
-  const found = await asked("/api/session");
+const begun = async (answer) => {
+  const found = await answer;
   writeToken = found.write_token;
   return found;
-}
+};
+
+export const login = (token) => begun(sent("/api/login", { token }));
+
+export const session = () => begun(asked("/api/session"));
 
 const target = (name, parameters) => `/api/facts/${name}?${new URLSearchParams(parameters)}`;
 

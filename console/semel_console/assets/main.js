@@ -90,8 +90,7 @@ async function begin() {
     if (token) {
       history.replaceState(null, "", "#/");
       await login(token[1]);
-    }
-    await session();
+    } else await session();
   } catch (problem) {
     return askForToken(problem);
   }

@@ -78,8 +78,9 @@ function partitionPage(root, parameters, topic, trouble) {
     if (isChosen) fill(chosen, span < 0 && fence === null ? null : chosenCard(span, fence));
   };
 
-  const fencesOf = (i) => model.lanes.flatMap((lane) => lane.fences).filter((fence) => fence.span === i && model.columns.outcome[i] === ABORTED
-    && model.producers[model.columns.producer[i]].producer_id === fence.producer_id);
+  const isOf = (fence, i) => fence.span === i && model.columns.outcome[i] === ABORTED && model.columns.epoch[i] === fence.epoch
+    && model.producers[model.columns.producer[i]].producer_id === fence.producer_id;
+  const fencesOf = (i) => model.lanes.flatMap((lane) => lane.fences).filter((fence) => isOf(fence, i));
 
   const pairsOf = (i) => {
     const c = model.columns;
@@ -108,7 +109,7 @@ function partitionPage(root, parameters, topic, trouble) {
       el("div", { class: "row" }, span >= 0 ? badge(kind(span)) : badge("fence", "info"), name ? link(name, "transaction", { id: name }) : el("b", {}, span >= 0 ? model.label(span) : ""),
         span >= 0 ? link("its records", "records", { topic, partition, from: model.columns.first[span] }) : null),
       el("dl", { class: "sentences" }, [
-        ...(span >= 0 ? pairsOf(span) : []), ...fences.map((each) => ["fenced", `${time(each.at_ms, true)}: ${each.text}`]),
+        ...(span >= 0 ? pairsOf(span) : []), ...fences.map((each) => [span < 0 || isOf(each, span) ? "fenced" : "fenced after it", `${time(each.at_ms, true)}: ${each.text}`]),
         ...(holder?.sentences.filter(([caption]) => caption !== "held by") ?? []),
       ].map(([caption, text]) => [el("dt", {}, caption || "command"), el("dd", {}, caption ? text : el("code", {}, text))])));
   };

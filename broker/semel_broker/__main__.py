@@ -120,8 +120,8 @@ def _list_settings(ctx: click.Context, _: click.Parameter, form: str | None) -> 
     is_flag=False,
     flag_value=CONSOLE_PORT,
     metavar="[PORT]",
-    help=f"Serve the page of `semel console`, too, on this port of 127.0.0.1; {CONSOLE_PORT} without a number, 0 takes a "
-    "free one. Default: no page.",
+    help="Serve the page of `semel console`, too, on this port of 127.0.0.1. Without a number on port "
+    f"{CONSOLE_PORT}; 0 takes a free one. Default: no page.",
 )
 @click.option(
     "--log-level",
@@ -250,20 +250,7 @@ async def _serve(
         return 1
     held = sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions())
     files.check_start(held)
-    for warning in config.warnings:
-        log.warning("setting_ignored", reason=warning)
-    _warn_of_open_listeners(config, log, first_user)
-    peers = config.peer_listener
-    if config.is_clustered and not peers.has_tls and peers.address.host not in LOOPBACK:
-        log.warning(
-            "peers_are_not_authenticated",
-            host=peers.address.host,
-            do="set security.inter.broker.protocol=SSL with broker.principals, or keep other programs off this network",
-        )
-    if config.etcd_user and any(url.startswith("http://") for url in config.etcd_endpoints):
-        log.warning(
-            "etcd_password_in_plaintext", user=config.etcd_user, do="use https:// in etcd.endpoints, and TLS in etcd"
-        )
+    _warn_of_settings(config, log, first_user)
     gc.collect()
     if metrics is not None:
         metrics.serve(node)
@@ -322,6 +309,24 @@ async def _open_metrics(config: BrokerConfig, log: Logger) -> MetricsServer | No
     if address.host not in LOOPBACK:
         log.warning("metrics_beyond_loopback", host=address.host, port=server.port, authentication="none")
     return server
+
+
+def _warn_of_settings(config: BrokerConfig, log: Logger, first_user: tuple[str, str] | None) -> None:
+    """Say which settings have no effect, and which leave the broker open to others."""
+    for warning in config.warnings:
+        log.warning("setting_ignored", reason=warning)
+    _warn_of_open_listeners(config, log, first_user)
+    peers = config.peer_listener
+    if config.is_clustered and not peers.has_tls and peers.address.host not in LOOPBACK:
+        log.warning(
+            "peers_are_not_authenticated",
+            host=peers.address.host,
+            do="set security.inter.broker.protocol=SSL with broker.principals, or keep other programs off this network",
+        )
+    if config.etcd_user and any(url.startswith("http://") for url in config.etcd_endpoints):
+        log.warning(
+            "etcd_password_in_plaintext", user=config.etcd_user, do="use https:// in etcd.endpoints, and TLS in etcd"
+        )
 
 
 def _warn_of_open_listeners(config: BrokerConfig, log: Logger, first_user: tuple[str, str] | None) -> None:

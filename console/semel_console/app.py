@@ -16,11 +16,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from semel_console.answers import CLUSTER_ERRORS, RefusedError, json_answer, problem_answer
+from semel_console.answers import CLUSTER_ERRORS, NOT_AUTHORIZED, RefusedError, json_answer, problem_answer
 from semel_console.files import page_files
 from semel_console.guard import Guard, PageHeaders, headers_of
 from semel_console.link import ClusterLink
-from semel_console.pages import FACTS
+from semel_console.pages import FACTS, MEDIA_TYPES, NEEDS, Export
 from semel_console.query import Query
 from semel_console.watch import EVERY_S, STREAMS_MAX, events
 from semel_console.writes import WRITES
@@ -59,13 +59,18 @@ class Api:
     async def facts(self, request: Request) -> Response:
         """The facts of a page; with `watch=1` as a stream of events."""
         self._guard.check_read(headers_of(request.headers), request.cookies)
-        find = FACTS.get(request.path_params["name"])
+        name = request.path_params["name"]
+        find = FACTS.get(name)
         if find is None:
-            raise RefusedError(404, f"There is no page {request.path_params['name']!r}")
+            raise RefusedError(404, f"There is no page {name!r}")
         query = Query(request.query_params)
 
         async def found() -> object:
-            return await self._link.call(lambda admin: find(admin, query, self._edge.now_ms()))
+            try:
+                return await self._link.call(lambda admin: find(admin, query, self._edge.now_ms()))
+            except NOT_AUTHORIZED as e:
+                e.add_note(NEEDS.get(name, ""))
+                raise
 
         if not request.query_params.get("watch"):
             return json_answer(await found())
@@ -80,6 +85,25 @@ class Api:
                 yield event
         finally:
             self._streams -= 1
+
+    async def export(self, request: Request) -> Response:
+        """Found records as a file. An error of the first request is an answer; a later one cuts the file."""
+        self._guard.check_read(headers_of(request.headers), request.cookies)
+        wanted = Export(Query(request.query_params), self._edge.now_ms())
+        pieces = wanted.pieces(self._link.call)
+        try:
+            first = await anext(pieces)
+        except NOT_AUTHORIZED as e:
+            e.add_note(NEEDS["export"])
+            raise
+
+        async def file() -> AsyncIterator[bytes]:
+            yield first
+            async for piece in pieces:
+                yield piece
+
+        headers = {"content-disposition": f'attachment; filename="{wanted.file_name}"'}
+        return StreamingResponse(file(), headers=headers, media_type=MEDIA_TYPES[wanted.form])
 
     async def write(self, request: Request) -> Response:
         self._guard.check_write(headers_of(request.headers), request.cookies)
@@ -114,6 +138,7 @@ def console_app(
         Route("/api/login", _guarded(guard, api.login), methods=["POST"]),
         Route("/api/session", _guarded(guard, api.session)),
         Route("/api/facts/{name}", _guarded(guard, api.facts)),
+        Route("/api/export", _guarded(guard, api.export)),
         Route("/api/do/{name}", _guarded(guard, api.write), methods=["POST"]),
         *(Route(path, _guarded(guard, file)) for path, file in _file_handlers().items()),
     ]

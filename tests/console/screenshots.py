@@ -78,7 +78,7 @@ async def _sell(address: str, name: str, rng: random.Random, count: int = SALES)
                     "orders", value % (number, line, 2 + rng.random() * 20), key=key, partition=0
                 )
             await producer.send_and_wait("payments", b"paid", partition=rng.randint(0, 1))
-            await asyncio.sleep(rng.random() * 0.06)
+            await asyncio.sleep(rng.random() * 0.06)  # the length of the transaction in the picture
             await (producer.abort_transaction() if rng.random() < 0.12 else producer.commit_transaction())
 
 
@@ -99,7 +99,7 @@ async def _ship(producer: Producer, count: int) -> None:
         async with producer.transaction():
             await producer.send_and_wait("orders", b"parcel %d" % number, key=b"parcel", partition=0)
             await producer.send_and_wait("shipments", b"sent", partition=0)
-        await asyncio.sleep(0.08)
+        await asyncio.sleep(0.08)  # the space between transactions in the picture
 
 
 async def _sink(address: str) -> None:

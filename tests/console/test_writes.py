@@ -22,6 +22,7 @@ async def test_a_topic_is_created_with_its_settings(visitor: Visitor) -> None:
     assert "orders" in again.error
 
 
+@pytest.mark.semel_only("no fence ledger")
 async def test_an_open_transaction_is_aborted_with_the_reason_in_the_ledger(
     semel_broker: EphemeralBroker, visitor: Visitor
 ) -> None:

@@ -102,7 +102,10 @@ class Visitor:
         got: list[Mapping[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
-            return asked.pop() if asked else {"type": "http.disconnect"}
+            if asked:
+                return asked.pop()
+            await asyncio.Event().wait()  # it stays until it has the answer
+            raise AssertionError
 
         async def send(message: Mapping[str, Any]) -> None:
             got.append(message)

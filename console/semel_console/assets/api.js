@@ -50,6 +50,17 @@ const target = (name, parameters) => `/api/facts/${name}?${new URLSearchParams(p
 
 export const facts = (name, parameters = {}) => asked(target(name, parameters));
 
+let asking = null;
+
+/** Elements that say what the pages leave out because of missing rights; asked once. */
+export function rightsNotes(show) {
+  asking ??= facts("rights").catch(() => {
+    asking = null;
+    return { notes: [] };
+  });
+  asking.then((found) => show(found.notes));
+}
+
 export const change = (name, body) => sent(`/api/do/${name}`, body, { "x-semel-write-token": writeToken ?? "" });
 
 /** Calls show(facts) at first and after each change, and trouble(problem or null). Returns a function that ends it.

@@ -39,13 +39,16 @@ export function recordsPage(root, parameters, trouble) {
     fill(body,
       el("div", { class: "row spread" },
         el("p", { class: "dim" }, `Offsets ${number(found.log_start_offset)} to ${number(found.high_watermark)}; last stable offset ${number(found.last_stable_offset)}`, held ? `: ${number(held)} offsets are held back from read_committed consumers` : "", ". ", link("Timeline", "timeline", { topic, partition })),
-        el("div", { class: "row" },
+        el("div", { class: "row" }, exportLink("jsonl", "JSON lines"), exportLink("csv", "CSV"),
           el("button", { type: "button", "data-key": "older", disabled: found.from_offset <= found.log_start_offset, onclick: () => go({ from: Math.max(found.log_start_offset, found.from_offset - PAGE) }) }, "← Older"),
           el("button", { type: "button", "data-key": "newer", disabled: found.next_offset >= found.high_watermark, onclick: () => go({ from: found.next_offset }) }, "Newer →"))),
       el("div", { class: "card" }, rows.length ? el("div", { class: "scroll", "data-scroll": "records", tabindex: "0", role: "region", "aria-label": "Records" }, el("table", {},
         el("thead", {}, el("tr", {}, ["offset", "time", "outcome", "key", "value", ""].map((each) => el("th", { scope: "col", class: each === "offset" && "number" }, each)))),
         el("tbody", {}, rows.map((each) => shownRow(each))))) : el("p", { class: "dim" }, contains ? `No record between offsets ${number(found.from_offset)} and ${number(found.next_offset)} contains the text.` : "No records here.")));
   };
+
+  const exportLink = (format, text) => el("a", { class: "button", download: true, "data-key": format, title: "The records from here on, at most 10,000, as a file",
+    href: `/api/export?${new URLSearchParams({ topic, partition, format, from: from || String(latest.from_offset), ...(contains ? { contains } : {}), ...(committed.checked ? { committed: 1 } : {}) })}` }, text);
 
   const shownRow = (row) => {
     if (row.marker) {

@@ -120,13 +120,13 @@ function partitionPage(root, parameters, topic, trouble) {
     fill(summary, badge(`${number(committed)} committed`, "good"), badge(`${number(aborted)} aborted`, aborted ? "bad" : "info"), badge(`${number(open)} open`, open ? "warn" : "info"),
       el("span", { class: "dim" }, `offsets ${number(model.from)} to ${number(model.high)}; last stable ${number(model.stable)}`, held ? `: ${plural(held, "offset")} held back` : ""));
     fill(below, model.holders.length ? el("section", {}, el("h2", {}, "Open transactions of this partition"), holderCards(model.holders)) : null,
-      el("section", { class: "card" }, table("fences", [
+      el("section", { class: "card" }, el("h2", {}, "Fences of these producers"), table("fences", [
         { label: "when", value: (row) => row.at_ms, show: (row) => time(row.at_ms, true) },
         { label: "transactional id", value: (row) => row.transactional_id, name: true, show: (row) => link(row.transactional_id, "transaction", { id: row.transactional_id }) },
         { label: "epoch", value: (row) => row.epoch, show: (row) => `${row.epoch} → ${row.new_epoch < 0 ? "–" : row.new_epoch}` },
         { label: "fenced by", value: (row) => row.by, name: true }, { label: "why", value: (row) => row.reason, show: (row) => row.reason.replaceAll("_", " ") },
         { label: "", show: (row) => fenceButton(row) },
-      ], [...model.fences].reverse(), { caption: "Fences of these producers", empty: "No producer of this partition was fenced. Brokers other than semel's keep no fence ledger." })));
+      ], [...model.fences].reverse(), { empty: model.noLedger ?? "No producer of this partition was fenced." })));
   };
 
   const fenceButton = (row) => {

@@ -24,6 +24,7 @@ export class Model {
     this.now = facts.now_ms;
     this.fences = facts.fences;
     this.holders = facts.holders;
+    this.noLedger = facts.no_ledger;
   }
 
   /** The offset to ask for news from: nothing before it can change. */

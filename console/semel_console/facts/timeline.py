@@ -11,15 +11,17 @@ from typing import Any
 
 from semel import Admin, TopicPartition
 from semel.admin import EARLIEST, LATEST
-from semel.cli.shared.open_transactions import by_transaction, describe_known, open_transactions
+from semel.cli.shared.open_transactions import describe_known, open_transactions
+from semel.cli.txn.why import NO_LEDGER
 from semel.errors import UnsupportedVersionError
 
-from semel_console.facts.cluster import holder_facts
+from semel_console.facts.cluster import judged
 from semel_console.facts.timeline_columns import OUTCOMES, scan_columns
 from semel_console.query import Query
 
 OFFSETS_DEFAULT, OFFSETS_MAX = 50_000, 1_000_000
 DESCRIBED_MAX = 200
+NO_LISTING = "Not known: these brokers do not list transactional ids (before KIP-664, Apache Kafka 3.0)."
 
 
 async def timeline(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
@@ -31,7 +33,7 @@ async def timeline(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     start = high - query.number("last", OFFSETS_DEFAULT, most=OFFSETS_MAX)
     start = min(high, max(low, query.number("since", max(0, start)), high - OFFSETS_MAX))
     found = await scan_columns(admin, at, start, high)
-    names, fences = await _producers(admin, found.index_of)
+    names, fences, no_ledger = await _producers(admin, found.index_of)
     return {
         "now_ms": now_ms,
         "topic": at.topic,
@@ -44,26 +46,31 @@ async def timeline(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
         "outcomes": [each.value for each in OUTCOMES],
         "columns": found.columns,
         "fences": fences,
+        "no_ledger": no_ledger,
         "holders": await _holders(admin, at, now_ms) if stable < high else [],
     }
 
 
-async def _producers(admin: Admin, ids: Collection[int]) -> tuple[dict[int, str], list[dict[str, Any]]]:
-    """The transactional ids of producer ids, and the fences of these producers, the oldest first.
+async def _producers(admin: Admin, ids: Collection[int]) -> tuple[dict[int, str], list[dict[str, Any]], str | None]:
+    """The transactional ids of producer ids, the fences of these producers, the oldest first, and why fences are not
+    known.
 
     The ledgers also name the producer ids that a transactional id had before.
     """
     try:
         listed = await admin.list_transactions()
     except UnsupportedVersionError:  # before KIP-664
-        return {}, []
+        return {}, [], NO_LISTING
     names = {row.producer_id: row.transactional_id for row in listed if row.producer_id in ids}
     if len(listed) <= DESCRIBED_MAX:
         wanted = [row.transactional_id for row in listed]
     else:
         wanted = list(names.values())[:DESCRIBED_MAX]
-    fences = []
+    fences: list[dict[str, Any]] = []
+    no_ledger = None
     for found in await describe_known(admin, wanted):
+        if not found.has_ledger:
+            no_ledger = NO_LEDGER.format(broker=found.coordinator)
         for fence in found.fences:
             if fence.old_producer_id not in ids and fence.new_producer_id not in ids:
                 continue
@@ -80,13 +87,13 @@ async def _producers(admin: Admin, ids: Collection[int]) -> tuple[dict[int, str]
                     "text": fence.text,
                 }
             )
-    return names, sorted(fences, key=lambda fence: int(fence["at_ms"]))
+    return names, sorted(fences, key=lambda fence: int(fence["at_ms"])), no_ledger
 
 
 async def _holders(admin: Admin, at: TopicPartition, now_ms: int) -> list[dict[str, Any]]:
     """The open transactions of the partition, with sentences."""
     try:
-        return [holder_facts(each, now_ms) for each in by_transaction(await open_transactions(admin, [at]))]
+        return await judged(admin, await open_transactions(admin, [at]), now_ms)
     except UnsupportedVersionError:
         return []
 

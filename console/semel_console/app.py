@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from semel import Admin
+from semel import Admin, Producer
 from semel._edge import Edge
 from semel_protocol import __version__
 from starlette.applications import Starlette
@@ -19,12 +19,16 @@ from starlette.routing import Route
 from semel_console.answers import CLUSTER_ERRORS, NOT_AUTHORIZED, RefusedError, json_answer, problem_answer
 from semel_console.files import page_files
 from semel_console.guard import Guard, PageHeaders, headers_of
-from semel_console.link import ClusterLink
+from semel_console.link import CALL_TIMEOUT_S, ClusterLink
 from semel_console.pages import FACTS, MEDIA_TYPES, NEEDS, Export
 from semel_console.query import Query
 from semel_console.watch import EVERY_S, STREAMS_MAX, events
 from semel_console.writes import WRITES
 
+if TYPE_CHECKING:  # it needs the extra `avro`
+    from semel_console.decoding import Decoder
+
+Producing = Callable[[], AbstractAsyncContextManager[Producer]]
 BODY_BYTES_MAX = 64 * 1024
 
 
@@ -35,10 +39,20 @@ class Login(msgspec.Struct):
 
 
 class Api:
-    """The handlers of the API. every_s: the time between two looks at watched facts. ending: ends the streams."""
+    """The handlers of the API. Arguments as of `console_app`."""
 
-    def __init__(self, link: ClusterLink, guard: Guard, edge: Edge, every_s: float, ending: asyncio.Event) -> None:
+    def __init__(
+        self,
+        link: ClusterLink,
+        guard: Guard,
+        edge: Edge,
+        every_s: float,
+        ending: asyncio.Event,
+        producing: Producing | None,
+        decoder: Decoder | None,
+    ) -> None:
         self._link, self._guard, self._edge, self._every_s, self._ending = link, guard, edge, every_s, ending
+        self._producing, self._decoder = producing, decoder
         self._streams = 0
 
     async def login(self, request: Request) -> Response:
@@ -67,7 +81,10 @@ class Api:
 
         async def found() -> object:
             try:
-                return await self._link.call(lambda admin: find(admin, query, self._edge.now_ms()))
+                shown = await self._link.call(lambda admin: find(admin, query, self._edge.now_ms()))
+                if name == "records" and self._decoder is not None:
+                    await self._decoder.add(shown["records"])
+                return shown
             except NOT_AUTHORIZED as e:
                 e.add_note(NEEDS.get(name, ""))
                 raise
@@ -112,10 +129,19 @@ class Api:
             raise RefusedError(404, f"There is no change {request.path_params['name']!r}")
         body = msgspec.json.decode(await _body(request), type=known.body)
 
+        if known.needs_producer:
+            return json_answer(await self._with_producer(lambda producer: known.work(producer, body, 0)))
+
         async def done(admin: Admin) -> object:
             return await known.work(admin, body, self._edge.now_ms())
 
         return json_answer(await self._link.call(done))
+
+    async def _with_producer(self, work: Callable[[Producer], Awaitable[object]]) -> object:
+        if self._producing is None:
+            raise RefusedError(501, "This console was started without settings for a producer")
+        async with asyncio.timeout(CALL_TIMEOUT_S), self._producing() as producer:
+            return await work(producer)
 
 
 def console_app(
@@ -125,14 +151,22 @@ def console_app(
     edge: Edge | None = None,
     every_s: float = EVERY_S,
     ending: asyncio.Event | None = None,
+    producing: Producing | None = None,
+    decoder: Decoder | None = None,
 ) -> Any:
-    """The ASGI application. It closes `link` at its end. ending: once it is set, the streams of events end."""
-    api = Api(link, guard, edge or Edge(), every_s, ending or asyncio.Event())
+    """The ASGI application. It closes `link` and `decoder` at its end.
+
+    every_s: the time between two looks at watched facts. ending: once it is set, the streams of events end. producing:
+    makes a context with a started Producer, for records that the page writes.
+    """
+    api = Api(link, guard, edge or Edge(), every_s, ending or asyncio.Event(), producing, decoder)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
         await link.close()
+        if decoder is not None:
+            await decoder.close()
 
     routes = [
         Route("/api/login", _guarded(guard, api.login), methods=["POST"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from semel import Admin
 
@@ -12,12 +13,13 @@ from semel_console.facts.export import MEDIA_TYPES, Export
 from semel_console.facts.groups import group, groups
 from semel_console.facts.records import records
 from semel_console.facts.rights import NEEDS, rights
+from semel_console.facts.sinks import sinks
 from semel_console.facts.timeline import ends, timeline
 from semel_console.facts.topics import topic, topics
 from semel_console.facts.transactions import transaction, transactions
 from semel_console.query import Query
 
-Facts = Callable[[Admin, Query, int], Awaitable[object]]
+Facts = Callable[[Admin, Query, int], Awaitable[dict[str, Any]]]
 """Gets the parameters of the request and the time in ms."""
 
 __all__ = ["FACTS", "MEDIA_TYPES", "NEEDS", "Export", "Facts"]
@@ -30,6 +32,7 @@ FACTS: Mapping[str, Facts] = {
     "overview": overview,
     "records": records,
     "rights": rights,
+    "sinks": sinks,
     "timeline": timeline,
     "topic": topic,
     "topics": topics,

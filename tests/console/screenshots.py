@@ -44,6 +44,7 @@ PAGES = {
     "transaction": ("#/transaction?id=warehouse", "Its life"),
     "groups": ("#/groups", "billing"),
     "group": ("#/group?name=billing", "readable records"),
+    "sinks": ("#/sinks", "batch 41"),
     "access": ("#/access", "Quotas"),
 }
 DARK = {"timeline-dark": PAGES["timeline"]}

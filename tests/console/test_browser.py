@@ -35,6 +35,7 @@ PAGES = {
     "#/transaction?id=dispatch": "Its life",
     "#/groups": "billing",
     "#/group?name=stock": "reader-1",
+    "#/sinks": "Transaction groups and Spark's sinks",
     "#/access": "Quotas",
 }
 
@@ -178,6 +179,21 @@ async def test_a_topic_is_created_from_the_page(eye: Eye) -> None:
     await eye.page.locator("dialog", has_text="parcels is created").wait_for(timeout=LIMIT_MS)
     await eye.page.locator("dialog").get_by_role("button", name="Close").click()
     await eye.page.get_by_role("link", name="parcels").wait_for(timeout=LIMIT_MS)
+
+
+async def test_records_are_written_from_the_page_and_downloaded(eye: Eye) -> None:
+    await eye.see("#/records?topic=payments&partition=0", "commit marker")
+    await eye.page.get_by_role("button", name="Write a record").click()
+    await eye.page.locator("dialog input[name=value]").fill("by hand")
+    await eye.page.locator("dialog").get_by_role("button", name="Write a record").click()
+    await eye.page.locator("dialog", has_text="written to payments-0 at offset").wait_for(timeout=LIMIT_MS)
+    await eye.page.locator("dialog").get_by_role("button", name="Close").click()
+    async with eye.page.expect_download() as downloading:
+        await eye.page.get_by_role("link", name="JSON lines").click()
+    download = await downloading.value
+    assert download.suggested_filename == "payments-0.jsonl"
+    assert '"value":"by hand"' in (await download.path()).read_text().splitlines()[-1]
+    assert eye.wrong == []
 
 
 async def test_a_hundred_thousand_transactions_are_drawn_within_a_frame_or_two(

@@ -9,7 +9,7 @@ import pytest
 from console.conftest import opened
 from console.shop import HANGING_ID, HOSTILE, hang, keep_open, open_shop, read_some, sell
 from console.visitor import Visitor
-from semel import Producer
+from semel import Producer, TransactionGroup
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_console.guard import Guard
 from semel_console.link import ClusterLink
@@ -187,6 +187,27 @@ async def test_transactions_and_the_ledger_of_one(semel_broker: EphemeralBroker,
     assert returns["first_offsets"][0]["topic"] == "orders"
     assert (await visitor.get("/api/facts/transaction?id=nosuch")).status == 404
     await producer.stop()
+
+
+async def test_sinks_have_their_committed_step_and_members(semel_broker: EphemeralBroker, visitor: Visitor) -> None:
+    address = semel_broker.bootstrap_servers
+    if isinstance(semel_broker, OutsideBroker):
+        assert "no transaction groups" in (await visitor.facts("sinks"))["problem"]
+        return
+    semel_broker.create_topic("sums")
+    async with TransactionGroup("by-day", bootstrap_servers=address, owner="query 7") as group:
+        step = await group.begin()
+        async with Producer(
+            bootstrap_servers=address, transactional_id="by-day/task-0", transaction_group_step=step
+        ) as producer:
+            await producer.begin_transaction()
+            await producer.send("sums", b"one")
+            prepared = await producer.prepare_transaction()
+            assert prepared is not None
+            await group.commit(step, "batch 41", [prepared])
+            (shown,) = (await visitor.facts("sinks"))["groups"]
+    assert (shown["transaction_group"], shown["owner"], shown["committed_token"]) == ("by-day", "query 7", "batch 41")
+    assert [each["transactional_id"] for each in shown["members"]] == ["by-day/task-0"]
 
 
 async def test_groups_count_the_records_that_a_reader_gets(semel_broker: EphemeralBroker, visitor: Visitor) -> None:

@@ -6,6 +6,7 @@ import { accessPage, brokerPage } from "./page_access.js";
 import { groupPage, groupsPage } from "./page_groups.js";
 import { overviewPage } from "./page_overview.js";
 import { recordsPage } from "./page_records.js";
+import { sinksPage } from "./page_sinks.js";
 import { timelinePage } from "./page_timeline.js";
 import { topicPage, topicsPage } from "./page_topics.js";
 import { transactionPage, transactionsPage } from "./page_transactions.js";
@@ -15,9 +16,9 @@ const PAGES = {
   records: [recordsPage, "Records", "topics"], timeline: [timelinePage, "Timeline", "timeline"],
   transactions: [transactionsPage, "Transactions", "transactions"], transaction: [transactionPage, "Transaction", "transactions"],
   groups: [groupsPage, "Groups", "groups"], group: [groupPage, "Group", "groups"],
-  access: [accessPage, "Access", "access"], broker: [brokerPage, "Broker", ""],
+  sinks: [sinksPage, "Sinks", "sinks"], access: [accessPage, "Access", "access"], broker: [brokerPage, "Broker", ""],
 };
-const NAV = ["", "topics", "timeline", "transactions", "groups", "access"];
+const NAV = ["", "topics", "timeline", "transactions", "groups", "sinks", "access"];
 
 const main = document.getElementById("main");
 const banner = document.getElementById("banner");

@@ -61,12 +61,7 @@ export function transactionsPage(root, parameters, trouble) {
         { label: "partitions", value: (row) => row.partitions?.length, number: true }, { label: "fences", value: (row) => row.fences, number: true },
         { label: "last fence", value: (row) => row.last_fence?.at_ms, name: true, show: (row) => (row.last_fence ? `${row.last_fence.reason.replaceAll("_", " ")}${row.last_fence.by ? `, by ${row.last_fence.by}` : ""}` : "–") },
         { label: "last update", value: (row) => row.last_update_ms, show: (row) => time(row.last_update_ms ?? -1) },
-      ], rows, { caption: `${facts.total.toLocaleString("en-US")} transactional ids`, empty: "No transactional id." })),
-      facts.groups?.length ? el("section", { class: "card" }, table("txn-groups", [
-        { label: "transaction group", value: (row) => row.transaction_group, name: true }, { label: "state", value: (row) => row.state, show: (row) => badge(row.state, row.state === "Committed" ? "good" : "info") },
-        { label: "step", value: (row) => row.step, number: true }, { label: "committed step", value: (row) => row.committed_step, number: true },
-        { label: "driver", value: (row) => row.client, name: true }, { label: "members", value: (row) => row.members.length, number: true },
-      ], facts.groups, { caption: "Transaction groups" })) : null);
+      ], rows, { caption: `${facts.total.toLocaleString("en-US")} transactional ids`, empty: "No transactional id." })));
   };
   return watch("transactions", {}, show, trouble);
 }

@@ -39,6 +39,7 @@ class Row(msgspec.Struct, kw_only=True):
     ahead.
 
     key, value: base64 of at most the shown bytes; None for null. headers: pairs of a name and a value as base64.
+    key_decoded, value_decoded: as JSON, if a schema registry has their schema. not_decoded: why it could not be read.
     marker: whether this is a marker, whose outcome it is.
     """
 
@@ -54,6 +55,9 @@ class Row(msgspec.Struct, kw_only=True):
     key_size: int = -1
     value_size: int = -1
     headers: list[tuple[str, bytes | None]] = []
+    key_decoded: str | None = None
+    value_decoded: str | None = None
+    not_decoded: str | None = None
 
 
 class Bounds(msgspec.Struct, frozen=True):

@@ -2,52 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-
 import pytest
-from console.shop import hang
-from console.visitor import Visitor
-from semel import Admin, NewTopic, Producer
-from semel.admin import Acl, Operation, PatternType, Permission, ResourceType
-from semel.cli.shared.client_settings import ClientSettings
+from console.viewer import VIEWER, entry, seen_by, two_topics
+from semel.admin import Operation, ResourceType
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_console.facts.rights import LEFT_OUT, NO_MOVES
-from semel_console.guard import Guard
-from semel_console.link import ClusterLink
 
 pytestmark = [pytest.mark.real_time, pytest.mark.semel(security="scram"), pytest.mark.semel_only("users of its own")]
-SETTINGS = {"max_block_ms": 2_000, "request_timeout_ms": 2_000, "retry_backoff_ms": 20}
-VIEWER = "viewer"
-
-
-def entry(kind: ResourceType, name: str, operation: Operation) -> Acl:
-    return Acl(kind, name, PatternType.LITERAL, f"User:{VIEWER}", "*", operation, Permission.ALLOW)
-
-
-async def two_topics(broker: EphemeralBroker, *acls: Acl) -> None:
-    """The viewer has these rights. Both topics have a committed transaction of `shop`, orders-0 a hanging one."""
-    settings = broker.client_settings()
-    async with Admin(**settings) as admin:
-        await admin.create_topics([NewTopic("orders", 1), NewTopic("secrets", 1)])
-        await admin.create_acls(acls)
-    async with Producer(**settings, transactional_id="shop") as shop, shop.transaction():
-        for topic in ("orders", "secrets"):
-            await shop.send(topic, b"one", partition=0)
-    hang(broker)
-    broker.create_user(VIEWER, "its password")
-
-
-@asynccontextmanager
-async def seen_by(broker: EphemeralBroker, user: str) -> AsyncIterator[Visitor]:
-    def opened() -> AbstractAsyncContextManager[Admin]:
-        return ClientSettings(broker.client_settings("semel", user), {}).admin(SETTINGS, quiet=True)
-
-    link = ClusterLink(opened)
-    visitor = Visitor(link, Guard(may_write=True))
-    await visitor.enter()
-    yield visitor
-    await link.close()
 
 
 async def test_a_principal_that_may_describe_one_topic_sees_that_one(semel_broker: EphemeralBroker) -> None:

@@ -33,7 +33,7 @@ SHOWN = {
 REFUSED = {
     "#/topic?name=secrets": "A topic needs DESCRIBE on the topic.",
     "#/records?topic=secrets&partition=0": "DESCRIBE on the topic|READ on the topic",
-    "#/timeline?topic=secrets&partition=0": "The offsets of a topic need DESCRIBE on the topic.",
+    "#/timeline?topic=secrets&partition=0": "DESCRIBE on the topic|READ on the topic",
     "#/transaction?id=shop": "A transactional id needs DESCRIBE on the transactional id.",
     "#/group?name=billing": "A group needs DESCRIBE on the group and on its topics.",
     "#/broker?id=0": "The settings of a broker need DESCRIBE_CONFIGS on the cluster.",

@@ -172,6 +172,7 @@ function partitionPage(root, parameters, topic, trouble) {
     ends = found;
     follow();
   }, trouble);
+  load(); // `ends` only says when there is more
   const timer = setInterval(follow, 2000);
   return () => {
     isClosed = true;

@@ -6,6 +6,7 @@ transaction.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from typing import Any
 
@@ -27,9 +28,7 @@ NO_LISTING = "Not known: these brokers do not list transactional ids (before KIP
 async def timeline(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     """The timeline of `topic` and `partition`: the last `last` offsets, or those from `since` on."""
     at = query.place
-    low = (await admin.list_offsets({at: EARLIEST}))[at].offset
-    stable = (await admin.list_offsets({at: LATEST}, read_committed=True))[at].offset
-    high = (await admin.list_offsets({at: LATEST}))[at].offset
+    low, (stable, high) = await asyncio.gather(_first_offset(admin, at), _last_offsets(admin, at))
     start = high - query.number("last", OFFSETS_DEFAULT, most=OFFSETS_MAX)
     start = min(high, max(low, query.number("since", max(0, start)), high - OFFSETS_MAX))
     found = await scan_columns(admin, at, start, high)
@@ -40,7 +39,7 @@ async def timeline(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
         "partition": at.partition,
         "log_start_offset": low,
         "from_offset": start,
-        "last_stable_offset": min(stable, high),
+        "last_stable_offset": stable,
         "high_watermark": high,
         "producers": [{"producer_id": each, "transactional_id": names.get(each)} for each in found.index_of],
         "outcomes": [each.value for each in OUTCOMES],
@@ -101,6 +100,16 @@ async def _holders(admin: Admin, at: TopicPartition, now_ms: int) -> list[dict[s
 async def ends(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     """The offsets at the ends of `topic` and `partition`, which say whether a timeline has news."""
     at = query.place
+    stable, high = await _last_offsets(admin, at)
+    return {"last_stable_offset": stable, "high_watermark": high}
+
+
+async def _first_offset(admin: Admin, at: TopicPartition) -> int:
+    return (await admin.list_offsets({at: EARLIEST}))[at].offset
+
+
+async def _last_offsets(admin: Admin, at: TopicPartition) -> tuple[int, int]:
+    """Last stable offset and high watermark. The first is asked for first: it is never above the other."""
     stable = (await admin.list_offsets({at: LATEST}, read_committed=True))[at].offset
     high = (await admin.list_offsets({at: LATEST}))[at].offset
-    return {"last_stable_offset": min(stable, high), "high_watermark": high}
+    return min(stable, high), high

@@ -8,6 +8,7 @@ from semel._consume.log_scan import fetch_stored
 from semel.cli.txn.timeline_spans import OUTCOME_OF, Outcome
 from semel.errors import CorruptRecordException
 from semel_protocol.batch import (
+    CODEC_MASK,
     CONTROL,
     HEADER,
     HEADER_BYTES,
@@ -21,7 +22,12 @@ from semel_protocol.control import read_marker
 
 OUTCOMES = (Outcome.COMMITTED, Outcome.ABORTED, Outcome.OPEN, Outcome.PLAIN)
 OPEN, PLAIN = OUTCOMES.index(Outcome.OPEN), OUTCOMES.index(Outcome.PLAIN)
-CODE_OF = {kind: OUTCOMES.index(outcome) for kind, outcome in OUTCOME_OF.items()}
+KINDS = {int(kind): OUTCOMES.index(outcome) for kind, outcome in OUTCOME_OF.items()}
+"""The outcome of a transaction by the type of its marker."""
+KEY_SIZE_AT, KIND_AT = HEADER_BYTES + 4, HEADER_BYTES + 8
+"""Places in the batch of a marker as brokers write it: four fields of one byte each, the size of the key, the key."""
+KEY_SIZE = 8
+"""Four bytes, as a varint: a version and the type."""
 
 
 class Columns(msgspec.Struct):
@@ -61,7 +67,7 @@ class ColumnScan:
         view, size, at, reached = memoryview(records), len(records), 0, start
         unpack = HEADER.unpack_from
         while size - at >= HEADER_BYTES:
-            offset, length, _, _, _, attributes, delta, began, _, producer_id, epoch, _, count = unpack(view, at)
+            offset, length, _, _, _, attributes, delta, began, ended, producer_id, epoch, _, count = unpack(view, at)
             after = at + PREFIX_BYTES + length
             if length < HEADER_BYTES - PREFIX_BYTES:
                 read_header(view, at)  # raises CorruptBatch
@@ -70,7 +76,13 @@ class ColumnScan:
             last = offset + delta
             if last >= start:
                 if attributes & CONTROL:
-                    self._end(view[at:after])
+                    kind = None
+                    if count == 1 and view[at + KEY_SIZE_AT] == KEY_SIZE and not attributes & CODEC_MASK:
+                        kind = KINDS.get(view[at + KIND_AT])
+                    elif count:
+                        kind = _kind_of(view[at:after])
+                    if kind is not None:
+                        self._end(kind, producer_id, epoch, offset, ended)
                 elif attributes & TRANSACTIONAL:
                     self._add(producer_id, epoch, offset, last, count, after - at, began)
                 else:
@@ -98,18 +110,14 @@ class ColumnScan:
         else:
             self._run[producer_id] = self._new(producer_id, epoch, PLAIN, first, last, last - first + 1, -1, began)
 
-    def _end(self, batch: memoryview) -> None:
-        header = read_header(batch)
-        marker = read_marker(batch, header) if header.record_count else None
-        if marker is None:
-            return  # a control batch of another type
-        producer_id, columns = header.producer_id, self.columns
+    def _end(self, outcome: int, producer_id: int, epoch: int, offset: int, ended: int) -> None:
+        columns = self.columns
         at = self._open.pop(producer_id, None)
         if at is None:  # its records lie before the range
-            at = self._new(producer_id, header.producer_epoch, OPEN, header.base_offset, header.base_offset, 0, 0, -1)
-        columns.outcome[at] = CODE_OF[marker.control_type]
-        columns.marker[at] = header.base_offset
-        columns.ended[at] = header.max_timestamp
+            at = self._new(producer_id, epoch, OPEN, offset, offset, 0, 0, -1)
+        columns.outcome[at] = outcome
+        columns.marker[at] = offset
+        columns.ended[at] = ended
 
     def _new(
         self, producer_id: int, epoch: int, outcome: int, first: int, last: int, count: int, size: int, began: int
@@ -129,6 +137,12 @@ class ColumnScan:
         columns.began.append(began)
         columns.ended.append(-1)
         return len(columns.first) - 1
+
+
+def _kind_of(batch: memoryview) -> int | None:
+    """PURE. The outcome that a control batch of another form tells; None for another type."""
+    marker = read_marker(batch, read_header(batch))
+    return None if marker is None else KINDS[marker.control_type]
 
 
 async def scan_columns(admin: Admin, at: TopicPartition, start: int, end: int) -> ColumnScan:

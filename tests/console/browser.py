@@ -43,7 +43,11 @@ class Eye:
     async def enter(self) -> None:
         """The first visit, with the token."""
         await self.page.goto(f"{self.console.base}#token={self.console.token}")
-        await self.page.wait_for_selector(".figure", timeout=LIMIT_MS)
+        try:
+            await self.page.wait_for_selector(".figure", timeout=LIMIT_MS)
+        except Exception as e:
+            e.add_note(f"the page shows: {await self.page.inner_text('body')}; {self.wrong}")
+            raise
 
     async def see(self, address: str, text: str) -> None:
         """Goes to a page and waits for a text on it."""

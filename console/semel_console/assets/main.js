@@ -23,6 +23,7 @@ const NAV = ["", "topics", "timeline", "transactions", "groups", "sinks", "acces
 const main = document.getElementById("main");
 const banner = document.getElementById("banner");
 let leave = null;
+let visits = 0;
 
 /** Shows a problem above the page, whose last facts stay; null: all is well again. */
 function trouble(problem) {
@@ -43,7 +44,11 @@ function show() {
   document.title = `${title} – semel console`;
   fill(document.getElementById("nav"), NAV.map((each) =>
     el("a", { href: address(each), "aria-current": each === section ? "page" : null, "data-key": each }, PAGES[each][1])));
-  leave = page(main, new URLSearchParams(query), trouble);
+  visits += 1;
+  const visit = visits;
+  leave = page(main, new URLSearchParams(query), (problem) => { // an answer may come after its page was left
+    if (visit === visits) trouble(problem);
+  });
 }
 
 function setTheme(theme) {

@@ -1,5 +1,6 @@
 # make demo   a year of real flights through two streaming queries of Spark; driver, workers and broker are killed; exact
-#             (SEED=7 ROWS=5000 KILLS=6); BROKERS=3: on three brokers and an etcd, whose leaders and coordinators are killed
+#             (SEED=7 ROWS=5000 KILLS=6); BROKERS=3: on three brokers and an etcd, whose leaders and coordinators are killed;
+#             CONSOLE=1: installs the console too, and prints the address of its page, which shows the run while it happens
 # make demo-client  the same flights without Spark: counted by a group, then enriched in transactions, with kills;
 #             SECURE=1: on the three brokers of docker-compose.secure.yml
 # make test   what to run before a push: units, a part of the seeds, ablations and scenarios, one stream of Spark
@@ -20,6 +21,7 @@
 #             SECURE=1: those of docker-compose.secure.yml, with users, TLS and ACLs; keys and passwords in tls/
 # make docs   the site of the documents, with the API reference, in build/site (ARGS=serve shows it on 127.0.0.1:8000)
 # make dist   wheel and sdist in dist/; the wheel is installed into empty environments, where README, docs and examples run
+# make screenshots  the pictures of the console in docs/images/console, taken in a Chromium of this machine
 # make bench  the figures of docs/figures.md, measured on this machine
 # JOBS=N     processes that run tests: one more than two cores, because tests of real processes wait for each other
 # Each target does all the set-up it needs; it wants python3 (3.11 or newer), make and a package registry.
@@ -32,7 +34,9 @@ MINUTES ?= 2
 BROKERS ?= 1
 DEMO_BROKERS = $(if $(SECURE),--brokers 3 --secure,--brokers $(BROKERS))
 
-.PHONY: help demo demo-client test test-all crashes sim ablations fuzz faults strangers map cluster check docs dist bench format clean
+WATCHED := $(if $(CONSOLE),--console)
+
+.PHONY: help screenshots demo demo-client test test-all crashes sim ablations fuzz faults strangers map cluster check docs dist bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -66,13 +70,21 @@ $(VENV)/.spark-processes: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[demo,spark,processes]'
 	@touch $@ $(VENV)/.spark $(VENV)/.demo $(VENV)/.processes
 
-demo: $(VENV)/$(if $(filter 3,$(BROKERS)),.spark-processes,.spark)
-	@$(BIN)/python -m demo.spark --brokers $(BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS)) \
+$(VENV)/.console: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[console]'
+	@touch $@
+
+$(VENV)/.browser: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[broker,browser]'
+	@touch $@ $(VENV)/.console
+
+demo: $(VENV)/$(if $(filter 3,$(BROKERS)),.spark-processes,.spark) $(if $(CONSOLE),$(VENV)/.console)
+	@$(BIN)/python -m demo.spark --brokers $(BROKERS) $(WATCHED) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS)) \
 	  $(if $(KILLS),--kills $(KILLS))
 
-demo-client: $(VENV)/$(if $(SECURE)$(filter 3,$(BROKERS)),.processes,.demo)
-	$(BIN)/python -m demo.counting $(DEMO_BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS))
-	$(BIN)/python -m demo $(DEMO_BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS)) $(if $(KILLS),--kills $(KILLS))
+demo-client: $(VENV)/$(if $(SECURE)$(filter 3,$(BROKERS)),.processes,.demo) $(if $(CONSOLE),$(VENV)/.console)
+	$(BIN)/python -m demo.counting $(DEMO_BROKERS) $(WATCHED) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS))
+	$(BIN)/python -m demo $(DEMO_BROKERS) $(WATCHED) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS)) $(if $(KILLS),--kills $(KILLS))
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash and not thorough' $(ARGS)
@@ -146,6 +158,9 @@ $(VENV)/.release: pyproject.toml | $(BIN)/python
 
 dist: $(VENV)/.release
 	@$(BIN)/python -m release $(ARGS)
+
+screenshots: $(VENV)/.browser
+	@PYTHONPATH=tests $(BIN)/python -m console.screenshots
 
 bench: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)

@@ -20,6 +20,7 @@ from demo.client_settings import of_semel
 from demo.command import options, run_command
 from demo.deployment import deploy
 from demo.flights import PARTITIONS, SOURCE, TARGET, airline_of, truth
+from demo.page import ConsolePage
 from demo.processes import Worker
 from demo.report import show_airlines, show_processes, show_topics, verdict
 from demo.stream import GROUP, STREAM_S_MIN, audit, read_back, send_all, wait_until_enriched
@@ -39,12 +40,14 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     logging.basicConfig(filename=logs / "client.log", format="%(asctime)s %(name)s %(message)s")
     targets = KillTargets([SOURCE, TARGET], (GROUP,), ("enrich-1", "enrich-2"))
     served = deploy(arguments.brokers, directory, targets, secure=arguments.secure)
+    page = ConsolePage(arguments.console, logs / "console.log")
     running: list[Worker] = []
     bars = Bars(console, total, "acknowledged", "enriched", "read back")
     with bars.show:
         bars.say(f"seed {arguments.seed}: the same seed draws the same kills")
         try:
             bars.say(await served.start())
+            page.open(served.address, bars.say, TARGET)
             async with Admin(**of_semel(served.address)) as admin:
                 await admin.create_topics([NewTopic(name, PARTITIONS, served.replicas) for name in (SOURCE, TARGET)])
             names = ("enrich-1", "enrich-1", "enrich-2")
@@ -65,6 +68,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
         finally:
             for worker in running:
                 await worker.stop()
+            await page.close()
             await served.stop()
     counted: dict[str, int] = {}
     for value in values:

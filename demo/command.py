@@ -28,6 +28,11 @@ def options(prog: str, description: str | None, *, kills: int, of: str, secure: 
     parser.add_argument("--rows", type=int, help="only the first ROWS flights (default: all 336,776)")
     parser.add_argument("--kills", type=int, default=kills, help=f"SIGKILLs of {of} (default: {kills})")
     parser.add_argument("--seed", type=int, help="seed of the kills (default: random, and printed)")
+    parser.add_argument(
+        "--console",
+        action=argparse.BooleanOptionalAction,
+        help="serve the console's page meanwhile (default: if the extra `console` is installed)",
+    )
     parser.add_argument("--data-dir", type=Path, help="keep broker data and logs here (default: a temporary folder)")
     return parser
 

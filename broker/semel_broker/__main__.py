@@ -29,6 +29,7 @@ _STARTED = monotonic()
 OPEN_FILES_OF_MACOS = 10_240
 """What its kernel allows whatever its limits say (OPEN_MAX)."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+CONSOLE_PORT = 9480
 
 
 def _list_settings(ctx: click.Context, _: click.Parameter, form: str | None) -> None:
@@ -113,6 +114,16 @@ def _list_settings(ctx: click.Context, _: click.Parameter, form: str | None) -> 
     help="Print all settings with their defaults and allowed values, and exit. toml: as a file for --config.",
 )  # fmt: skip
 @click.option(
+    "--console",
+    "console_port",
+    type=click.IntRange(0, 65_535),
+    is_flag=False,
+    flag_value=CONSOLE_PORT,
+    metavar="[PORT]",
+    help="Serve the page of `semel console`, too, on this port of 127.0.0.1. Without a number on port "
+    f"{CONSOLE_PORT}; 0 takes a free one. Default: no page.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -129,6 +140,7 @@ def serve(
     bootstrap_password_file: Path | None,
     config_file: Path | None,
     overrides: tuple[str, ...],
+    console_port: int | None,
     log_level: str,
     log_format: Any,
     **flags: Any,
@@ -139,6 +151,8 @@ def serve(
     the --config file, environment variables (SEMEL_LOG_DIR for log.dir), --set, the other options.
     """
     _check_extra("`semel serve`", "broker", "structlog", "h11", *(() if sys.platform == "win32" else ("uvloop",)))
+    if console_port is not None:
+        _check_extra("`semel serve --console`", "console", "starlette", "uvicorn")
     from semel_storage.disk.os_disk import OsDisk
 
     from semel_broker.audit_file import open_audit
@@ -184,7 +198,7 @@ def serve(
         load_peer_tls=lambda settings: ClientTls(settings, log),
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        sys.exit(runner.run(_serve(config, world, files, first_user)))
+        sys.exit(runner.run(_serve(config, world, files, first_user, console_port)))
 
 
 SETTING_OF = {
@@ -204,7 +218,14 @@ SETTING_OF = {
 }
 
 
-async def _serve(config: BrokerConfig, world: World, files: OpenFiles, first_user: tuple[str, str] | None) -> int:
+async def _serve(
+    config: BrokerConfig,
+    world: World,
+    files: OpenFiles,
+    first_user: tuple[str, str] | None,
+    console_port: int | None,
+) -> int:
+    from semel_broker.console_process import ConsoleProcess
     from semel_broker.node import Node
 
     log = world.log
@@ -229,20 +250,7 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles, first_use
         return 1
     held = sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions())
     files.check_start(held)
-    for warning in config.warnings:
-        log.warning("setting_ignored", reason=warning)
-    _warn_of_open_listeners(config, log, first_user)
-    peers = config.peer_listener
-    if config.is_clustered and not peers.has_tls and peers.address.host not in LOOPBACK:
-        log.warning(
-            "peers_are_not_authenticated",
-            host=peers.address.host,
-            do="set security.inter.broker.protocol=SSL with broker.principals, or keep other programs off this network",
-        )
-    if config.etcd_user and any(url.startswith("http://") for url in config.etcd_endpoints):
-        log.warning(
-            "etcd_password_in_plaintext", user=config.etcd_user, do="use https:// in etcd.endpoints, and TLS in etcd"
-        )
+    _warn_of_settings(config, log, first_user)
     gc.collect()
     if metrics is not None:
         metrics.serve(node)
@@ -261,8 +269,11 @@ async def _serve(config: BrokerConfig, world: World, files: OpenFiles, first_use
         pid=os.getpid(),
         start_ms=round((monotonic() - _STARTED) * 1000),
     )
+    page = None if console_port is None else await ConsoleProcess.start(config, node.port, console_port)
     await stop.wait()
     log.info("stopping")
+    if page is not None:
+        await page.stop()
     await node.stop()
     if metrics is not None:
         await metrics.close()
@@ -298,6 +309,24 @@ async def _open_metrics(config: BrokerConfig, log: Logger) -> MetricsServer | No
     if address.host not in LOOPBACK:
         log.warning("metrics_beyond_loopback", host=address.host, port=server.port, authentication="none")
     return server
+
+
+def _warn_of_settings(config: BrokerConfig, log: Logger, first_user: tuple[str, str] | None) -> None:
+    """Say which settings have no effect, and which leave the broker open to others."""
+    for warning in config.warnings:
+        log.warning("setting_ignored", reason=warning)
+    _warn_of_open_listeners(config, log, first_user)
+    peers = config.peer_listener
+    if config.is_clustered and not peers.has_tls and peers.address.host not in LOOPBACK:
+        log.warning(
+            "peers_are_not_authenticated",
+            host=peers.address.host,
+            do="set security.inter.broker.protocol=SSL with broker.principals, or keep other programs off this network",
+        )
+    if config.etcd_user and any(url.startswith("http://") for url in config.etcd_endpoints):
+        log.warning(
+            "etcd_password_in_plaintext", user=config.etcd_user, do="use https:// in etcd.endpoints, and TLS in etcd"
+        )
 
 
 def _warn_of_open_listeners(config: BrokerConfig, log: Logger, first_user: tuple[str, str] | None) -> None:

@@ -58,12 +58,14 @@ from semel._admin.types import (
     ConsumerGroupListing,
     FencedProducer,
     FenceRecord,
+    LogDirDescription,
     MemberDescription,
     NewPartitions,
     NewTopic,
     PartitionReassignment,
     ProducerState,
     RecordsToDelete,
+    ReplicaSize,
     ScramCredentialInfo,
     TransactionDescription,
     TransactionGroupDescription,
@@ -99,6 +101,7 @@ __all__ = [
     "ConsumerGroupListing",
     "FenceRecord",
     "FencedProducer",
+    "LogDirDescription",
     "MemberDescription",
     "NewPartitions",
     "NewTopic",
@@ -110,6 +113,7 @@ __all__ = [
     "QuotaEntity",
     "QuotaFilter",
     "RecordsToDelete",
+    "ReplicaSize",
     "ResourceType",
     "ScramCredentialInfo",
     "ScramMechanism",
@@ -264,6 +268,18 @@ class Admin:
     ) -> dict[TopicPartition, PartitionReassignment]:
         """The reassignments in progress, of these partitions or of all. A partition without one is left out."""
         return await _admin_replicas.list_partition_reassignments(self._calls, partitions, timeout_ms)
+
+    async def describe_log_dirs(
+        self,
+        node_ids: Iterable[int],
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout_ms: float | None = None,
+    ) -> dict[int, list[LogDirDescription]]:
+        """The data directories of these brokers, with the size of each replica, or of those of `partitions` (KIP-113).
+
+        Raises ClusterAuthorizationFailedError, and KafkaConnectionError for a broker that does not answer.
+        """
+        return await _admin_replicas.describe_log_dirs(self._calls, node_ids, partitions, timeout_ms)
 
     # Settings
 

@@ -27,14 +27,17 @@ from starlette.responses import Response
 
 AWAY = (KafkaConnectionError, KafkaTimeoutError, IllegalStateError, TimeoutError, OSError)
 """Errors after which a new connection is made."""
+NOT_AUTHORIZED = (
+    ClusterAuthorizationFailedError,
+    TopicAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
+)
 STATUS_OF: tuple[tuple[type[KafkaError], int], ...] = (
     (UnknownTopicOrPartitionError, 404),
     (TransactionalIdNotFound, 404),
     (GroupIdNotFound, 404),
-    (ClusterAuthorizationFailedError, 403),
-    (TopicAuthorizationFailedError, 403),
-    (GroupAuthorizationFailedError, 403),
-    (TransactionalIdAuthorizationFailed, 403),
+    *((each, 403) for each in NOT_AUTHORIZED),
     (UnsupportedVersionError, 501),
     (KafkaConnectionError, 503),
     (KafkaTimeoutError, 503),
@@ -72,7 +75,7 @@ def problem_of(error: Exception) -> Problem:
         return Problem(503 if is_away else 400, kind, error.format_message())
     if isinstance(error, KafkaError):
         status = next((status for known, status in STATUS_OF if isinstance(error, known)), 502)
-        return Problem(status, kind, error.message or kind, tuple(getattr(error, "__notes__", ())))
+        return Problem(status, kind, error.message or kind, tuple(filter(None, getattr(error, "__notes__", ()))))
     if isinstance(error, TimeoutError):
         return Problem(503, kind, "The brokers do not answer in time. The page asks again by itself")
     if isinstance(error, OSError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from semel import Admin
+from semel import Admin, Producer
 from semel._edge import Edge
 from semel_protocol import __version__
 from starlette.applications import Starlette
@@ -15,15 +16,19 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from semel_console.answers import CLUSTER_ERRORS, RefusedError, json_answer, problem_answer
+from semel_console.answers import CLUSTER_ERRORS, NOT_AUTHORIZED, RefusedError, json_answer, problem_answer
 from semel_console.files import page_files
 from semel_console.guard import Guard, PageHeaders, headers_of
-from semel_console.link import ClusterLink
-from semel_console.pages import FACTS
+from semel_console.link import CALL_TIMEOUT_S, ClusterLink
+from semel_console.pages import FACTS, MEDIA_TYPES, NEEDS, Export
 from semel_console.query import Query
 from semel_console.watch import EVERY_S, STREAMS_MAX, events
 from semel_console.writes import WRITES
 
+if TYPE_CHECKING:  # it needs the extra `avro`
+    from semel_console.decoding import Decoder
+
+Producing = Callable[[], AbstractAsyncContextManager[Producer]]
 BODY_BYTES_MAX = 64 * 1024
 
 
@@ -34,33 +39,55 @@ class Login(msgspec.Struct):
 
 
 class Api:
-    """The handlers of the API. every_s: the time between two looks at watched facts."""
+    """The handlers of the API. Arguments as of `console_app`."""
 
-    def __init__(self, link: ClusterLink, guard: Guard, edge: Edge, every_s: float) -> None:
-        self._link, self._guard, self._edge, self._every_s = link, guard, edge, every_s
+    def __init__(
+        self,
+        link: ClusterLink,
+        guard: Guard,
+        edge: Edge,
+        every_s: float,
+        ending: asyncio.Event,
+        producing: Producing | None,
+        decoder: Decoder | None,
+    ) -> None:
+        self._link, self._guard, self._edge, self._every_s, self._ending = link, guard, edge, every_s, ending
+        self._producing, self._decoder = producing, decoder
         self._streams = 0
 
     async def login(self, request: Request) -> Response:
         self._guard.check_origin(headers_of(request.headers))
         given = msgspec.json.decode(await _body(request), type=Login)
-        return json_answer({}, headers={"set-cookie": self._guard.cookie_for(given.token)})
+        return json_answer(self._session(), headers={"set-cookie": self._guard.cookie_for(given.token)})
 
     async def session(self, request: Request) -> Response:
-        """What the page needs to know once. Only the page's own origin can read the write token."""
+        """As the answer to a login."""
         self._guard.check_read(headers_of(request.headers), request.cookies)
+        return json_answer(self._session())
+
+    def _session(self) -> dict[str, Any]:
+        """What the page needs to know once. Only the page's own origin can read the write token."""
         token = self._guard.write_token if self._guard.may_write else None
-        return json_answer({"version": __version__, "write_token": token})
+        return {"version": __version__, "write_token": token}
 
     async def facts(self, request: Request) -> Response:
         """The facts of a page; with `watch=1` as a stream of events."""
         self._guard.check_read(headers_of(request.headers), request.cookies)
-        find = FACTS.get(request.path_params["name"])
+        name = request.path_params["name"]
+        find = FACTS.get(name)
         if find is None:
-            raise RefusedError(404, f"There is no page {request.path_params['name']!r}")
+            raise RefusedError(404, f"There is no page {name!r}")
         query = Query(request.query_params)
 
         async def found() -> object:
-            return await self._link.call(lambda admin: find(admin, query, self._edge.now_ms()))
+            try:
+                shown = await self._link.call(lambda admin: find(admin, query, self._edge.now_ms()))
+                if name == "records" and self._decoder is not None:
+                    await self._decoder.add(shown["records"])
+                return shown
+            except NOT_AUTHORIZED as e:
+                e.add_note(NEEDS.get(name, ""))
+                raise
 
         if not request.query_params.get("watch"):
             return json_answer(await found())
@@ -71,10 +98,29 @@ class Api:
     async def _watched(self, found: Callable[[], Awaitable[object]]) -> AsyncIterator[bytes]:
         self._streams += 1
         try:
-            async for event in events(found, self._every_s):
+            async for event in events(found, self._every_s, self._ending):
                 yield event
         finally:
             self._streams -= 1
+
+    async def export(self, request: Request) -> Response:
+        """Found records as a file. An error of the first request is an answer; a later one cuts the file."""
+        self._guard.check_read(headers_of(request.headers), request.cookies)
+        wanted = Export(Query(request.query_params), self._edge.now_ms())
+        pieces = wanted.pieces(self._link.call)
+        try:
+            first = await anext(pieces)
+        except NOT_AUTHORIZED as e:
+            e.add_note(NEEDS["export"])
+            raise
+
+        async def file() -> AsyncIterator[bytes]:
+            yield first
+            async for piece in pieces:
+                yield piece
+
+        headers = {"content-disposition": f'attachment; filename="{wanted.file_name}"'}
+        return StreamingResponse(file(), headers=headers, media_type=MEDIA_TYPES[wanted.form])
 
     async def write(self, request: Request) -> Response:
         self._guard.check_write(headers_of(request.headers), request.cookies)
@@ -83,25 +129,50 @@ class Api:
             raise RefusedError(404, f"There is no change {request.path_params['name']!r}")
         body = msgspec.json.decode(await _body(request), type=known.body)
 
+        if known.needs_producer:
+            return json_answer(await self._with_producer(lambda producer: known.work(producer, body, 0)))
+
         async def done(admin: Admin) -> object:
             return await known.work(admin, body, self._edge.now_ms())
 
         return json_answer(await self._link.call(done))
 
+    async def _with_producer(self, work: Callable[[Producer], Awaitable[object]]) -> object:
+        if self._producing is None:
+            raise RefusedError(501, "This console was started without settings for a producer")
+        async with asyncio.timeout(CALL_TIMEOUT_S), self._producing() as producer:
+            return await work(producer)
 
-def console_app(link: ClusterLink, guard: Guard, *, edge: Edge | None = None, every_s: float = EVERY_S) -> Any:
-    """The ASGI application. It closes `link` at its end."""
-    api = Api(link, guard, edge or Edge(), every_s)
+
+def console_app(
+    link: ClusterLink,
+    guard: Guard,
+    *,
+    edge: Edge | None = None,
+    every_s: float = EVERY_S,
+    ending: asyncio.Event | None = None,
+    producing: Producing | None = None,
+    decoder: Decoder | None = None,
+) -> Any:
+    """The ASGI application. It closes `link` and `decoder` at its end.
+
+    every_s: the time between two looks at watched facts. ending: once it is set, the streams of events end. producing:
+    makes a context with a started Producer, for records that the page writes.
+    """
+    api = Api(link, guard, edge or Edge(), every_s, ending or asyncio.Event(), producing, decoder)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
         await link.close()
+        if decoder is not None:
+            await decoder.close()
 
     routes = [
         Route("/api/login", _guarded(guard, api.login), methods=["POST"]),
         Route("/api/session", _guarded(guard, api.session)),
         Route("/api/facts/{name}", _guarded(guard, api.facts)),
+        Route("/api/export", _guarded(guard, api.export)),
         Route("/api/do/{name}", _guarded(guard, api.write), methods=["POST"]),
         *(Route(path, _guarded(guard, file)) for path, file in _file_handlers().items()),
     ]

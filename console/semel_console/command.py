@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import click
 from semel.cli.shared.client_settings import ClientSettings, client_options
@@ -12,6 +13,9 @@ from semel_console.app import console_app
 from semel_console.guard import Guard, is_loopback
 from semel_console.link import ClusterLink
 from semel_console.server import listening_socket, serve
+
+if TYPE_CHECKING:
+    from semel_console.decoding import Decoder
 
 PORT_DEFAULT = 9480
 CLIENT_DEFAULTS = {"client_id": "semel-console", "max_block_ms": 5_000, "request_timeout_ms": 5_000}
@@ -37,13 +41,33 @@ CLIENT_DEFAULTS = {"client_id": "semel-console", "max_block_ms": 5_000, "request
     metavar="NAME",
     help="Accept requests to this host name too, for a proxy; repeatable. Default: localhost and IP addresses.",
 )
-@click.option("--write", is_flag=True, help="Allow changes: create topics, abort transactions, set offsets of groups.")
-def console(client: ClientSettings, host: str, port: int, host_names: tuple[str, ...], write: bool) -> None:
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Allow changes: create topics, write records, abort transactions, set offsets of groups.",
+)
+@click.option(
+    "--registry",
+    metavar="URL",
+    envvar="SEMEL_SCHEMA_REGISTRY_URL",
+    help="A schema registry, whose Avro is shown as JSON. Or set SEMEL_SCHEMA_REGISTRY_URL. Default: none.",
+)
+@click.option("--until-input-ends", is_flag=True, hidden=True, help="End when standard input, a pipe, ends.")
+def console(
+    client: ClientSettings,
+    host: str,
+    port: int,
+    host_names: tuple[str, ...],
+    write: bool,
+    registry: str | None,
+    until_input_ends: bool,
+) -> None:
     """Serve a web page that shows the cluster: brokers, topics, records, groups, and transactions on a timeline.
 
     Prints the address of the page, with a token that the browser needs once. The browser gets a cookie for it. The page
     shows what the principal of this command may see; credentials do not reach the browser. Ctrl-C ends it.
     """
+    decoder = None if registry is None else _decoder(registry)
     try:
         listening = listening_socket(host, port)
     except OSError as e:
@@ -56,4 +80,17 @@ def console(client: ClientSettings, host: str, port: int, host_names: tuple[str,
         say(f"Open {address}#token={guard.token}")
         if not is_loopback(host):
             say("Other machines can connect, and the connection is not encrypted: use a proxy with TLS.", err=True)
-        asyncio.run(serve(console_app(link, guard), listening))
+        ending = asyncio.Event()
+        app = console_app(
+            link, guard, ending=ending, producing=lambda: client.producer({}, CLIENT_DEFAULTS), decoder=decoder
+        )
+        asyncio.run(serve(app, listening, ending, until_input_ends=until_input_ends))
+
+
+def _decoder(url: str) -> Decoder:
+    """Raises click.ClickException without the extra."""
+    try:
+        from semel_console.decoding import Decoder
+    except ImportError as e:
+        raise failure(f"--registry needs the package {e.name!r}: pip install 'semel[avro]'") from None
+    return Decoder(url)

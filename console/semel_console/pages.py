@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from semel import Admin
 
 from semel_console.facts.access import access
 from semel_console.facts.cluster import broker_settings, overview
+from semel_console.facts.export import MEDIA_TYPES, Export
 from semel_console.facts.groups import group, groups
 from semel_console.facts.records import records
+from semel_console.facts.rights import NEEDS, rights
+from semel_console.facts.sinks import sinks
 from semel_console.facts.timeline import ends, timeline
 from semel_console.facts.topics import topic, topics
 from semel_console.facts.transactions import transaction, transactions
 from semel_console.query import Query
 
-Facts = Callable[[Admin, Query, int], Awaitable[object]]
+Facts = Callable[[Admin, Query, int], Awaitable[dict[str, Any]]]
 """Gets the parameters of the request and the time in ms."""
 
+__all__ = ["FACTS", "MEDIA_TYPES", "NEEDS", "Export", "Facts"]
 FACTS: Mapping[str, Facts] = {
     "access": access,
     "broker": broker_settings,
@@ -26,6 +31,8 @@ FACTS: Mapping[str, Facts] = {
     "groups": groups,
     "overview": overview,
     "records": records,
+    "rights": rights,
+    "sinks": sinks,
     "timeline": timeline,
     "topic": topic,
     "topics": topics,

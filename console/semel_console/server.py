@@ -1,14 +1,28 @@
-"""EDGE: listens on a socket, and serves the console there by uvicorn until it is interrupted."""
+"""EDGE: listens on a socket, and serves the console there by uvicorn until it is interrupted, or its input ends."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import sys
 from typing import Any
 
 import uvicorn
 
-GRACE_S = 1
-"""Streams of events never end by themselves: they are cut after this time."""
+GRACE_S = 3
+"""Answers that take longer are cut."""
+
+
+class _Server(uvicorn.Server):
+    """Sets `ending` before it waits for its connections: streams of events do not end by themselves."""
+
+    def __init__(self, settings: uvicorn.Config, ending: asyncio.Event) -> None:
+        super().__init__(settings)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ending.set()
+        await super().shutdown(sockets)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -25,8 +39,11 @@ def listening_socket(host: str, port: int) -> socket.socket:
     return made
 
 
-async def serve(app: Any, listening: socket.socket) -> None:
-    """Serves the ASGI application `app` until SIGINT or SIGTERM."""
+async def serve(app: Any, listening: socket.socket, ending: asyncio.Event, *, until_input_ends: bool = False) -> None:
+    """Serves the ASGI application `app` until SIGINT or SIGTERM. Then it sets `ending`.
+
+    until_input_ends: also until standard input, a pipe, ends. A parent process that dies closes its end.
+    """
     settings = uvicorn.Config(
         app,
         log_level="warning",
@@ -37,4 +54,23 @@ async def serve(app: Any, listening: socket.socket) -> None:
         ws="none",
         lifespan="on",
     )
-    await uvicorn.Server(settings).serve(sockets=[listening])
+    server = _Server(settings, ending)
+    watching = asyncio.create_task(_end_with_input(server)) if until_input_ends else None
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        if watching is not None:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+
+async def _end_with_input(server: uvicorn.Server) -> None:
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    try:
+        while await reader.read(1024):
+            pass
+        server.should_exit = True
+    finally:
+        transport.close()

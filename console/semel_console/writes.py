@@ -1,4 +1,6 @@
-"""The changes that the page can make, by name: create a topic, end a transaction, set the offsets of a group."""
+"""The changes that the page can make, by name: create a topic, write a record, end a transaction, set a group's
+offsets.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
-from semel import Admin, TopicPartition
+from semel import Admin, Producer, TopicPartition
 from semel.admin import NewTopic
 from semel.cli.group.reset import facts_of, plan
 from semel.cli.shared.open_transactions import Verdict, open_transactions
@@ -52,6 +54,16 @@ class ResetOffsets(msgspec.Struct, forbid_unknown_fields=True):
     dry_run: bool = True
 
 
+class ProduceRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """Writes one record outside of transactions. partition: None lets the key choose. key, value: None is null."""
+
+    topic: str
+    partition: int | None = None
+    key: str | None = None
+    value: str | None = None
+    headers: dict[str, str] = {}
+
+
 async def create_topic(admin: Admin, body: CreateTopic, now_ms: int) -> dict[str, Any]:
     new = NewTopic(body.name, body.partitions or -1, body.replication_factor or -1, topic_configs=body.settings)
     await admin.create_topics([new])
@@ -85,16 +97,31 @@ async def reset_offsets(admin: Admin, body: ResetOffsets, now_ms: int) -> dict[s
     return facts_of(body.group, moves, 0 if body.dry_run else len(changes))
 
 
+async def produce_record(producer: Producer, body: ProduceRecord, now_ms: int) -> dict[str, Any]:
+    stored = await producer.send_and_wait(
+        body.topic,
+        None if body.value is None else body.value.encode(),
+        key=None if body.key is None else body.key.encode(),
+        partition=body.partition,
+        headers=[(name, value.encode()) for name, value in body.headers.items()],
+    )
+    return {"text": f"written to {stored.topic}-{stored.partition} at offset {stored.offset}"}
+
+
 class Write(msgspec.Struct, frozen=True):
-    """One change. body: the type of its JSON."""
+    """One change. body: the type of its JSON. work: gets an Admin, or a Producer if `needs_producer`, the body and the
+    time in ms.
+    """
 
     body: Any
-    work: Callable[[Admin, Any, int], Awaitable[object]]
+    work: Callable[[Any, Any, int], Awaitable[object]]
+    needs_producer: bool = False
 
 
 WRITES: Mapping[str, Write] = {
     "abort-hanging": Write(AbortHanging, abort_hanging),
     "abort-transaction": Write(AbortTransaction, abort_transaction),
     "create-topic": Write(CreateTopic, create_topic),
+    "produce-record": Write(ProduceRecord, produce_record, needs_producer=True),
     "reset-offsets": Write(ResetOffsets, reset_offsets),
 }

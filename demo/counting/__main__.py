@@ -24,6 +24,7 @@ from demo.counting.report import show
 from demo.counting.totals import Total, parse, truth
 from demo.deployment import deploy
 from demo.flights import PARTITIONS, SOURCE, flights
+from demo.page import ConsolePage
 from demo.report import Audit
 
 COUNTERS = 2
@@ -124,12 +125,14 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     tallies.mkdir(parents=True)
     logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
     served = deploy(arguments.brokers, directory, KillTargets([SOURCE], (GROUP,)), secure=arguments.secure)
+    page = ConsolePage(arguments.console, directory / "console.log")
     counters: list[Counter] = []
     bars = Bars(console, total, "sent", "acknowledged", "counted", "read back")
     with bars.show:
         bars.say(f"seed {arguments.seed}: the same seed draws the same kills")
         try:
             bars.say(await served.start())
+            page.open(served.address, bars.say, SOURCE)
             async with Admin(**of_semel(served.address)) as admin:
                 await admin.create_topics([NewTopic(SOURCE, PARTITIONS, served.replicas)])
             counters = [Counter(served.address, GROUP, tallies) for _ in range(COUNTERS)]
@@ -141,6 +144,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
         finally:
             for counter in counters:
                 await counter.stop()
+            await page.close()
             await served.stop()
     is_sound = served.is_sound(console, [SOURCE])
     return show(console, audit, collect(tallies), right, served.kills) and is_sound

@@ -26,6 +26,7 @@ from demo.brokers import Brokers, KillTargets
 from demo.command import options, run_command
 from demo.deployment import deploy
 from demo.flights import SOURCE, row_of
+from demo.page import ConsolePage
 from demo.processes import end
 from demo.report import Audit
 from demo.spark.arrivals import PARTITIONS, arrivals, clock_values, truth
@@ -223,12 +224,14 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
     logging.basicConfig(filename=directory / "client.log", format="%(asctime)s %(name)s %(message)s")
     targets = KillTargets([SOURCE, DELAYS, ENRICHED], transaction_groups=SINKS)
     served = deploy(arguments.brokers, directory, targets)
+    page = ConsolePage(arguments.console, directory / "console.log")
     bars = Bars(console, total, "stored", "enriched")
     bars.add("windows", len(right))
     with bars.show:
         bars.say(f"seed {arguments.seed}: the same seed draws the same kills")
         try:
             bars.say(await served.start())
+            page.open(served.address, bars.say, ENRICHED)
             async with Admin(bootstrap_servers=served.address) as admin:
                 topics = (SOURCE, ENRICHED, DELAYS)
                 await admin.create_topics([NewTopic(name, PARTITIONS, served.replicas) for name in topics])
@@ -246,6 +249,7 @@ async def run(arguments: argparse.Namespace, directory: Path, console: Console) 
                 DELAYS: await uncommitted(served, DELAYS) - len(delays),
             }
         finally:
+            await page.close()
             await served.stop()
     found = summed(delays)
     show_topics(console, [(SOURCE, source), (ENRICHED, enriched)], leftovers)

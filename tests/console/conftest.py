@@ -24,8 +24,10 @@ def opened(address: Callable[[], str]) -> Callable[[], AbstractAsyncContextManag
 @pytest.fixture
 async def visitor(semel_broker: EphemeralBroker) -> AsyncIterator[Visitor]:
     """Has entered, and may write."""
-    link = ClusterLink(opened(lambda: semel_broker.bootstrap_servers))
-    made = Visitor(link, Guard(may_write=True))
+    address = semel_broker.bootstrap_servers
+    link = ClusterLink(opened(lambda: address))
+    client = ClientSettings({"bootstrap_servers": address}, {})
+    made = Visitor(link, Guard(may_write=True), producing=lambda: client.producer({}, SETTINGS))
     await made.enter()
     yield made
     await link.close()

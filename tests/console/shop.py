@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
 from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
 from semel.structs import OffsetAndMetadata
@@ -11,6 +12,9 @@ from semel_broker.node import Node
 from semel_broker.testing.in_process import EphemeralBroker
 from semel_protocol.batch import read_header
 from semel_protocol.records import Record, build_batch
+
+if TYPE_CHECKING:  # it needs pytest
+    from support.against import OutsideBroker
 
 HOSTILE = "<img src=x onerror='window.pwned=1'><script>window.pwned=1</script>"
 """A text that a page must never take for markup."""
@@ -100,10 +104,14 @@ async def read_some(address: str, group: str) -> Consumer:
     return consumer
 
 
-def hang(broker: EphemeralBroker, topic: str = "orders") -> None:
+def hang(broker: EphemeralBroker | OutsideBroker, topic: str = "orders") -> None:
     """A record of a transaction that no coordinator knows, as a broker without verification would take it."""
     records = [Record(0, int(time.time() * 1000), None, b"lost")]
     batch = build_batch(records, producer_id=HANGING_ID, producer_epoch=0, base_sequence=0, is_transactional=True)
+
+    if not isinstance(broker, EphemeralBroker):
+        broker.hang(topic, batch)
+        return
 
     async def append(node: Node) -> None:
         node.broker.topics.partition(topic, 0).append(batch, header=read_header(batch))

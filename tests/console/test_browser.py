@@ -6,27 +6,22 @@ Needs the extra `browser` and a Chromium: Debian's package, or `playwright insta
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from console.processes import Console, running_console
+from console.browser import LIMIT_MS, Eye, chromium, eye_on, why_not
+from console.processes import running_console
 from console.shop import HOSTILE, crowd, hang, keep_open, open_shop, read_some, sell
 from semel import Producer
 from semel_broker.testing.in_process import EphemeralBroker
+from support.against import OutsideBroker
 
-playwright = pytest.importorskip("playwright.async_api", reason="the extra `browser` is not installed")
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="the extra `browser` is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.real_time,
     pytest.mark.thorough,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt install chromium"),
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
 ]
-LIMIT_MS = 20_000
 PAGES = {
     "#/": "Needs attention",
     "#/topics": "orders",
@@ -40,37 +35,15 @@ PAGES = {
     "#/transaction?id=dispatch": "Its life",
     "#/groups": "billing",
     "#/group?name=stock": "reader-1",
+    "#/sinks": "Transaction groups and Spark's sinks",
     "#/access": "Quotas",
-    "#/broker?id=0": "num.partitions",
 }
 
 
-class Eye:
-    """A browser's page, with everything that went wrong on it."""
-
-    def __init__(self, page: Any, console: Console) -> None:
-        self.page, self.console = page, console
-        self.wrong: list[str] = []
-        page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
-        page.on("request", self._asked)
-
-    def _asked(self, request: Any) -> None:
-        if not request.url.startswith(self.console.base):
-            self.wrong.append(f"asked {request.url}")
-
-    async def enter(self) -> None:
-        await self.page.goto(f"{self.console.base}#token={self.console.token}")
-        await self.page.wait_for_selector(".figure", timeout=LIMIT_MS)
-
-    async def see(self, address: str, text: str) -> None:
-        """Goes to a page and waits for a text on it."""
-        await self.page.evaluate("address => { location.hash = address }", address)
-        main = self.page.locator(f'main[data-page="{address}"]')
-        await main.get_by_text(text).first.wait_for(state="attached", timeout=LIMIT_MS)
-
-    async def draw_ms(self) -> float:
-        return float(await self.page.locator(".lanes canvas").get_attribute("data-ms") or 0)
+async def all_pages(eye: Eye) -> dict[str, str]:
+    """`PAGES`, and that of the broker."""
+    broker = await eye.page.locator('a[href^="#/broker?"]').first.get_attribute("href")
+    return {**PAGES, broker: "num.partitions"}
 
 
 @pytest.fixture
@@ -81,24 +54,16 @@ async def eye(semel_broker: EphemeralBroker, request: pytest.FixtureRequest) -> 
     hang(semel_broker)
     producer, consumer = await keep_open(address), await read_some(address, "stock")
     width = getattr(request, "param", 1280)
-    async with playwright.async_playwright() as tools, running_console(address, "--write") as console:
-        browser = await tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = await browser.new_page(viewport={"width": width, "height": 860}, color_scheme="light")
-        made = Eye(page, console)
-        await made.enter()
-        yield made
-        if shots := os.environ.get("CONSOLE_SHOTS"):
-            name = request.node.name.translate(str.maketrans("[]", "--"))
-            await page.screenshot(path=Path(shots) / f"{name}.png", full_page=True)
-        await browser.close()
+    async with chromium() as browser, running_console(address, "--write") as console:
+        yield await eye_on(browser, console, width=width)
     await consumer.stop()
-    if semel_broker.is_running:
+    if isinstance(semel_broker, OutsideBroker) or semel_broker.is_running:
         await producer.stop()
 
 
 @pytest.mark.parametrize("eye", [1280, 400], indirect=True)
 async def test_each_page_shows_its_facts_without_an_error(eye: Eye) -> None:
-    for address, text in PAGES.items():
+    for address, text in (await all_pages(eye)).items():
         await eye.see(address, text)
         width = await eye.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert width <= 0, f"{address} is {width} px too wide"
@@ -111,7 +76,7 @@ async def test_axe_finds_nothing_serious(eye: Eye, theme: str) -> None:
     if theme == "dark":
         await eye.page.click("#theme")
     found = {}
-    for address, text in PAGES.items():
+    for address, text in (await all_pages(eye)).items():
         await eye.see(address, text)
         result = await axe.Axe().run(eye.page)
         for each in result.response["violations"]:
@@ -152,6 +117,7 @@ async def test_the_token_leaves_the_address_and_the_cookie_is_hidden(eye: Eye) -
     await stranger.wait_for_selector(".figure", timeout=LIMIT_MS)
 
 
+@pytest.mark.semel_only("no fence ledger")
 async def test_the_timeline_tells_who_fenced_whom_and_ends_what_hangs(eye: Eye) -> None:
     page = eye.page
     await eye.see("#/timeline?topic=orders&partition=0", "4 aborted")
@@ -213,6 +179,21 @@ async def test_a_topic_is_created_from_the_page(eye: Eye) -> None:
     await eye.page.locator("dialog", has_text="parcels is created").wait_for(timeout=LIMIT_MS)
     await eye.page.locator("dialog").get_by_role("button", name="Close").click()
     await eye.page.get_by_role("link", name="parcels").wait_for(timeout=LIMIT_MS)
+
+
+async def test_records_are_written_from_the_page_and_downloaded(eye: Eye) -> None:
+    await eye.see("#/records?topic=payments&partition=0", "commit marker")
+    await eye.page.get_by_role("button", name="Write a record").click()
+    await eye.page.locator("dialog input[name=value]").fill("by hand")
+    await eye.page.locator("dialog").get_by_role("button", name="Write a record").click()
+    await eye.page.locator("dialog", has_text="written to payments-0 at offset").wait_for(timeout=LIMIT_MS)
+    await eye.page.locator("dialog").get_by_role("button", name="Close").click()
+    async with eye.page.expect_download() as downloading:
+        await eye.page.get_by_role("link", name="JSON lines").click()
+    download = await downloading.value
+    assert download.suggested_filename == "payments-0.jsonl"
+    assert '"value":"by hand"' in (await download.path()).read_text().splitlines()[-1]
+    assert eye.wrong == []
 
 
 async def test_a_hundred_thousand_transactions_are_drawn_within_a_frame_or_two(

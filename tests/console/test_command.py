@@ -7,10 +7,12 @@ import json
 import signal
 import sys
 import urllib.request
+from asyncio.subprocess import DEVNULL, PIPE
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from console.processes import running_console
+from console.processes import LIMIT_S, running_console
 from semel.cli.main import main
 from semel_broker.testing.in_process import EphemeralBroker
 
@@ -57,3 +59,36 @@ async def test_a_port_in_use_is_a_sentence(semel_broker: EphemeralBroker) -> Non
         tried = CliRunner().invoke(main, ["console", "--port", port])
         assert tried.exit_code == 1
         assert "--port 0" in tried.output
+
+
+async def test_it_ends_when_its_parent_is_gone(semel_broker: EphemeralBroker) -> None:
+    command = ("-m", "semel", "console", "-b", semel_broker.bootstrap_servers, "--port", "0", "--until-input-ends")
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert (await asyncio.wait_for(process.stdout.readline(), LIMIT_S)).startswith(b"Open http://127.0.0.1:")
+    process.stdin.close()
+    assert await asyncio.wait_for(process.wait(), LIMIT_S) == 0
+
+
+async def test_serve_offers_the_page_and_ends_it_with_the_broker(tmp_path: Path) -> None:
+    for ending in (signal.SIGTERM, signal.SIGKILL):
+        command = ("-m", "semel_broker", "--data-dir", str(tmp_path), "--port", "0", "--console", "0")
+        process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=DEVNULL, stderr=PIPE)
+        assert process.stderr is not None
+        line = (await asyncio.wait_for(process.stderr.readline(), LIMIT_S)).decode()
+        assert line.startswith("Open http://127.0.0.1:"), line
+        base = line.removeprefix("Open ").partition("#")[0]
+        with await asyncio.to_thread(urllib.request.urlopen, base) as answer:
+            assert b"semel console" in answer.read()
+        process.send_signal(ending)
+        await asyncio.wait_for(process.wait(), LIMIT_S)
+        assert await asyncio.wait_for(process.stderr.read(), LIMIT_S) == b""  # the console held the other end
+
+
+async def test_without_its_extra_serve_says_what_the_page_needs() -> None:
+    program = "import sys; sys.modules['uvicorn'] = None; from semel_broker.__main__ import serve; serve(['--console'])"
+    ran = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stderr=PIPE)
+    _, said = await ran.communicate()
+    assert ran.returncode == 1
+    assert "pip install 'semel[console]'" in said.decode()

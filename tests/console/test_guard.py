@@ -150,6 +150,13 @@ async def test_the_page_is_small_and_asks_no_other_host(visitor: Visitor) -> Non
         assert not re.search(r"https?://", text), each.path
 
 
+def test_all_modules_are_asked_for_at_once() -> None:
+    files = {each.path: each.body.decode() for each in page_files()}
+    modules = {path.removeprefix("/") for path in files if path.endswith(".js")}
+    preloaded = set(re.findall(r'<link rel="modulepreload" href="([^"]+)">', files["/"]))
+    assert preloaded == modules - {"main.js"}
+
+
 def test_no_script_makes_markup_of_text() -> None:
     forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc|DOMParser"
     for each in page_files():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from console.shop import HANGING_ID, hang, keep_open, open_shop, read_some
 from console.visitor import Visitor
@@ -22,6 +24,21 @@ async def test_a_topic_is_created_with_its_settings(visitor: Visitor) -> None:
     assert "orders" in again.error
 
 
+async def test_a_record_is_written_with_key_headers_or_as_null(semel_broker: EphemeralBroker, visitor: Visitor) -> None:
+    semel_broker.create_topic("orders", 2)
+    body = {"topic": "orders", "partition": 1, "key": "k", "value": "ü", "headers": {"trace": "7"}}
+    assert (await visitor.post("/api/do/produce-record", body)).json == {"text": "written to orders-1 at offset 0"}
+    assert (await visitor.post("/api/do/produce-record", {"topic": "orders", "partition": 1})).status == 200
+    answer = await visitor.get("/api/export?topic=orders&partition=1")
+    first, second = [json.loads(line) for line in answer.body.splitlines()]
+    assert (first["key"], first["value"], first["headers"][0]["value"]) == ("k", "ü", "7")
+    assert (second["key"], second["value"]) == (None, None)
+    wrong = await visitor.post("/api/do/produce-record", {**body, "partition": 9})
+    assert wrong.status >= 400
+    assert wrong.error
+
+
+@pytest.mark.semel_only("no fence ledger")
 async def test_an_open_transaction_is_aborted_with_the_reason_in_the_ledger(
     semel_broker: EphemeralBroker, visitor: Visitor
 ) -> None:

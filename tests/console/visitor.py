@@ -6,12 +6,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from semel_console.app import console_app
+from semel_console.app import Producing, console_app
 from semel_console.guard import WRITE_HEADER, Guard
 from semel_console.link import ClusterLink
+
+if TYPE_CHECKING:
+    from semel_console.decoding import Decoder
 
 HOST = "127.0.0.1:9480"
 LIMIT_S = 20
@@ -33,9 +36,17 @@ class Answer:
 class Visitor:
     """Sends what the console's own page sends. Keyword arguments change it: `origin=None` leaves a header out."""
 
-    def __init__(self, link: ClusterLink, guard: Guard, *, every_s: float = 0.01) -> None:
+    def __init__(
+        self,
+        link: ClusterLink,
+        guard: Guard,
+        *,
+        every_s: float = 0.01,
+        producing: Producing | None = None,
+        decoder: Decoder | None = None,
+    ) -> None:
         self.guard = guard
-        self.app = console_app(link, guard, every_s=every_s)
+        self.app = console_app(link, guard, every_s=every_s, producing=producing, decoder=decoder)
         self.cookie: str | None = None
         self.write_token = ""
 
@@ -102,7 +113,10 @@ class Visitor:
         got: list[Mapping[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
-            return asked.pop() if asked else {"type": "http.disconnect"}
+            if asked:
+                return asked.pop()
+            await asyncio.Event().wait()  # it stays until it has the answer
+            raise AssertionError
 
         async def send(message: Mapping[str, Any]) -> None:
             got.append(message)

@@ -19,11 +19,12 @@ from demo.report import Audit, verdict  # noqa: E402
 
 @pytest.mark.thorough
 def test_every_figure_is_exact_when_brokers_and_workers_are_killed() -> None:
-    command = [sys.executable, "-m", "demo", "--rows", "40000", "--kills", "3", "--seed", "1"]
+    command = [sys.executable, "-m", "demo", "--rows", "40000", "--kills", "3", "--seed", "1", "--console"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("SIGKILL ") >= 3
     assert "gave way to epoch" in done.stdout
+    assert "/#token=" in done.stdout
     assert "Every figure is exact." in done.stdout
 
 

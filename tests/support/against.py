@@ -27,6 +27,8 @@ SETTING_TIMEOUT_S = 10
 CLEANING_TIMEOUT_S = 50
 FIXTURES = ("broker", "bootstrap", "semel_broker", "semel")
 """The names of the fixtures that tests take their broker from, or a shell that runs commands on it."""
+NOT_YET = (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE)
+"""What a broker answers that still verifies: it does not know the transactional id, or it has ended."""
 FAKES = ("fake_broker", "cluster")
 """The names of fixtures with scripted brokers."""
 
@@ -87,7 +89,7 @@ class OutsideBroker:
                 while True:
                     answer = await wire.call(request, 9)
                     code = answer.responses[0].partition_responses[0].error_code
-                    if code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+                    if code not in NOT_YET:
                         break
                     await asyncio.sleep(0.05)  # the setting has not arrived yet
             await wire.close()

@@ -42,10 +42,18 @@ def test_each_rule_has_a_runbook_that_exists() -> None:
     assert [rule["annotations"]["runbook"] for rule in rules if rule["annotations"]["runbook"] not in anchors] == []
 
 
-def test_promtool_accepts_rules_and_configuration() -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "rules", RULES],
+        ["check", "config", "--syntax-only", ROOT / "monitoring/prometheus.yml"],
+        ["test", "rules", ROOT / "monitoring/rules.test.yml"],
+    ],
+    ids=["rules", "configuration", "alerts"],
+)
+def test_promtool_accepts_rules_and_configuration_and_alerts_fire(arguments: list[str]) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed: apt-get install prometheus")
-    for arguments in (["rules", RULES], ["config", "--syntax-only", ROOT / "monitoring/prometheus.yml"]):
-        done = subprocess.run([promtool, "check", *arguments], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run([promtool, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

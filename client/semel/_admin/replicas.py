@@ -1,10 +1,17 @@
-"""Leader elections and reassignments of partitions (KIP-455, KIP-460)."""
+"""Leader elections, reassignments and sizes of replicas (KIP-455, KIP-460, KIP-113)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k35_describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsRequestTopic,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResponseResult,
+)
 from semel_protocol.messages.k43_elect_leaders import (
     PREFERRED,
     UNCLEAN,
@@ -24,9 +31,10 @@ from semel_protocol.messages.k46_list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 
-from semel._admin.types import PartitionReassignment
-from semel._net.calls import CallOutcomes, Calls, grouped, wire_ms
+from semel._admin.types import LogDirDescription, PartitionReassignment, ReplicaSize
+from semel._net.calls import CallOutcomes, Calls, grouped, settled, wire_ms
 from semel._net.connection import Connection
+from semel._net.pool import Role
 from semel._net.retry import Deadline
 from semel.errors import UnsupportedVersionError, error_for
 from semel.structs import TopicPartition
@@ -119,6 +127,51 @@ async def list_partition_reassignments(
 
     found = await calls.retrying(attempt, what=what, timeout_ms=timeout_ms) if asked is None or asked else {}
     return dict(sorted(found.items()))
+
+
+async def describe_log_dirs(
+    calls: Calls, node_ids: Iterable[int], partitions: Iterable[TopicPartition] | None, timeout_ms: float | None
+) -> dict[int, list[LogDirDescription]]:
+    asked = list(dict.fromkeys(node_ids))
+    topics = None
+    if partitions is not None:
+        topics = [
+            DescribeLogDirsRequestTopic(topic=name, partitions=indexes)
+            for name, indexes in grouped(dict.fromkeys(partitions)).items()
+        ]
+
+    async def of_node(node_id: int) -> list[LogDirDescription]:
+        what = f"describing the data directories of broker {node_id}"
+
+        async def attempt(deadline: Deadline) -> list[LogDirDescription]:
+            connection = await calls.cluster.connection(node_id, Role.CONTROL)
+            answer: DescribeLogDirsResponse = await calls.request(
+                connection, DescribeLogDirsRequest(topics=topics), deadline
+            )
+            code = answer.error_code or next((row.error_code for row in answer.results if row.error_code), 0)
+            if code:
+                raise error_for(code, what)
+            return [_log_dir(row) for row in answer.results]
+
+        return await calls.retrying(attempt, what=what, timeout_ms=timeout_ms)
+
+    answers = await asyncio.gather(*map(of_node, asked), return_exceptions=True)
+    return settled(dict(zip(asked, answers, strict=True)))
+
+
+def _log_dir(row: DescribeLogDirsResponseResult) -> LogDirDescription:
+    return LogDirDescription(
+        row.log_dir,
+        {
+            TopicPartition(topic.name, each.partition_index): ReplicaSize(
+                each.partition_size, each.offset_lag, each.is_future_key
+            )
+            for topic in row.topics
+            for each in topic.partitions
+        },
+        None if row.total_bytes < 0 else row.total_bytes,
+        None if row.usable_bytes < 0 else row.usable_bytes,
+    )
 
 
 def _target(

@@ -148,6 +148,28 @@ class ClusterDescription(msgspec.Struct, frozen=True):
     brokers: dict[int, BrokerMetadata]
 
 
+class ReplicaSize(msgspec.Struct, frozen=True):
+    """A replica in a data directory. offset_lag: the offsets that it lacks up to its leader's high watermark.
+
+    is_future: it is being moved into this directory from another one of the broker (KIP-113).
+    """
+
+    size_bytes: int
+    offset_lag: int = 0
+    is_future: bool = False
+
+
+class LogDirDescription(msgspec.Struct, frozen=True):
+    """A data directory of a broker. total_bytes, usable_bytes: of its file system; None when the broker does not say it
+    (before KIP-827; semel's).
+    """
+
+    path: str
+    replicas: dict[TopicPartition, ReplicaSize]
+    total_bytes: int | None = None
+    usable_bytes: int | None = None
+
+
 class BrokerStatus(msgspec.Struct, frozen=True):
     """The result of `Admin.check_brokers` for one broker. error: why it does not answer, "" when it does.
 

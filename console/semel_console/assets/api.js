@@ -36,17 +36,30 @@ async function asked(path, options) {
 const sent = (path, body, headers = {}) =>
   asked(path, { method: "POST", headers: { "content-type": "application/json", ...headers }, body: JSON.stringify(body) });
 
-export const login = (token) => sent("/api/login", { token });
-
-export async function session() {
-  const found = await asked("/api/session");
+const begun = async (answer) => {
+  const found = await answer;
   writeToken = found.write_token;
   return found;
-}
+};
+
+export const login = (token) => begun(sent("/api/login", { token }));
+
+export const session = () => begun(asked("/api/session"));
 
 const target = (name, parameters) => `/api/facts/${name}?${new URLSearchParams(parameters)}`;
 
 export const facts = (name, parameters = {}) => asked(target(name, parameters));
+
+let asking = null;
+
+/** Elements that say what the pages leave out because of missing rights; asked once. */
+export function rightsNotes(show) {
+  asking ??= facts("rights").catch(() => {
+    asking = null;
+    return { notes: [] };
+  });
+  asking.then((found) => show(found.notes));
+}
 
 export const change = (name, body) => sent(`/api/do/${name}`, body, { "x-semel-write-token": writeToken ?? "" });
 

@@ -2,7 +2,9 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element. attributes: `on…` are listeners, true and false set and leave out; `href` may only stay on this page. */
+/** An element. attributes: `on…` are listeners, true and false set and leave out; `href` stays on this page, or is a file of
+ * the console's server.
+ */
 export function el(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
 }
@@ -15,7 +17,7 @@ function filled(made, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (name === "href" && !String(value).startsWith("#")) throw new Error("links stay on this page");
+    else if (name === "href" && !/^(#|\/api\/export\?)/.test(value)) throw new Error("links stay on this page");
     else if (name === "value") made.value = value;
     else made.setAttribute(name, value === true ? "" : String(value));
   }

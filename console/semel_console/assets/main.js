@@ -6,6 +6,7 @@ import { accessPage, brokerPage } from "./page_access.js";
 import { groupPage, groupsPage } from "./page_groups.js";
 import { overviewPage } from "./page_overview.js";
 import { recordsPage } from "./page_records.js";
+import { sinksPage } from "./page_sinks.js";
 import { timelinePage } from "./page_timeline.js";
 import { topicPage, topicsPage } from "./page_topics.js";
 import { transactionPage, transactionsPage } from "./page_transactions.js";
@@ -15,13 +16,14 @@ const PAGES = {
   records: [recordsPage, "Records", "topics"], timeline: [timelinePage, "Timeline", "timeline"],
   transactions: [transactionsPage, "Transactions", "transactions"], transaction: [transactionPage, "Transaction", "transactions"],
   groups: [groupsPage, "Groups", "groups"], group: [groupPage, "Group", "groups"],
-  access: [accessPage, "Access", "access"], broker: [brokerPage, "Broker", ""],
+  sinks: [sinksPage, "Sinks", "sinks"], access: [accessPage, "Access", "access"], broker: [brokerPage, "Broker", ""],
 };
-const NAV = ["", "topics", "timeline", "transactions", "groups", "access"];
+const NAV = ["", "topics", "timeline", "transactions", "groups", "sinks", "access"];
 
 const main = document.getElementById("main");
 const banner = document.getElementById("banner");
 let leave = null;
+let visits = 0;
 
 /** Shows a problem above the page, whose last facts stay; null: all is well again. */
 function trouble(problem) {
@@ -42,7 +44,11 @@ function show() {
   document.title = `${title} – semel console`;
   fill(document.getElementById("nav"), NAV.map((each) =>
     el("a", { href: address(each), "aria-current": each === section ? "page" : null, "data-key": each }, PAGES[each][1])));
-  leave = page(main, new URLSearchParams(query), trouble);
+  visits += 1;
+  const visit = visits;
+  leave = page(main, new URLSearchParams(query), (problem) => { // an answer may come after its page was left
+    if (visit === visits) trouble(problem);
+  });
 }
 
 function setTheme(theme) {
@@ -90,8 +96,7 @@ async function begin() {
     if (token) {
       history.replaceState(null, "", "#/");
       await login(token[1]);
-    }
-    await session();
+    } else await session();
   } catch (problem) {
     return askForToken(problem);
   }

@@ -3,11 +3,11 @@
 import { watch } from "./api.js";
 import { el, fill, link } from "./dom.js";
 import { number, plural } from "./format.js";
-import { action, badge, table } from "./parts.js";
+import { action, badge, rightsNote, table } from "./parts.js";
 
 export function groupsPage(root, parameters, trouble) {
   const body = el("div", { class: "card live" });
-  fill(root, el("h1", {}, "Consumer groups"), body);
+  fill(root, el("h1", {}, "Consumer groups"), rightsNote(), body);
   return watch("groups", {}, (facts) => fill(body, table("groups", [
     { label: "group", value: (row) => row.group, show: (row) => link(row.group, "group", { name: row.group }), name: true },
     { label: "state", value: (row) => row.state, show: (row) => badge(row.state) },

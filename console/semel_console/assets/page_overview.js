@@ -2,15 +2,15 @@
 
 import { watch } from "./api.js";
 import { el, fill, link } from "./dom.js";
-import { number, plural } from "./format.js";
-import { badge, sparkline, table } from "./parts.js";
+import { bytes, number, plural } from "./format.js";
+import { badge, rightsNote, sparkline, table } from "./parts.js";
 import { holderCards } from "./page_transactions.js";
 
 const KEPT = 60;
 
 export function overviewPage(root, parameters, trouble) {
   const body = el("div", { class: "live" });
-  fill(root, el("h1", {}, "Overview"), body);
+  fill(root, el("h1", {}, "Overview"), rightsNote(), body);
   const rates = [];
   let last = null;
 
@@ -41,7 +41,8 @@ export function overviewPage(root, parameters, trouble) {
         { label: "address", value: (row) => row.address, name: true }, { label: "rack", value: (row) => row.rack },
         { label: "leads", value: (row) => row.leads, number: true }, { label: "preferred", value: (row) => row.preferred, number: true },
         { label: "replicas", value: (row) => row.replicas, number: true }, { label: "in sync", value: (row) => row.in_sync, number: true },
-      ], health.brokers, { caption: `Cluster ${health.cluster_id ?? ""}` })),
+        { label: "on disk", value: (row) => facts.broker_bytes[row.id], number: true, show: (row) => (row.id in facts.broker_bytes ? bytes(facts.broker_bytes[row.id]) : "–") },
+      ], health.brokers, { caption: `Cluster ${health.cluster_id ?? ""}` }), facts.sizes_problem && el("p", { class: "dim" }, facts.sizes_problem)),
       health.troubled.length ? el("section", { class: "card" }, table("troubled", [
         { label: "partition", value: (row) => `${row.topic}-${row.partition}`, show: (row) => link(`${row.topic}-${row.partition}`, "topic", { name: row.topic }), name: true },
         { label: "state", value: (row) => row.state, show: (row) => badge(row.state) },

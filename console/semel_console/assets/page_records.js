@@ -3,7 +3,7 @@
 import { facts as ask, watch } from "./api.js";
 import { address, el, fill, link } from "./dom.js";
 import { bytes, hexOf, number, textOf, time, unpacked, visible } from "./format.js";
-import { badge } from "./parts.js";
+import { action, badge } from "./parts.js";
 
 const PAGE = 100;
 
@@ -30,7 +30,12 @@ export function recordsPage(root, parameters, trouble) {
     go({ from: start.value.trim(), contains: needle.value });
   } }, el("label", {}, "Partition", partitions), el("label", {}, "From", start), el("label", {}, "Contains", needle), el("button", {}, "Show"),
   el("label", {}, "Values as", form), el("label", {}, committed, "only what read_committed gets"), live);
-  fill(root, el("h1", {}, link(topic, "topic", { name: topic }), ` – partition ${partition}`), el("div", { class: "card" }, query), body);
+  const produce = action("Write a record", {
+    title: `Write a record to ${topic}, partition ${partition}`, name: "produce-record",
+    explain: "It is written at once, outside of transactions. An empty key is null; an empty value is null, too, which deletes the key in a compacted topic.",
+    fields: [["key", "Key"], ["value", "Value"]], body: (given) => ({ topic, partition, key: given.key || null, value: given.value || null }),
+  });
+  fill(root, el("div", { class: "row spread" }, el("h1", {}, link(topic, "topic", { name: topic }), ` – partition ${partition}`), produce), el("div", { class: "card" }, query), body);
 
   const show = (found) => {
     latest = found;
@@ -39,13 +44,16 @@ export function recordsPage(root, parameters, trouble) {
     fill(body,
       el("div", { class: "row spread" },
         el("p", { class: "dim" }, `Offsets ${number(found.log_start_offset)} to ${number(found.high_watermark)}; last stable offset ${number(found.last_stable_offset)}`, held ? `: ${number(held)} offsets are held back from read_committed consumers` : "", ". ", link("Timeline", "timeline", { topic, partition })),
-        el("div", { class: "row" },
+        el("div", { class: "row" }, exportLink("jsonl", "JSON lines"), exportLink("csv", "CSV"),
           el("button", { type: "button", "data-key": "older", disabled: found.from_offset <= found.log_start_offset, onclick: () => go({ from: Math.max(found.log_start_offset, found.from_offset - PAGE) }) }, "← Older"),
           el("button", { type: "button", "data-key": "newer", disabled: found.next_offset >= found.high_watermark, onclick: () => go({ from: found.next_offset }) }, "Newer →"))),
       el("div", { class: "card" }, rows.length ? el("div", { class: "scroll", "data-scroll": "records", tabindex: "0", role: "region", "aria-label": "Records" }, el("table", {},
         el("thead", {}, el("tr", {}, ["offset", "time", "outcome", "key", "value", ""].map((each) => el("th", { scope: "col", class: each === "offset" && "number" }, each)))),
         el("tbody", {}, rows.map((each) => shownRow(each))))) : el("p", { class: "dim" }, contains ? `No record between offsets ${number(found.from_offset)} and ${number(found.next_offset)} contains the text.` : "No records here.")));
   };
+
+  const exportLink = (format, text) => el("a", { class: "button", download: true, "data-key": format, title: "The records from here on, at most 10,000, as a file",
+    href: `/api/export?${new URLSearchParams({ topic, partition, format, from: from || String(latest.from_offset), ...(contains ? { contains } : {}), ...(committed.checked ? { committed: 1 } : {}) })}` }, text);
 
   const shownRow = (row) => {
     if (row.marker) {
@@ -59,7 +67,7 @@ export function recordsPage(root, parameters, trouble) {
     } }, isOpen ? "▾" : "▸");
     const line = el("tr", { class: [row.outcome, isOpen && "opened"].filter(Boolean).join(" ") },
       el("td", { class: "number" }, number(row.offset)), el("td", {}, time(row.timestamp, true)), el("td", {}, badge(row.outcome)),
-      el("td", { class: "data" }, short(row.key, row.key_size, form.value)), el("td", { class: "data" }, short(row.value, row.value_size, form.value)), el("td", {}, button));
+      el("td", { class: "data" }, short(row.key, row.key_size, form.value, row.key_decoded)), el("td", { class: "data" }, short(row.value, row.value_size, form.value, row.value_decoded)), el("td", {}, button));
     return isOpen ? [line, el("tr", {}, el("td", { colspan: "6" }, details(row)))] : line;
   };
 
@@ -68,7 +76,9 @@ export function recordsPage(root, parameters, trouble) {
       row.outcome !== "plain" ? "" : row.producer_id >= 0 ? `, by idempotent producer ${row.producer_id}, epoch ${row.producer_epoch}` : "",
       `. Key ${row.key_size < 0 ? "null" : bytes(row.key_size)}, value ${row.value_size < 0 ? "null" : bytes(row.value_size)}. `, el("button", { type: "button", onclick: async () => whole(row.offset) }, "Load it whole")),
     row.headers.length ? el("dl", { class: "sentences" }, row.headers.map(([name, value]) => [el("dt", {}, visible(name)), el("dd", { class: "mono" }, value === null ? "null" : short(value, 0, "text"))])) : null,
-    el("h2", {}, "Key"), el("pre", {}, long(row.key, row.key_size, form.value)), el("h2", {}, "Value"), el("pre", {}, long(row.value, row.value_size, form.value)));
+    row.not_decoded ? el("p", { class: "dim" }, `Not decoded: ${row.not_decoded}`) : null,
+    el("h2", {}, row.key_decoded ? "Key, decoded from Avro" : "Key"), el("pre", {}, long(row.key, row.key_size, form.value, row.key_decoded)),
+    el("h2", {}, row.value_decoded ? "Value, decoded from Avro" : "Value"), el("pre", {}, long(row.value, row.value_size, form.value, row.value_decoded)));
 
   const whole = async (offset) => {
     try {
@@ -103,11 +113,11 @@ export function recordsPage(root, parameters, trouble) {
   return () => stop?.();
 }
 
-function decoded(data, size, form) {
+function decoded(data, size, form, avro) {
   if (data === null) return "null";
   const raw = unpacked(data);
   if (form === "hex") return null;
-  const text = textOf(raw, size > raw.length);
+  const text = avro ?? textOf(raw, size > raw.length);
   if (text === null) return null;
   if (form === "JSON") {
     try {
@@ -117,14 +127,14 @@ function decoded(data, size, form) {
   return text;
 }
 
-function short(data, size, form) {
-  const text = decoded(data, size, form === "JSON" ? "text" : form);
+function short(data, size, form, avro = null) {
+  const text = decoded(data, size, form === "JSON" ? "text" : form, avro);
   if (text === null) return [...unpacked(data).subarray(0, 40)].map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
   return visible(text.slice(0, 240).replaceAll("\n", "⏎"));
 }
 
-function long(data, size, form) {
-  const text = decoded(data, size, form);
+function long(data, size, form, avro = null) {
+  const text = decoded(data, size, avro ? (form === "hex" ? "hex" : "JSON") : form, avro);
   const shown = text === null ? hexOf(unpacked(data)) : visible(text);
   const cut = data !== null && size > unpacked(data).length;
   return cut ? `${shown}\n… the first ${bytes(unpacked(data).length)} of ${bytes(size)}` : shown;

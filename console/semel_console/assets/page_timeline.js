@@ -78,8 +78,9 @@ function partitionPage(root, parameters, topic, trouble) {
     if (isChosen) fill(chosen, span < 0 && fence === null ? null : chosenCard(span, fence));
   };
 
-  const fencesOf = (i) => model.lanes.flatMap((lane) => lane.fences).filter((fence) => fence.span === i && model.columns.outcome[i] === ABORTED
-    && model.producers[model.columns.producer[i]].producer_id === fence.producer_id);
+  const isOf = (fence, i) => fence.span === i && model.columns.outcome[i] === ABORTED && model.columns.epoch[i] === fence.epoch
+    && model.producers[model.columns.producer[i]].producer_id === fence.producer_id;
+  const fencesOf = (i) => model.lanes.flatMap((lane) => lane.fences).filter((fence) => isOf(fence, i));
 
   const pairsOf = (i) => {
     const c = model.columns;
@@ -108,7 +109,7 @@ function partitionPage(root, parameters, topic, trouble) {
       el("div", { class: "row" }, span >= 0 ? badge(kind(span)) : badge("fence", "info"), name ? link(name, "transaction", { id: name }) : el("b", {}, span >= 0 ? model.label(span) : ""),
         span >= 0 ? link("its records", "records", { topic, partition, from: model.columns.first[span] }) : null),
       el("dl", { class: "sentences" }, [
-        ...(span >= 0 ? pairsOf(span) : []), ...fences.map((each) => ["fenced", `${time(each.at_ms, true)}: ${each.text}`]),
+        ...(span >= 0 ? pairsOf(span) : []), ...fences.map((each) => [span < 0 || isOf(each, span) ? "fenced" : "fenced after it", `${time(each.at_ms, true)}: ${each.text}`]),
         ...(holder?.sentences.filter(([caption]) => caption !== "held by") ?? []),
       ].map(([caption, text]) => [el("dt", {}, caption || "command"), el("dd", {}, caption ? text : el("code", {}, text))])));
   };
@@ -119,13 +120,13 @@ function partitionPage(root, parameters, topic, trouble) {
     fill(summary, badge(`${number(committed)} committed`, "good"), badge(`${number(aborted)} aborted`, aborted ? "bad" : "info"), badge(`${number(open)} open`, open ? "warn" : "info"),
       el("span", { class: "dim" }, `offsets ${number(model.from)} to ${number(model.high)}; last stable ${number(model.stable)}`, held ? `: ${plural(held, "offset")} held back` : ""));
     fill(below, model.holders.length ? el("section", {}, el("h2", {}, "Open transactions of this partition"), holderCards(model.holders)) : null,
-      el("section", { class: "card" }, table("fences", [
+      el("section", { class: "card" }, el("h2", {}, "Fences of these producers"), table("fences", [
         { label: "when", value: (row) => row.at_ms, show: (row) => time(row.at_ms, true) },
         { label: "transactional id", value: (row) => row.transactional_id, name: true, show: (row) => link(row.transactional_id, "transaction", { id: row.transactional_id }) },
         { label: "epoch", value: (row) => row.epoch, show: (row) => `${row.epoch} → ${row.new_epoch < 0 ? "–" : row.new_epoch}` },
         { label: "fenced by", value: (row) => row.by, name: true }, { label: "why", value: (row) => row.reason, show: (row) => row.reason.replaceAll("_", " ") },
         { label: "", show: (row) => fenceButton(row) },
-      ], [...model.fences].reverse(), { caption: "Fences of these producers", empty: "No producer of this partition was fenced. Brokers other than semel's keep no fence ledger." })));
+      ], [...model.fences].reverse(), { empty: model.noLedger ?? "No producer of this partition was fenced." })));
   };
 
   const fenceButton = (row) => {
@@ -171,6 +172,7 @@ function partitionPage(root, parameters, topic, trouble) {
     ends = found;
     follow();
   }, trouble);
+  load(); // `ends` only says when there is more
   const timer = setInterval(follow, 2000);
   return () => {
     isClosed = true;

@@ -2,8 +2,8 @@
 
 import { watch } from "./api.js";
 import { el, fill, link } from "./dom.js";
-import { number, plural } from "./format.js";
-import { action, badge, table } from "./parts.js";
+import { bytes, number, plural } from "./format.js";
+import { action, badge, rightsNote, table } from "./parts.js";
 
 export function topicsPage(root, parameters, trouble) {
   let latest = null;
@@ -20,7 +20,7 @@ export function topicsPage(root, parameters, trouble) {
     }),
   });
   fill(root, el("div", { class: "row spread" }, el("h1", {}, "Topics"),
-    el("div", { class: "row" }, el("label", {}, "Filter", filter), el("label", {}, internal, "internal topics"), create)), body);
+    el("div", { class: "row" }, el("label", {}, "Filter", filter), el("label", {}, internal, "internal topics"), create)), rightsNote(), body);
   const show = (facts) => {
     latest = facts;
     const rows = facts.topics.filter((each) => (internal.checked || !each.internal) && each.topic.includes(filter.value));
@@ -29,9 +29,10 @@ export function topicsPage(root, parameters, trouble) {
       { label: "state", value: (row) => row.state, show: (row) => badge(row.state) },
       { label: "partitions", value: (row) => row.partitions, number: true }, { label: "replicas", value: (row) => row.replicas, number: true },
       { label: "offsets held", value: (row) => row.offsets_held, number: true },
+      { label: "size", value: (row) => row.size_bytes, number: true, show: (row) => (row.size_bytes === null ? "–" : bytes(row.size_bytes)) },
       { label: "held back", value: (row) => row.held_back, number: true, show: (row) => (row.held_back ? badge(number(row.held_back), "warn") : "0") },
       { label: "", show: (row) => el("span", { class: "row" }, link("records", "records", { topic: row.topic, partition: 0 }), link("timeline", "timeline", { topic: row.topic, partition: 0 })) },
-    ], rows, { empty: facts.topics.length ? "No topic fits the filter." : "There is no topic yet." }));
+    ], rows, { empty: facts.topics.length ? "No topic fits the filter." : "There is no topic yet." }), facts.sizes_problem && el("p", { class: "dim" }, facts.sizes_problem));
   };
   return watch("topics", {}, show, trouble);
 }
@@ -53,13 +54,21 @@ export function topicPage(root, parameters, trouble) {
         { label: "replicas", value: (row) => row.replicas.join(", ") }, { label: "in sync", value: (row) => row.in_sync.join(", ") },
         { label: "start", value: (row) => row.start_offset, number: true }, { label: "last stable", value: (row) => row.last_stable_offset, number: true },
         { label: "high watermark", value: (row) => row.high_watermark, number: true },
+        { label: "size", value: (row) => row.size_bytes, number: true, show: (row) => sizeOf(row) },
         { label: "held back", value: (row) => row.high_watermark - row.last_stable_offset, number: true, show: (row) => (row.high_watermark > row.last_stable_offset ? badge(number(row.high_watermark - row.last_stable_offset), "warn") : "0") },
         { label: "", show: (row) => el("span", { class: "row" }, link("records", "records", { topic: name, partition: row.partition }), link("timeline", "timeline", { topic: name, partition: row.partition })) },
-      ], facts.partitions, { caption: "Partitions" })),
+      ], facts.partitions, { caption: "Partitions" }), facts.sizes_problem && el("p", { class: "dim" }, facts.sizes_problem)),
       el("section", { class: "card" }, el("div", { class: "row spread" }, el("h2", {}, "Settings"), el("label", {}, all, "defaults too")),
         facts.settings_problem ? el("p", { class: "dim" }, facts.settings_problem) : settingsTable("topic-settings", settings)));
   };
   return watch("topic", { topic: name }, show, trouble);
+}
+
+/** The size of the leader's replica; those of the others where they differ. */
+function sizeOf(row) {
+  if (row.size_bytes === null) return "–";
+  const others = Object.entries(row.sizes).filter(([, size]) => size !== row.size_bytes);
+  return el("span", {}, bytes(row.size_bytes), others.map(([broker, size]) => el("div", { class: "caption" }, `broker ${broker}: ${bytes(size)}`)));
 }
 
 export const settingsTable = (key, settings) => table(key, [

@@ -3,18 +3,18 @@
 import { watch } from "./api.js";
 import { el, fill, link } from "./dom.js";
 import { duration, time } from "./format.js";
-import { action, badge, sentences, table } from "./parts.js";
+import { action, badge, rightsNote, sentences, table } from "./parts.js";
 
 /** One card for each open transaction that holds readers back, hanging ones first. */
 export function holderCards(holders) {
   const sorted = [...holders].sort((a, b) => Number(b.verdict === "hanging") - Number(a.verdict === "hanging"));
   return sorted.slice(0, 20).map((each) => {
     const at = each.partitions[0];
-    const name = each.transactional_id ?? `producer ${each.producer_id}`;
+    const name = each.transactional_id ?? (each.producer_id === null ? "transactions that are not shown" : `producer ${each.producer_id}`);
     return el("div", { class: `card holder ${each.verdict}` },
       el("div", { class: "row spread" },
         el("div", { class: "row" }, badge(each.verdict), each.transactional_id ? link(name, "transaction", { id: each.transactional_id }) : name,
-          el("span", { class: "dim" }, each.partitions.slice(0, 5).map((place) => `${place.topic}-${place.partition} from ${place.first_offset}`).join(", "), each.partitions.length > 5 ? " …" : "")),
+          el("span", { class: "dim" }, each.partitions.slice(0, 5).map((place) => `${place.topic}-${place.partition}${place.first_offset === null ? "" : ` from ${place.first_offset}`}`).join(", "), each.partitions.length > 5 ? " …" : "")),
         el("div", { class: "row" }, link("timeline", "timeline", { topic: at.topic, partition: at.partition }), abortButton(each))),
       sentences(each.sentences.filter(([caption]) => caption !== "held by")));
   });
@@ -45,7 +45,7 @@ export function transactionsPage(root, parameters, trouble) {
   const only = el("input", { type: "checkbox", onchange: () => latest && show(latest) });
   const body = el("div", { class: "live" });
   fill(root, el("div", { class: "row spread" }, el("h1", {}, "Transactions"),
-    el("div", { class: "row" }, el("label", {}, "Filter", filter), el("label", {}, only, "only open ones"))), body);
+    el("div", { class: "row" }, el("label", {}, "Filter", filter), el("label", {}, only, "only open ones"))), rightsNote(), body);
   const show = (facts) => {
     latest = facts;
     const rows = facts.transactions.filter((each) => each.transactional_id.includes(filter.value) && (!only.checked || each.state === "Ongoing" || each.state.startsWith("Prepare")));
@@ -61,12 +61,7 @@ export function transactionsPage(root, parameters, trouble) {
         { label: "partitions", value: (row) => row.partitions?.length, number: true }, { label: "fences", value: (row) => row.fences, number: true },
         { label: "last fence", value: (row) => row.last_fence?.at_ms, name: true, show: (row) => (row.last_fence ? `${row.last_fence.reason.replaceAll("_", " ")}${row.last_fence.by ? `, by ${row.last_fence.by}` : ""}` : "–") },
         { label: "last update", value: (row) => row.last_update_ms, show: (row) => time(row.last_update_ms ?? -1) },
-      ], rows, { caption: `${facts.total.toLocaleString("en-US")} transactional ids`, empty: "No transactional id." })),
-      facts.groups?.length ? el("section", { class: "card" }, table("txn-groups", [
-        { label: "transaction group", value: (row) => row.transaction_group, name: true }, { label: "state", value: (row) => row.state, show: (row) => badge(row.state, row.state === "Committed" ? "good" : "info") },
-        { label: "step", value: (row) => row.step, number: true }, { label: "committed step", value: (row) => row.committed_step, number: true },
-        { label: "driver", value: (row) => row.client, name: true }, { label: "members", value: (row) => row.members.length, number: true },
-      ], facts.groups, { caption: "Transaction groups" })) : null);
+      ], rows, { caption: `${facts.total.toLocaleString("en-US")} transactional ids`, empty: "No transactional id." })));
   };
   return watch("transactions", {}, show, trouble);
 }

@@ -1,6 +1,6 @@
 // Parts that pages share: badges, tables that sort, sparklines, questions before a change.
 
-import { change, mayWrite } from "./api.js";
+import { change, mayWrite, rightsNotes } from "./api.js";
 import { el, svg } from "./dom.js";
 
 const GOOD = ["ok", "healthy", "Stable", "CompleteCommit", "committed", "moving", "at end", "Empty", "empty"];
@@ -50,6 +50,16 @@ function compared(a, b) {
   if (a === null || a === undefined) return 1;
   if (b === null || b === undefined) return -1;
   return typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b;
+}
+
+/** Says what a page leaves out because the principal lacks rights; empty when there is no authorizer. */
+export function rightsNote() {
+  const made = el("p", { class: "dim", "data-rights": true, hidden: true });
+  rightsNotes((notes) => {
+    made.textContent = notes.join(" ");
+    made.hidden = !notes.length;
+  });
+  return made;
 }
 
 /** A line of values over time. label: what it shows, for those who do not see it. */

@@ -24,6 +24,7 @@ export class Model {
     this.now = facts.now_ms;
     this.fences = facts.fences;
     this.holders = facts.holders;
+    this.noLedger = facts.no_ledger;
   }
 
   /** The offset to ask for news from: nothing before it can change. */
@@ -89,12 +90,12 @@ export class Model {
       lane.open += outcome === OPEN ? 1 : 0;
     }
     for (const fence of this.fences) lanes.get(fence.transactional_id)?.fences.push({ ...fence, span: this.spanOf(lanes.get(fence.transactional_id), fence) });
-    const { first } = this.columns;
+    const { first, began } = this.columns;
     this.sums = sums;
     this.lanes = [...lanes.values()].sort((a, b) => Number(b.transactions > 0) - Number(a.transactions > 0) || b.open - a.open || a.name.localeCompare(b.name, "en", { numeric: true }));
     for (const lane of this.lanes) {
-      lane.byOffset = Float64Array.from(lane.spans).sort((a, b) => first[a] - first[b]);
-      lane.byTime = Float64Array.from(lane.spans).filter((i) => this.columns.began[i] >= 0).sort((a, b) => this.columns.began[a] - this.columns.began[b]);
+      lane.byOffset = inOrder(Float64Array.from(lane.spans), first);
+      lane.byTime = inOrder(Float64Array.from(lane.spans).filter((i) => began[i] >= 0), began);
     }
   }
 
@@ -143,4 +144,12 @@ export class Model {
     const id = this.producers[this.columns.producer[i]].producer_id;
     return this.holders.find((each) => each.producer_id === id);
   }
+}
+
+/** Indexes sorted by a column. They mostly are sorted already. */
+function inOrder(indexes, column) {
+  for (let at = 1; at < indexes.length; at += 1) {
+    if (column[indexes[at - 1]] > column[indexes[at]]) return indexes.sort((a, b) => column[a] - column[b]);
+  }
+  return indexes;
 }

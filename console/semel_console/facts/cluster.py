@@ -11,17 +11,21 @@ from semel.cli.cluster.commands import cluster_health
 from semel.cli.cluster.health import facts_of
 from semel.cli.shared.open_transactions import (
     OpenTransaction,
+    Verdict,
     by_transaction,
     describe_transaction,
     open_facts,
     open_transactions,
 )
 from semel.cli.shared.partition_names import known_offsets
-from semel.errors import KafkaError, UnsupportedVersionError
+from semel.errors import KafkaError, TopicAuthorizationFailedError, UnsupportedVersionError
 from semel.structs import PartitionMetadata
 
+from semel_console.facts.rights import MAYBE_HIDDEN, has_authorizer
+from semel_console.facts.sizes import sizes_of
 from semel_console.query import Query
 
+NEEDS_READ = "The transactions that are open in a topic need READ on the topic."
 PARTITIONS_ASKED_MAX = 200
 """The number of partitions with held-back records whose open transactions are looked up."""
 
@@ -30,12 +34,15 @@ async def overview(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     """Brokers and health, offsets by topic (for rates), and the transactions that hold readers back."""
     health = facts_of(await cluster_health(admin))
     ends = await all_ends(admin)
+    sizes = await sizes_of(admin, [each["id"] for each in health["brokers"] if each["answers"]])
     by_topic: dict[str, int] = {}
     for at, (_, high) in ends.items():
         by_topic[at.topic] = by_topic.get(at.topic, 0) + high
     return {
         "now_ms": now_ms,
         "health": health,
+        "broker_bytes": {str(node_id): size for node_id, size in sorted(sizes.by_broker.items())},
+        "sizes_problem": sizes.problem,
         "end_offsets": dict(sorted(by_topic.items())),
         "held_back": held_back_rows(ends),
         "holders": await holders(admin, ends, now_ms),
@@ -75,16 +82,44 @@ def held_back_rows(ends: Mapping[TopicPartition, tuple[int, int]]) -> list[dict[
 
 async def holders(admin: Admin, ends: Mapping[TopicPartition, tuple[int, int]], now_ms: int) -> list[dict[str, Any]]:
     """The open transactions that hold readers back, with sentences about each. Brokers that cannot list producers
-    (before KIP-664) give none.
+    (before KIP-664) give none. A topic whose transactions may not be read has an entry that says so.
     """
     held = [at for at, (stable, high) in ends.items() if stable < high][:PARTITIONS_ASKED_MAX]
-    if not held:
-        return []
     try:
-        found = await open_transactions(admin, held)
+        found = await open_transactions(admin, held) if held else []
     except UnsupportedVersionError:
         return []
-    return [holder_facts(each, now_ms) for each in by_transaction(found)]
+    except TopicAuthorizationFailedError:
+        found, refused = await _by_topic(admin, held)
+        return [*await judged(admin, found, now_ms), *refused]
+    return await judged(admin, found, now_ms)
+
+
+async def _by_topic(admin: Admin, held: list[TopicPartition]) -> tuple[list[OpenTransaction], list[dict[str, Any]]]:
+    """The open transactions of the topics that may be read, and an entry for each other topic."""
+    found: list[OpenTransaction] = []
+    refused: list[dict[str, Any]] = []
+    for topic in dict.fromkeys(at.topic for at in held):
+        places = [at for at in held if at.topic == topic]
+        try:
+            found += await open_transactions(admin, places)
+        except TopicAuthorizationFailedError:
+            rows = [{"topic": topic, "partition": at.partition, "first_offset": None} for at in places]
+            unknown = {"verdict": "not shown", "transactional_id": None, "producer_id": None}
+            refused.append({**unknown, "partitions": rows, "sentences": [["why", NEEDS_READ]]})
+    return found, refused
+
+
+async def judged(admin: Admin, found: list[OpenTransaction], now_ms: int) -> list[dict[str, Any]]:
+    """Facts of open transactions. With an authorizer a transaction may look as if it hangs because its transactional
+    id is not shown to this principal.
+    """
+    facts = [holder_facts(each, now_ms) for each in by_transaction(found)]
+    hanging = [each for each in facts if each["verdict"] == Verdict.HANGING.value]
+    if hanging and (await has_authorizer(admin)):
+        for each in hanging:
+            each["sentences"].append(MAYBE_HIDDEN)
+    return facts
 
 
 def holder_facts(partitions: list[OpenTransaction], now_ms: int) -> dict[str, Any]:

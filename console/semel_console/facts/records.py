@@ -5,14 +5,14 @@ Below the last stable offset the broker names the aborted transactions. Above it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from semel import Admin, TopicPartition
 from semel._consume.log_scan import fetch_stored, scan
 from semel.admin import EARLIEST, LATEST
-from semel.cli.shared.start_position import StartPosition, parse
+from semel.cli.shared.start_position import parse
 from semel.cli.txn.timeline import names_of
 from semel.cli.txn.timeline_spans import OUTCOME_OF
 from semel.errors import CorruptRecordException, UnsupportedVersionError
@@ -39,6 +39,7 @@ class Row(msgspec.Struct, kw_only=True):
     ahead.
 
     key, value: base64 of at most the shown bytes; None for null. headers: pairs of a name and a value as base64.
+    key_decoded, value_decoded: as JSON, if a schema registry has their schema. not_decoded: why it could not be read.
     marker: whether this is a marker, whose outcome it is.
     """
 
@@ -54,9 +55,14 @@ class Row(msgspec.Struct, kw_only=True):
     key_size: int = -1
     value_size: int = -1
     headers: list[tuple[str, bytes | None]] = []
+    key_decoded: str | None = None
+    value_decoded: str | None = None
+    not_decoded: str | None = None
 
 
-class _Bounds(msgspec.Struct, frozen=True):
+class Bounds(msgspec.Struct, frozen=True):
+    """The first offset of a partition, its last stable offset and its high watermark."""
+
     start: int
     stable: int
     high: int
@@ -67,17 +73,11 @@ async def records(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     last 50. `contains` selects records with this text in key, value or headers.
     """
     at, limit = query.place, max(1, query.number("limit", ROWS_DEFAULT, most=ROWS_MAX))
-    bounds = await _bounds(admin, at)
-    wanted = parse(query.text("from", f"-{limit}"), "from", now_ms, may_be_last=True)
-    start = await _start(admin, at, wanted, bounds)
-    needle = query.text("contains", "\0").encode()
-    looked = _Lookup(limit, None if needle == b"\0" else needle, FULL_BYTES if limit == 1 else SHOWN_BYTES)
+    bounds = await bounds_of(admin, at)
+    start = await start_of(admin, at, query, now_ms, bounds, default=f"-{limit}")
+    looked = Lookup(limit, needle_of(query), FULL_BYTES if limit == 1 else SHOWN_BYTES)
     await looked.run(admin, at, start, bounds)
-    producer_ids = sorted({row.producer_id for row in looked.rows if row.outcome != "plain"})
-    try:
-        names = await names_of(admin, producer_ids)
-    except UnsupportedVersionError:  # before KIP-664
-        names = {}
+    names = await names_for(admin, looked.rows)
     for row in looked.rows:
         row.transactional_id = names.get(row.producer_id)
     return {
@@ -92,14 +92,19 @@ async def records(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     }
 
 
-async def _bounds(admin: Admin, at: TopicPartition) -> _Bounds:
+async def bounds_of(admin: Admin, at: TopicPartition) -> Bounds:
+    """The ends of a partition now."""
     start = (await admin.list_offsets({at: EARLIEST}))[at].offset
     stable = (await admin.list_offsets({at: LATEST}, read_committed=True))[at].offset
     high = (await admin.list_offsets({at: LATEST}))[at].offset
-    return _Bounds(start, min(stable, high), high)
+    return Bounds(start, min(stable, high), high)
 
 
-async def _start(admin: Admin, at: TopicPartition, wanted: StartPosition, bounds: _Bounds) -> int:
+async def start_of(
+    admin: Admin, at: TopicPartition, query: Query, now_ms: int, bounds: Bounds, default: str = "earliest"
+) -> int:
+    """The offset that the parameter `from` names. Raises click.BadParameter."""
+    wanted = parse(query.text("from", default), "from", now_ms, may_be_last=True)
     if wanted.last is not None:
         offset = bounds.high - wanted.last
     elif wanted.offset is not None:
@@ -111,15 +116,30 @@ async def _start(admin: Admin, at: TopicPartition, wanted: StartPosition, bounds
     return min(max(offset, bounds.start), bounds.high)
 
 
-class _Lookup:
+def needle_of(query: Query) -> bytes | None:
+    """The text that records must contain; None without one."""
+    needle = query.text("contains", "\0").encode()
+    return None if needle == b"\0" else needle
+
+
+async def names_for(admin: Admin, rows: Iterable[Row]) -> dict[int, str]:
+    """The transactional ids of the producers of these rows, as far as the brokers list them."""
+    producer_ids = sorted({row.producer_id for row in rows if row.outcome != "plain"})
+    try:
+        return await names_of(admin, producer_ids) if producer_ids else {}
+    except UnsupportedVersionError:  # before KIP-664
+        return {}
+
+
+class Lookup:
     """Collects rows. at: the next offset to look at."""
 
-    def __init__(self, limit: int, needle: bytes | None, shown_bytes: int) -> None:
+    def __init__(self, limit: int, needle: bytes | None, shown_bytes: int = FULL_BYTES) -> None:
         self._limit, self._needle, self._shown_bytes = limit, needle, shown_bytes
         self.rows: list[Row] = []
         self.at = 0
 
-    async def run(self, admin: Admin, at: TopicPartition, start: int, bounds: _Bounds) -> None:
+    async def run(self, admin: Admin, at: TopicPartition, start: int, bounds: Bounds) -> None:
         self.at = start
         last = bounds.high if self._needle is None else min(bounds.high, start + FILTERED_OFFSETS_MAX)
         outcomes: dict[int, str] | None = None
@@ -221,7 +241,7 @@ def _outcome_above(outcomes: Mapping[int, str], header: BatchHeader) -> str:
     return outcomes.get(header.base_offset, "unknown") if header.is_transactional else "plain"
 
 
-async def _outcomes(admin: Admin, at: TopicPartition, bounds: _Bounds) -> dict[int, str]:
+async def _outcomes(admin: Admin, at: TopicPartition, bounds: Bounds) -> dict[int, str]:
     """The outcome of each transactional batch from the last stable offset on, by base offset. A batch without a marker
     within LOOK_AHEAD is left out, unless the scan reaches the end: then its transaction is open.
     """

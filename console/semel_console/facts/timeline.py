@@ -1,114 +1,75 @@
-"""The timeline of a partition: its transactions in columns, the fences of their producers, and who holds it back.
+"""The timeline of a partition: its transactions, the fences of their producers, and the open ones that hold it back.
 
-Columns keep 100,000 transactions small and quick to draw. A page that has the timeline up to an offset asks for what is
-new with `since`: the first offset of its oldest open transaction.
+A page that has the timeline up to an offset asks for what is new with `since`: the first offset of its oldest open
+transaction.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection
 from typing import Any
 
-import msgspec
 from semel import Admin, TopicPartition
-from semel._consume.log_scan import scan
 from semel.admin import EARLIEST, LATEST
-from semel.cli.shared.open_transactions import by_transaction, describe_known, open_transactions
-from semel.cli.txn.timeline_spans import Outcome, Span, Spans
+from semel.cli.shared.open_transactions import describe_known, open_transactions
+from semel.cli.txn.why import NO_LEDGER
 from semel.errors import UnsupportedVersionError
 
-from semel_console.facts.cluster import holder_facts
+from semel_console.facts.cluster import judged
+from semel_console.facts.timeline_columns import OUTCOMES, scan_columns
 from semel_console.query import Query
 
 OFFSETS_DEFAULT, OFFSETS_MAX = 50_000, 1_000_000
 DESCRIBED_MAX = 200
-OUTCOMES = (Outcome.COMMITTED, Outcome.ABORTED, Outcome.OPEN, Outcome.PLAIN)
-
-
-class Columns(msgspec.Struct):
-    """One entry a transaction, in order of first offsets; a run outside of transactions is an entry, too.
-
-    producer: index in the list of producers. outcome: index in OUTCOMES. marker: -1 without one. Times are in ms, -1
-    without one.
-    """
-
-    producer: list[int] = []
-    epoch: list[int] = []
-    outcome: list[int] = []
-    first: list[int] = []
-    last: list[int] = []
-    marker: list[int] = []
-    records: list[int] = []
-    bytes: list[int] = []
-    began: list[int] = []
-    ended: list[int] = []
+NO_LISTING = "Not known: these brokers do not list transactional ids (before KIP-664, Apache Kafka 3.0)."
 
 
 async def timeline(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     """The timeline of `topic` and `partition`: the last `last` offsets, or those from `since` on."""
     at = query.place
-    low = (await admin.list_offsets({at: EARLIEST}))[at].offset
-    stable = (await admin.list_offsets({at: LATEST}, read_committed=True))[at].offset
-    high = (await admin.list_offsets({at: LATEST}))[at].offset
+    low, (stable, high) = await asyncio.gather(_first_offset(admin, at), _last_offsets(admin, at))
     start = high - query.number("last", OFFSETS_DEFAULT, most=OFFSETS_MAX)
     start = min(high, max(low, query.number("since", max(0, start)), high - OFFSETS_MAX))
-    spans = Spans()
-    async for batch in scan(admin._calls, at, start, high):
-        spans.add(batch)
-    found = spans.result()
-    ids = list(dict.fromkeys(span.producer_id for span in found))
-    names, fences = await _producers(admin, ids)
+    found = await scan_columns(admin, at, start, high)
+    names, fences, no_ledger = await _producers(admin, found.index_of)
     return {
         "now_ms": now_ms,
         "topic": at.topic,
         "partition": at.partition,
         "log_start_offset": low,
         "from_offset": start,
-        "last_stable_offset": min(stable, high),
+        "last_stable_offset": stable,
         "high_watermark": high,
-        "producers": [{"producer_id": each, "transactional_id": names.get(each)} for each in ids],
+        "producers": [{"producer_id": each, "transactional_id": names.get(each)} for each in found.index_of],
         "outcomes": [each.value for each in OUTCOMES],
-        "columns": columns_of(found, {each: index for index, each in enumerate(ids)}),
+        "columns": found.columns,
         "fences": fences,
+        "no_ledger": no_ledger,
         "holders": await _holders(admin, at, now_ms) if stable < high else [],
     }
 
 
-def columns_of(spans: list[Span], index_of: dict[int, int]) -> Columns:
-    """PURE. Spans as columns. Each run of records outside of transactions is an entry of its own."""
-    made = Columns()
-    for span in spans:
-        last_record = span.pieces[-1][1] if span.pieces else span.first_offset
-        pieces = span.pieces if span.outcome is Outcome.PLAIN else [[span.first_offset, last_record]]
-        for first, last in pieces:
-            made.producer.append(index_of[span.producer_id])
-            made.epoch.append(span.producer_epoch)
-            made.outcome.append(OUTCOMES.index(span.outcome))
-            made.first.append(first)
-            made.last.append(last)
-            made.marker.append(-1 if span.marker_offset is None else span.marker_offset)
-            made.records.append(last - first + 1 if span.outcome is Outcome.PLAIN else span.record_count)
-            made.bytes.append(-1 if span.outcome is Outcome.PLAIN else span.size_bytes)
-            made.began.append(span.first_timestamp)
-            made.ended.append(span.marker_timestamp)
-    return made
-
-
-async def _producers(admin: Admin, ids: list[int]) -> tuple[dict[int, str], list[dict[str, Any]]]:
-    """The transactional ids of producer ids, and the fences of these producers, the oldest first.
+async def _producers(admin: Admin, ids: Collection[int]) -> tuple[dict[int, str], list[dict[str, Any]], str | None]:
+    """The transactional ids of producer ids, the fences of these producers, the oldest first, and why fences are not
+    known.
 
     The ledgers also name the producer ids that a transactional id had before.
     """
     try:
         listed = await admin.list_transactions()
     except UnsupportedVersionError:  # before KIP-664
-        return {}, []
+        return {}, [], NO_LISTING
     names = {row.producer_id: row.transactional_id for row in listed if row.producer_id in ids}
     if len(listed) <= DESCRIBED_MAX:
         wanted = [row.transactional_id for row in listed]
     else:
         wanted = list(names.values())[:DESCRIBED_MAX]
-    fences = []
+    fences: list[dict[str, Any]] = []
+    no_ledger = None
     for found in await describe_known(admin, wanted):
+        if not found.has_ledger:
+            no_ledger = NO_LEDGER.format(broker=found.coordinator)
         for fence in found.fences:
             if fence.old_producer_id not in ids and fence.new_producer_id not in ids:
                 continue
@@ -125,13 +86,13 @@ async def _producers(admin: Admin, ids: list[int]) -> tuple[dict[int, str], list
                     "text": fence.text,
                 }
             )
-    return names, sorted(fences, key=lambda fence: int(fence["at_ms"]))
+    return names, sorted(fences, key=lambda fence: int(fence["at_ms"])), no_ledger
 
 
 async def _holders(admin: Admin, at: TopicPartition, now_ms: int) -> list[dict[str, Any]]:
     """The open transactions of the partition, with sentences."""
     try:
-        return [holder_facts(each, now_ms) for each in by_transaction(await open_transactions(admin, [at]))]
+        return await judged(admin, await open_transactions(admin, [at]), now_ms)
     except UnsupportedVersionError:
         return []
 
@@ -139,6 +100,16 @@ async def _holders(admin: Admin, at: TopicPartition, now_ms: int) -> list[dict[s
 async def ends(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     """The offsets at the ends of `topic` and `partition`, which say whether a timeline has news."""
     at = query.place
+    stable, high = await _last_offsets(admin, at)
+    return {"last_stable_offset": stable, "high_watermark": high}
+
+
+async def _first_offset(admin: Admin, at: TopicPartition) -> int:
+    return (await admin.list_offsets({at: EARLIEST}))[at].offset
+
+
+async def _last_offsets(admin: Admin, at: TopicPartition) -> tuple[int, int]:
+    """Last stable offset and high watermark. The first is asked for first: it is never above the other."""
     stable = (await admin.list_offsets({at: LATEST}, read_committed=True))[at].offset
     high = (await admin.list_offsets({at: LATEST}))[at].offset
-    return {"last_stable_offset": min(stable, high), "high_watermark": high}
+    return min(stable, high), high

@@ -10,10 +10,12 @@ from semel.admin import EARLIEST, ConfigResourceType
 from semel.cli.cluster.health import State, state_of
 from semel.cli.shared.moves import moves_of
 from semel.cli.shared.partition_names import known_offsets
-from semel.errors import KafkaError
+from semel.errors import KafkaError, TopicAuthorizationFailedError
 from semel.structs import TopicMetadata
 
 from semel_console.facts.cluster import ends_of, sentence_of, settings_of
+from semel_console.facts.rights import NEEDS_CONFIGS
+from semel_console.facts.sizes import Sizes, sizes_of
 from semel_console.query import Query
 
 
@@ -24,7 +26,12 @@ async def topics(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     partitions = [each for topic in found for each in topic.partitions]
     starts = await known_offsets(admin, partitions, live, EARLIEST)
     ends = await ends_of(admin, partitions, live)
-    return {"now_ms": now_ms, "topics": [_row(each, live, starts, ends) for each in found]}
+    sizes = await sizes_of(admin, live)
+    return {
+        "now_ms": now_ms,
+        "topics": [_row(each, live, starts, ends, sizes) for each in found],
+        "sizes_problem": sizes.problem,
+    }
 
 
 def _row(
@@ -32,8 +39,10 @@ def _row(
     live: Mapping[int, object],
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, tuple[int, int]],
+    sizes: Sizes,
 ) -> dict[str, Any]:
     places = [TopicPartition(topic.name, each.partition) for each in topic.partitions]
+    leaders = {TopicPartition(topic.name, each.partition): each.leader for each in topic.partitions}
     known = [at for at in places if at in starts and at in ends]
     states = [state_of(each, live) for each in topic.partitions]
     return {
@@ -43,6 +52,7 @@ def _row(
         "replicas": len(topic.partitions[0].replicas) if topic.partitions else 0,
         "offsets_held": sum(ends[at][1] - starts[at] for at in known) if len(known) == len(places) else None,
         "end_offsets": sum(ends[at][1] for at in known),
+        "size_bytes": sizes.of(places, leaders),
         "held_back": sum(ends[at][1] - ends[at][0] for at in known),
         "state": min(states, key=list(State).index, default=State.OK).value,
     }
@@ -55,6 +65,9 @@ async def topic(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     moves = await moves_of(admin, cluster)
     starts = await known_offsets(admin, found.partitions, cluster.brokers, EARLIEST)
     ends = await ends_of(admin, list(found.partitions), cluster.brokers)
+    sizes = await sizes_of(
+        admin, cluster.brokers, [TopicPartition(found.name, each.partition) for each in found.partitions]
+    )
     rows = []
     for each in found.partitions:
         at = TopicPartition(found.name, each.partition)
@@ -71,6 +84,8 @@ async def topic(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
                 "last_stable_offset": stable,
                 "high_watermark": high,
                 "state": state_of(each, cluster.brokers, adding=adding).value,
+                "size_bytes": sizes.of([at], {at: each.leader}),
+                "sizes": {str(node_id): size for node_id, size in sorted(sizes.by_place.get(at, {}).items())},
                 "moving_to": list(moves[at].target) if at in moves else None,
             }
         )
@@ -78,6 +93,8 @@ async def topic(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     problem = None
     try:
         settings = await settings_of(admin, ConfigResourceType.TOPIC, found.name)
+    except TopicAuthorizationFailedError as e:
+        problem = f"{sentence_of(e)}. {NEEDS_CONFIGS}"
     except KafkaError as e:
         problem = sentence_of(e)
     return {
@@ -85,6 +102,7 @@ async def topic(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
         "topic": found.name,
         "internal": found.is_internal,
         "partitions": rows,
+        "sizes_problem": sizes.problem,
         "settings": settings,
         "settings_problem": problem,
     }

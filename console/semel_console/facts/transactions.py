@@ -1,4 +1,4 @@
-"""Transactions: the list, the open ones that hold readers back, one transactional id with its ledger, the groups."""
+"""Transactions: the list, the open ones that hold readers back, and one transactional id with its ledger."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 from semel import Admin
 from semel.admin import TransactionDescription
 from semel.cli.shared.open_transactions import describe_known
-from semel.cli.txn.facts import facts_of, group_facts
+from semel.cli.txn.facts import facts_of
 from semel.cli.txn.why import NO_LEDGER, facts, first_offsets
-from semel.errors import UnsupportedVersionError
 
 from semel_console.facts.cluster import all_ends, holders
 from semel_console.query import Query
@@ -39,7 +38,6 @@ async def transactions(admin: Admin, query: Query, now_ms: int) -> dict[str, Any
         "total": len(rows),
         "transactions": rows[: 2 * DESCRIBED_MAX],
         "holders": await holders(admin, await all_ends(admin), now_ms),
-        "groups": await _groups(admin),
     }
 
 
@@ -47,14 +45,6 @@ def _listed(found: TransactionDescription) -> dict[str, Any]:
     facts = facts_of(found)
     fences = facts.pop("fences")
     return {**facts, "fences": None if fences is None else len(fences), "last_fence": fences[0] if fences else None}
-
-
-async def _groups(admin: Admin) -> list[dict[str, Any]] | None:
-    """Transaction groups; None when the brokers are not semel's."""
-    try:
-        return [group_facts(each) for each in await admin.describe_transaction_groups()]
-    except UnsupportedVersionError:
-        return None
 
 
 async def transaction(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from broker.harness import Harness, Wire, batch
 from client.consuming import until
+from semel import Producer
 from semel.admin import (
     EARLIEST,
     LATEST,
@@ -16,6 +18,7 @@ from semel.admin import (
     ConfigResourceType,
     ConfigSource,
     ConsumerGroupListing,
+    LogDirDescription,
     NewPartitions,
     NewTopic,
     RecordsToDelete,
@@ -167,6 +170,29 @@ async def test_the_brokers_of_the_cluster_are_described(admin: Admin, broker: Ha
     assert cluster.cluster_id
     assert cluster.controller_id == 0
     assert [(b.node_id, b.host, b.port) for b in cluster.brokers.values()] == [(0, "127.0.0.1", broker.port)]
+
+
+# --- sizes ---
+
+
+async def test_data_directories_have_the_size_of_each_replica(admin: Admin, bootstrap: str) -> None:
+    await admin.create_topics([NewTopic("t", 2)])
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        await producer.send_and_wait("t", b"x" * 1_000, partition=0)
+    (node_id,) = (await admin.describe_cluster()).brokers
+    written, empty = TopicPartition("t", 0), TopicPartition("t", 1)
+    (directory,) = (await admin.describe_log_dirs([node_id], [written, empty]))[node_id]
+    assert directory.path
+    assert directory.replicas[written].size_bytes > 1_000
+    assert directory.replicas[empty].size_bytes == 0
+    (everything,) = (await admin.describe_log_dirs([node_id]))[node_id]
+    assert everything.replicas[written] == directory.replicas[written]
+    assert await admin.describe_log_dirs([node_id], []) == {node_id: [directory_without_replicas(directory)]}
+    assert await admin.describe_log_dirs([]) == {}
+
+
+def directory_without_replicas(found: LogDirDescription) -> LogDirDescription:
+    return msgspec.structs.replace(found, replicas={})
 
 
 # --- settings ---

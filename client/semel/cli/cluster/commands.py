@@ -14,7 +14,7 @@ from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import FOUND_TROUBLE, json_option, run, say_json, show, tell
 from semel.cli.shared.moves import moves_of
 from semel.cli.shared.times import plural
-from semel.errors import UnknownTopicOrPartitionError
+from semel.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
 
 SHOWN = 20
@@ -73,6 +73,8 @@ async def _least_in_sync(admin: Admin, topics: Sequence[TopicMetadata]) -> dict[
         described = await admin.describe_configs(resources) if resources else []
     except UnknownTopicOrPartitionError:
         return {}  # a topic was deleted between the two requests
+    except TopicAuthorizationFailedError:
+        return {}  # it needs DESCRIBE_CONFIGS
     values = {each.name: each.configs[LEAST_IN_SYNC].value for each in described if LEAST_IN_SYNC in each.configs}
     return {name: int(value) for name, value in values.items() if value is not None}
 

@@ -13,7 +13,7 @@ from semel.admin import ClusterDescription, PartitionReassignment
 from semel.cli.shared.common import failure, say
 from semel.cli.shared.partition_names import partitions_of
 from semel.cli.shared.times import plural
-from semel.errors import UnsupportedVersionError
+from semel.errors import ClusterAuthorizationFailedError, UnsupportedVersionError
 
 POLL_SECONDS = 0.5
 TRIES = 6
@@ -21,13 +21,23 @@ MOVED = "partitions moved"
 Replicas = Mapping[TopicPartition, tuple[int, ...]]
 
 
-async def moves_of(admin: Admin, cluster: ClusterDescription) -> dict[TopicPartition, PartitionReassignment]:
-    """All reassignments in progress; none when the brokers do not serve the request or there is no controller."""
+async def moves_of(
+    admin: Admin, cluster: ClusterDescription, *, must_know: bool = False
+) -> dict[TopicPartition, PartitionReassignment]:
+    """All reassignments in progress; none when the brokers do not serve the request or there is no controller, and when
+    the principal may not see them, unless `must_know`.
+
+    Raises ClusterAuthorizationFailedError.
+    """
     if cluster.controller_id not in cluster.brokers:
         return {}
     try:
         return await admin.list_partition_reassignments()
     except UnsupportedVersionError:
+        return {}
+    except ClusterAuthorizationFailedError:
+        if must_know:
+            raise
         return {}
 
 

@@ -82,7 +82,9 @@ def reassign(
         async with client.admin() as admin:
             chosen = await partitions_of(admin, names)
             cluster = await admin.describe_cluster()
-            moving = {at: move.target for at, move in (await moves_of(admin, cluster)).items() if at in chosen}
+            moving = {
+                at: move.target for at, move in (await moves_of(admin, cluster, must_know=True)).items() if at in chosen
+            }
             if cancel:
                 await _cancel(admin, moving, yes)
             elif watching and moving:

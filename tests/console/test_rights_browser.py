@@ -1,0 +1,72 @@
+"""Every page in Chromium for a principal with few rights: what it may see is there, and the missing right is named."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from console.browser import LIMIT_MS, Eye, chromium, eye_on, why_not
+from console.processes import running_console
+from console.viewer import VIEWER, entry, two_topics
+from semel.admin import Operation, ResourceType
+from semel_broker.testing.in_process import EphemeralBroker
+
+pytestmark = [
+    pytest.mark.real_time,
+    pytest.mark.thorough,
+    pytest.mark.semel(security="scram"),
+    pytest.mark.semel_only("users of its own"),
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+]
+SHOWN = {
+    "#/": "may not DESCRIBE are left out",
+    "#/topics": "orders",
+    "#/topic?name=orders": "Sizes on disk are not shown: they need DESCRIBE on the cluster.",
+    "#/records?topic=orders&partition=0": "commit marker of producer",
+    "#/timeline?topic=orders&partition=0": "hidden from this principal",
+    "#/transactions": "may not DESCRIBE are left out",
+    "#/groups": "may not DESCRIBE are left out",
+    "#/sinks": "may not DESCRIBE are left out",
+    "#/access": "may not DESCRIBE CLUSTER",
+}
+REFUSED = {
+    "#/topic?name=secrets": "A topic needs DESCRIBE on the topic.",
+    "#/records?topic=secrets&partition=0": "DESCRIBE on the topic|READ on the topic",
+    "#/timeline?topic=secrets&partition=0": "DESCRIBE on the topic|READ on the topic",
+    "#/transaction?id=shop": "A transactional id needs DESCRIBE on the transactional id.",
+    "#/group?name=billing": "A group needs DESCRIBE on the group and on its topics.",
+    "#/broker?id=0": "The settings of a broker need DESCRIBE_CONFIGS on the cluster.",
+}
+
+
+@pytest.fixture
+async def eye(semel_broker: EphemeralBroker, tmp_path: Path) -> AsyncIterator[Eye]:
+    """Of a principal that may describe and read `orders`, and nothing else."""
+    rights = [entry(ResourceType.TOPIC, "orders", each) for each in (Operation.DESCRIBE, Operation.READ)]
+    await two_topics(semel_broker, *rights)
+    file = tmp_path / "viewer.properties"
+    given = semel_broker.client_settings("semel", VIEWER)
+    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    file.chmod(0o600)
+    options = ("--config-file", str(file))
+    async with chromium() as browser, running_console(semel_broker.bootstrap_servers, *options) as console:
+        yield await eye_on(browser, console)
+
+
+async def test_pages_show_what_the_principal_may_see(eye: Eye) -> None:
+    for address, text in SHOWN.items():
+        await eye.see(address, text)
+        assert not await eye.page.locator("#banner").is_visible()
+        assert "secrets" not in await eye.page.inner_text("main")
+    assert eye.wrong == []
+
+
+async def test_pages_that_are_refused_name_the_right(eye: Eye) -> None:
+    for address, text in REFUSED.items():
+        await eye.page.evaluate("address => { location.hash = address }", address)
+        banner = eye.page.locator("#banner:visible")
+        await banner.wait_for(timeout=LIMIT_MS)
+        said = await banner.inner_text()
+        assert any(each in said for each in text.split("|")), (address, said)
+    assert [each for each in eye.wrong if "403" not in each] == []

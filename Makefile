@@ -1,6 +1,6 @@
 # make demo   a year of real flights through two streaming queries of Spark; driver, workers and broker are killed; exact
 #             (SEED=7 ROWS=5000 KILLS=6); BROKERS=3: on three brokers and an etcd, whose leaders and coordinators are killed;
-#             CONSOLE=1: installs the console too, and prints the address of its page, which shows the run while it happens
+#             it prints the address of the console's page, which shows the run while it happens
 # make demo-client  the same flights without Spark: counted by a group, then enriched in transactions, with kills;
 #             SECURE=1: on the three brokers of docker-compose.secure.yml
 # make test   what to run before a push: units, a part of the seeds, ablations and scenarios, one stream of Spark
@@ -33,8 +33,6 @@ JOBS   ?= 3
 MINUTES ?= 2
 BROKERS ?= 1
 DEMO_BROKERS = $(if $(SECURE),--brokers 3 --secure,--brokers $(BROKERS))
-
-WATCHED := $(if $(CONSOLE),--console)
 
 .PHONY: help screenshots demo demo-client test test-all crashes sim ablations fuzz faults strangers map cluster check docs dist bench format clean
 .DEFAULT_GOAL := help
@@ -70,21 +68,17 @@ $(VENV)/.spark-processes: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[demo,spark,processes]'
 	@touch $@ $(VENV)/.spark $(VENV)/.demo $(VENV)/.processes
 
-$(VENV)/.console: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[console]'
-	@touch $@
-
 $(VENV)/.browser: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[broker,browser]'
-	@touch $@ $(VENV)/.console
+	@touch $@
 
-demo: $(VENV)/$(if $(filter 3,$(BROKERS)),.spark-processes,.spark) $(if $(CONSOLE),$(VENV)/.console)
-	@$(BIN)/python -m demo.spark --brokers $(BROKERS) $(WATCHED) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS)) \
+demo: $(VENV)/$(if $(filter 3,$(BROKERS)),.spark-processes,.spark)
+	@$(BIN)/python -m demo.spark --brokers $(BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS)) \
 	  $(if $(KILLS),--kills $(KILLS))
 
-demo-client: $(VENV)/$(if $(SECURE)$(filter 3,$(BROKERS)),.processes,.demo) $(if $(CONSOLE),$(VENV)/.console)
-	$(BIN)/python -m demo.counting $(DEMO_BROKERS) $(WATCHED) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS))
-	$(BIN)/python -m demo $(DEMO_BROKERS) $(WATCHED) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS)) $(if $(KILLS),--kills $(KILLS))
+demo-client: $(VENV)/$(if $(SECURE)$(filter 3,$(BROKERS)),.processes,.demo)
+	$(BIN)/python -m demo.counting $(DEMO_BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS))
+	$(BIN)/python -m demo $(DEMO_BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS)) $(if $(KILLS),--kills $(KILLS))
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash and not thorough' $(ARGS)

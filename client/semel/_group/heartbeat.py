@@ -46,13 +46,16 @@ class PollWatch:
 
     def __init__(self, edge: Edge, calls: PollCalls, max_poll_interval_ms: int) -> None:
         self._edge, self._calls, self._max_poll_interval_ms = edge, calls, max_poll_interval_ms
-        calls.last_at = edge.monotonic()
+        self._calls_seen = 0
+        self._called_at = edge.monotonic()
 
     def exceeded(self) -> bool:
         """Whether the application has not asked for records for max_poll_interval_ms."""
         now = self._edge.monotonic()
         self._calls.notice(now)
-        return (now - self._calls.last_at) * 1000 > self._max_poll_interval_ms
+        if self._calls.open or self._calls.made != self._calls_seen:
+            self._calls_seen, self._called_at = self._calls.made, now
+        return (now - self._called_at) * 1000 > self._max_poll_interval_ms
 
 
 class Heartbeats:

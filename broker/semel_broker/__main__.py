@@ -17,6 +17,7 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 from semel_protocol import __version__
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def serve(
     from semel_broker.net.tls_session import ServerTls
     from semel_broker.security.sasl.jwks_source import read_jwks
     from semel_broker.security.sasl.password_hashing import PasswordHashing
+    from semel_broker.telemetry.otlp import otlp_reader
     from semel_broker.world import World
 
     given = [f"{SETTING_OF[flag]}={value}" for flag, value in flags.items() if value is not None]
@@ -195,6 +197,7 @@ def serve(
         load_tls=lambda settings: ServerTls(settings, log),
         stretch=PasswordHashing().stretch,
         read_jwks=read_jwks,
+        read_otlp=otlp_reader(),
         load_peer_tls=lambda settings: ClientTls(settings, log),
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -238,6 +241,8 @@ async def _serve(
     metrics: MetricsServer | None = None
     try:
         metrics = await _open_metrics(config, log)
+        if metrics is None:
+            world = msgspec.structs.replace(world, read_otlp=None)
         node = await Node.start(config, world, first_user=first_user)
     except Exception as error:
         text = _start_failure(config, error)

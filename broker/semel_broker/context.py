@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from semel_broker.config.listeners import Endpoint
+from semel_broker.counters.connections import UNKNOWN, Software
 from semel_broker.counters.counters import Counters
 from semel_broker.partitions.refused_batches import RefusedBatches
 from semel_broker.scheduling.answer_memory import AnswerHolding
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from semel_broker.security.quota_store import QuotaStore
     from semel_broker.security.sasl.session import SaslSession
     from semel_broker.security.user_store import UserStore
+    from semel_broker.telemetry.instances import ClientTelemetry
     from semel_broker.topics.topics import Topics
     from semel_broker.txn.coordinator import TransactionCoordinator
 
@@ -69,6 +71,8 @@ class Broker(msgspec.Struct, kw_only=True):
     """None: there is no authorizer, and every client may do everything."""
     registration: Registration | None = None
     """None: the broker runs alone, with a store of its own."""
+    telemetry: ClientTelemetry | None = None
+    """None: clients do not push metrics to this broker."""
     refused_batches: RefusedBatches = msgspec.field(default_factory=RefusedBatches)
     counters: Counters = msgspec.field(default_factory=Counters)
 
@@ -79,7 +83,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     `client_host` is the peer's address without port. `turn` counts the requests of the connection. `connection` is the
     number of the connection (0: none). `followers`: later requests of the connection that are received but not started.
     `answers`: the memory of the connection's answers; None: unbounded. `principal`: who the connection belongs to.
-    `sasl`: the authentication of the connection; None: its listener has none.
+    `sasl`: the authentication of the connection; None: its listener has none. `software`: what the client says it is.
     """
 
     broker: Broker
@@ -93,6 +97,8 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     answers: AnswerHolding | None = None
     principal: Principal = ANONYMOUS
     sasl: SaslSession | None = None
+    software: Software = UNKNOWN
+    client_port: int = 0
 
     @property
     def answer_bytes_max(self) -> int:

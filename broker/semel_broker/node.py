@@ -53,6 +53,8 @@ from semel_broker.security.sasl.mechanism import Mechanism
 from semel_broker.security.sasl.mechanisms import mechanisms_of
 from semel_broker.security.sasl.session import SaslListener
 from semel_broker.security.user_store import UserStore, unknown_users_secret
+from semel_broker.telemetry.forward import Collector, Forwarder
+from semel_broker.telemetry.instances import ClientTelemetry
 from semel_broker.topics.advertised_brokers import AdvertisedBrokers
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
@@ -317,10 +319,22 @@ async def _open(
             world.rng,
             get_running_loop().time,
         ),
+        telemetry=_telemetry(config, world, home, parts),
         registration=registration if home.is_shared else None,
         work_turns=WorkTurns(config.limits.record_work_per_turn),
         recompressor=Recompressor(config.limits.recompressed_at_once_bytes),
     )
+
+
+def _telemetry(config: BrokerConfig, world: World, home: DataHome, parts: AsyncExitStack) -> ClientTelemetry | None:
+    """The receiver of metrics of clients; None: neither a page of metrics nor a collector would get them."""
+    forward: Forwarder | None = None
+    if config.telemetry_otlp_endpoint:
+        forward = Forwarder(Collector.parse(config.telemetry_otlp_endpoint), world.log)
+        parts.push_async_callback(forward.close)
+    elif world.read_otlp is None or not config.metrics_listener:
+        return None
+    return ClientTelemetry(world, home.feed, config, forward)
 
 
 def _acls(config: BrokerConfig, world: World, home: DataHome) -> AclStore | None:

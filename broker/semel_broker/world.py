@@ -6,7 +6,7 @@ can therefore choose the time and the writes that are lost.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 from typing import Any, Protocol
 
@@ -14,6 +14,8 @@ import msgspec
 from semel_protocol.scram import ScramMechanism, salted_password
 from semel_storage.disk.disk import Disk
 from semel_storage.histogram import Histogram
+
+from semel_broker.pushed_points import Point
 
 
 class Logger(Protocol):
@@ -154,5 +156,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Reads the JWKS of an issuer of tokens: (file or https URL, file of CAs) -> its text; raises JwksError. None: this
     world has no OAuth.
     """
+    read_otlp: Callable[[bytes], Iterator[Point]] | None = None
+    """Reads metrics that clients push (KIP-714); raises UnreadableMetricsError. None: this world cannot."""
     stretch: Callable[[ScramMechanism, bytes, bytes, int], Awaitable[bytes]] = stretch_here
     """SCRAM's SaltedPassword of (mechanism, password, salt, iterations), for PLAIN. A broker computes it in threads."""

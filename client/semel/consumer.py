@@ -27,6 +27,7 @@ from semel._config.consumer import ConsumerConfig, refuse_settings_of_the_broker
 from semel._config.settings import made
 from semel._consume.commits import Commits, Committable, committable
 from semel._consume.fetcher import Fetcher
+from semel._consume.metrics import consumer_metrics
 from semel._consume.positions import Positions
 from semel._consume.records import Records
 from semel._consume.topic_watch import TopicWatch
@@ -131,7 +132,6 @@ class Consumer(Generic[K_co, V_co]):
 
     async def _first_assignment(self, group: AnyGroup) -> None:
         """The wait counts as a call for records, so that a slow join does not exceed max_poll_interval_ms."""
-        self._calls.made += 1
         self._calls.open += 1
         try:
             while self._subscription.is_automatic and not group.assignments:
@@ -387,6 +387,19 @@ class Consumer(Generic[K_co, V_co]):
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
         """The time of the last fetch response for this partition, in ms since the epoch; None before the first."""
         return self._subscription.state(partition).fetched_at_ms
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """A snapshot of this consumer's counters: group -> name -> number. Names are those of Kafka's Java client.
+
+        The groups are `consumer-metrics`, `consumer-fetch-manager-metrics`, the same with `.<topic>-<partition>` for
+        each assigned partition, and with a group_id `consumer-coordinator-metrics`. Totals count from the creation of
+        the consumer. A rate is the difference of two snapshots. docs/client-metrics.md lists all names. Works at any
+        time, also before `start` and after `stop`.
+        """
+        return consumer_metrics(
+            self._cluster, self._subscription, self._calls, self._group,
+            buffered_bytes=self._fetcher.buffered_bytes, read_committed=self._config.read_committed,
+        )  # fmt: skip
 
     async def commit(self, offsets: Mapping[TopicPartition, Committable] | None = None) -> None:
         """Commits these offsets (of the *next* records to read), or the positions of all assigned partitions.

@@ -24,6 +24,8 @@ from semel._consume.commits import Committable, committable
 from semel._net.cluster import Cluster
 from semel._net.lifecycle import Life
 from semel._produce.accumulator import BufferMemory, PartitionQueue
+from semel._produce.counters import ProducerCounters
+from semel._produce.metrics import producer_metrics
 from semel._produce.partitioner import TopicPartitions
 from semel._produce.record_batch import Headers, RecordBatch, as_bytes, checked_headers, checked_timestamp
 from semel._produce.sender import Sender
@@ -73,6 +75,7 @@ class Producer(Generic[K_contra, V_contra]):
         given = {**settings, "key_serializer": key_serializer, "value_serializer": value_serializer}
         config = self._config = made(ProducerConfig, given)
         self._cluster = Cluster(config)
+        self._counters = ProducerCounters(self._cluster.edge.monotonic)
         self._life = Life.NEW
         self._topics: dict[str, TopicPartitions] = {}
         self._now_ms = self._cluster.edge.now_ms
@@ -214,6 +217,17 @@ class Producer(Generic[K_contra, V_contra]):
         if self._life is not Life.RUNNING:
             raise self._not_running()
         return {row.partition for row in (await self._cluster.wait_for_topic(topic)).partitions}
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """A snapshot of this producer's counters: group -> name -> number. Names are those of Kafka's Java client.
+
+        The groups are `producer-metrics` and `producer-topic-metrics.<topic>`. Totals count from the creation of the
+        producer. A rate is the difference of two snapshots. docs/client-metrics.md lists all names. Works at any time,
+        also before `start` and after `stop`.
+        """
+        return producer_metrics(
+            self._cluster, self._memory, self._counters, is_transactional=self._transaction is not None
+        )
 
     def create_batch(self) -> RecordBatch[K_contra, V_contra]:
         """An empty batch for `send_batch`. The caller fills it with `append`."""
@@ -369,9 +383,11 @@ class Producer(Generic[K_contra, V_contra]):
             self._transaction = TransactionState(config.transactional_id, config.transaction_group_step)
 
     async def _open(self) -> None:
-        self._started = Sender(self._cluster, self._config, self._memory, self._transaction)
+        self._started = Sender(self._cluster, self._config, self._memory, self._counters, self._transaction)
         if self._transaction is not None:
-            self._transactions = Transactions(self._cluster, self._config, self._started, self._transaction)
+            self._transactions = Transactions(
+                self._cluster, self._config, self._started, self._transaction, self._counters.transactions
+            )
             await self._transactions.init()
 
     @property

@@ -55,6 +55,8 @@ from semel_protocol.messages import (
     k66_list_transactions,
     k68_consumer_group_heartbeat,
     k69_consumer_group_describe,
+    k71_get_telemetry_subscriptions,
+    k72_push_telemetry,
     k74_list_config_resources,
     k75_describe_topic_partitions,
     k20001_begin_transaction_group,
@@ -186,6 +188,8 @@ _TABLE = (
     _api(66, "ListTransactions", k66_list_transactions, (0, 2), 0, (0, 2)),
     _api(68, "ConsumerGroupHeartbeat", k68_consumer_group_heartbeat, (0, 1), 0, (0, 1)),
     _api(69, "ConsumerGroupDescribe", k69_consumer_group_describe, (0, 1), 0, (0, 1)),
+    _api(71, "GetTelemetrySubscriptions", k71_get_telemetry_subscriptions, (0, 0), 0, (0, 0)),
+    _api(72, "PushTelemetry", k72_push_telemetry, (0, 0), 0, (0, 0)),
     _api(74, "ListConfigResources", k74_list_config_resources, (0, 1), 0, (0, 1)),
     _api(75, "DescribeTopicPartitions", k75_describe_topic_partitions, (0, 0), 0, (0, 0)),
     # semel's own APIs, under keys that Kafka does not use

@@ -42,7 +42,9 @@ class Bench:
         config.limits = limits or Limits()
         loop = asyncio.get_running_loop()
         turns = Turns(loop, loop_time)
-        broker = cast("Broker", SimpleNamespace(log=self.log, config=config, turns=turns, counters=Counters()))
+        broker = cast(
+            "Broker", SimpleNamespace(log=self.log, config=config, turns=turns, counters=Counters(), telemetry=None)
+        )
         self.server = Server(Dispatcher(broker, self.handlers), config, self.log, loop, turns)
         self.port = await self.server.listen("127.0.0.1", 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -10,6 +11,7 @@ from semel_broker.config.loading import load
 from semel_broker.net.peer_tls import ClientTls
 from semel_broker.net.tls_session import ServerTls
 from semel_broker.node import Node
+from semel_broker.pushed_points import Point
 from semel_broker.world import World
 from support.virtual_time import disk_here, loop_time, wall_ms
 
@@ -26,6 +28,8 @@ class Harness:
         self.audit: list[str] = []
         """The lines of the audit log, if `audit_log_file` is given."""
         self.node: Node | None = None
+        self.read_otlp: Callable[[bytes], Iterator[Point]] | None = None
+        """Set it before `start`: clients may push metrics then."""
         self._wires: list[Wire] = []
 
     @property
@@ -46,6 +50,7 @@ class Harness:
             audit=self.audit.append if self.settings.get("audit.log.file") else None,
             load_tls=lambda settings: ServerTls(settings, self.log),
             read_jwks=self.read_jwks,
+            read_otlp=self.read_otlp,
             load_peer_tls=lambda settings: ClientTls(settings, self.log),
         )
         port = {} if self.settings.get("listeners") else {"port": "0"}

@@ -57,6 +57,41 @@ readinessProbe: {httpGet: {path: /health/ready, port: 9404}, periodSeconds: 5}
 The kubelet asks the address of the pod: set `metrics.listener=0.0.0.0:9404`. Do not let a readiness probe take the
 address of a broker out of the DNS that other brokers use (`publishNotReadyAddresses: true`).
 
+## Metrics of clients
+
+Clients push their own metrics to the broker if a subscription asks for them (KIP-714). librdkafka and Kafka's Java
+client do, without a change of the application. Install `semel[telemetry]` on the broker. The page has a series for each
+value, with the labels `client_id`, `software`, `version` and `client_instance_id`:
+`org.apache.kafka.producer.request.latency.avg` is `semel_client_producer_request_latency_avg`.
+
+A subscription is a resource of type CLIENT_METRICS with a name of your choice. It has the metrics by prefix (`*`: all), the
+interval, and the clients, by regular expressions ([settings](settings.md)):
+
+```python
+from semel import Admin, ConfigResource, ConfigResourceType
+
+subscription = {
+    "metrics": "org.apache.kafka.producer.",
+    "interval.ms": "60000",
+    "match": "client_id=checkout-.*",
+}
+async with Admin(bootstrap_servers="localhost:9092") as admin:
+    await admin.alter_configs([ConfigResource(ConfigResourceType.CLIENT_METRICS, "checkout", subscription)])
+```
+
+It takes the right AlterConfigs on the cluster; a push takes no right. A subscription ends when its settings are unset
+(`None`).
+
+- The series of all clients count for `metrics.series.max`, and one client may have 1,000. Values beyond these bounds are
+  left out: `semel_telemetry_dropped_values_total` counts them, and the log has `client_metrics_dropped`. Subscribe to few
+  metrics, or to few clients.
+- A client that is silent for three intervals leaves the page. A broker remembers 4,096 clients.
+- A push has at most `telemetry.max.bytes`, and 4 MiB decompressed. A push that decompresses to more closes its connection.
+- The broker asks for counters as totals of the client. Sums and gauges are shown; other kinds of values are passed over.
+- `telemetry.otlp.endpoint` names an OpenTelemetry collector that gets each push as well, as it is. While the collector
+  does not answer, pushes are dropped (`client_metrics_not_forwarded` in the log, once).
+- The broker offers this only while it has a receiver: the package and `metrics.listener`, or a collector.
+
 ## How some are measured
 
 - **Errors** count each row of a response: a Produce with two refused partitions counts twice. Of arrays with more than

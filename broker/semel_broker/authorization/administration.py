@@ -375,6 +375,7 @@ _GROUPS: Final = "the caller is a member of the group, or commits its offsets"
 NOT_AUDITED: Final[dict[int, str]] = {
     **dict.fromkeys((1, 2, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 48, 50, 60, 61, 65, 66, 69, 74, 75, 20_003), _READS),
     **dict.fromkeys((17, 36), _LOGINS),
+    **dict.fromkeys((71, 72), "metrics of the client itself"),
     **dict.fromkeys((0, 24, 25, 26, 28, 20_001), _RECORDS),
     **dict.fromkeys((8, 11, 12, 13, 14, 68), _GROUPS),
 }

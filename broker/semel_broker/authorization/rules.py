@@ -986,6 +986,8 @@ RULES: dict[int, tuple[Requirement, ...]] = {
     66: (Shown(DESCRIBE, TXN, "transaction_states", lambda row: row.transactional_id),),
     68: (Special([(READ, GROUP, ""), (DESCRIBE, TOPIC, "each topic that is named")], _consumer_heartbeat),),
     69: (Special([(DESCRIBE, GROUP, "each row"), (DESCRIBE, TOPIC, "the topics of members")], _consumer_describe),),
+    71: (),  # as in Kafka, every client may push its metrics
+    72: (),
     74: (cluster(Operation.DESCRIBE_CONFIGS, _error(k74_list_config_resources.ListConfigResourcesResponse)),),
     75: (Special([(DESCRIBE, TOPIC, "each row")], _topic_partitions),),
     20_001: (

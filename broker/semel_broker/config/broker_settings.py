@@ -73,6 +73,16 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     metrics_series_max: Annotated[
         Count, Doc("Most series of topics, partitions and groups in one scrape; the others are left out.")
     ] = 20_000
+    telemetry_max_bytes: Annotated[
+        Annotated[int, Meta(ge=1, le=16 * MIB)], Doc("Largest push of metrics by a client, compressed (KIP-714).")
+    ] = MIB
+    telemetry_otlp_endpoint: Annotated[
+        str,
+        Doc(
+            "URL of an OpenTelemetry collector that gets the metrics of clients too, such as "
+            "http://127.0.0.1:4318/v1/metrics; empty: none."
+        ),
+    ] = ""
     ssl_keystore_type: Annotated[Literal["PEM"], Doc("Format of certificate and key; Java's stores are not read.")] = (
         "PEM"
     )

@@ -88,6 +88,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # and a start reads all of them: with segment.bytes alone that could be 5 GB.
     journal_uncompacted_bytes_max: int = 1 * MIB
 
+    # Clients that push metrics (KIP-714), series of one of them, and decompressed bytes of a push.
+    telemetry_instances_max: int = 4_096
+    telemetry_instance_series_max: int = 1_000
+    telemetry_inflated_bytes_max: int = 4 * MIB
+
     # Time for which a request waits while its coordinator loads the partition of the internal topic.
     coordinator_load_hold_ms_max: int = 20_000
     # Time for which a request waits while its transaction is being ended; clients wait 30 s for a response.

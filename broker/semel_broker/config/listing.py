@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 
+from semel_broker.config.client_metrics_configs import CLIENT_METRICS_SETTINGS
 from semel_broker.config.group_configs import GROUP_SETTINGS
 from semel_broker.config.loading import BROKER_SETTINGS
 from semel_broker.config.settings import Setting
@@ -40,6 +41,15 @@ IncrementalAlterConfigs). In force from the next heartbeat of each member on. A 
 """
 
 
+CLIENT_METRICS = """
+## Metrics of clients
+
+Given to a subscription (resource type 16, CLIENT_METRICS, of IncrementalAlterConfigs), under a name of your choice. A
+subscription without settings does not exist. Clients get the union of all subscriptions that select them.
+
+"""
+
+
 def as_toml() -> str:
     """A file for `--config` in which every setting of a broker is explained, and commented out with its default."""
     return "\n".join(_explained(setting) for setting in BROKER_SETTINGS.values())
@@ -72,7 +82,8 @@ def as_markdown() -> str:
     brokers = _table("default", map(_broker_row, BROKER_SETTINGS.values()))
     topics = _table("the broker's", map(_topic_row, TOPIC_SETTINGS.values()))
     groups = _table("the broker's", map(_topic_row, GROUP_SETTINGS.values()))
-    return PAGE + brokers + TOPICS + topics + GROUPS + groups
+    pushes = _table("default", map(_broker_row, CLIENT_METRICS_SETTINGS.values()))
+    return PAGE + brokers + TOPICS + topics + GROUPS + groups + CLIENT_METRICS + pushes
 
 
 def _table(column: str, rows: Iterable[str]) -> str:

@@ -37,6 +37,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
     GROUP = 8
 
 
@@ -232,6 +233,7 @@ OF_THE_COMMANDS: Final = (
     "sasl.mechanism",
     "sasl.password",
     "sasl.username",
+    "schema.registry.url",
     "security.protocol",
     "ssl.cafile",
     "user.password",

@@ -29,19 +29,23 @@ GROUP_VERSION_MAX = 1
 LAST_WITH_GROUP_VERSION_1 = {OFFSET_COMMIT: 10, OFFSET_FETCH: 10, DESCRIBE_GROUPS: 6, LIST_GROUPS: 5}
 CONSUMER_PROTOCOL = frozenset({68, 69})
 """The APIs of the consumer protocol, which are not offered without it."""
+TELEMETRY = frozenset({71, 72})
+"""The APIs for metrics of clients (KIP-714), which are offered by a broker that receives them."""
 LAST_WITH_TWO_PHASE_COMMIT = {INIT_PRODUCER_ID: 6}
 FEATURE_LEVEL_0_SINCE = 4
 """Below this version an ApiVersions response must not list a feature of first level 0 (KAFKA-17011)."""
 
 
-def offered(config: BrokerConfig) -> dict[int, Versions]:
-    """API key -> versions, for each API that has an advertised version."""
+def offered(config: BrokerConfig, *, has_telemetry: bool = False) -> dict[int, Versions]:
+    """API key -> versions, for each API that has an advertised version. has_telemetry: clients may push metrics."""
     versions = {key: api.advertised for key, api in APIS.items() if api.advertised is not None}
     more: list[dict[int, int]] = []
     if has_consumer_protocol(config):
         more.append(LAST_WITH_GROUP_VERSION_1)
     else:
         versions = {key: found for key, found in versions.items() if key not in CONSUMER_PROTOCOL}
+    if not has_telemetry:
+        versions = {key: found for key, found in versions.items() if key not in TELEMETRY}
     if config.transaction_version >= TRANSACTION_VERSION_MAX:
         more.append(LAST_WITH_TRANSACTION_VERSION_2)
     if config.transaction_two_phase_commit_enable:

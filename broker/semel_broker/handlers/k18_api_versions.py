@@ -29,7 +29,7 @@ FEATURES_EPOCH = 0
 
 def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersionsResponse:
     config, version = ctx.broker.config, ctx.api_version
-    response = ApiVersionsResponse(api_keys=_rows(config))
+    response = ApiVersionsResponse(api_keys=_rows(config, has_telemetry=ctx.broker.telemetry is not None))
     if version >= FEATURES_SINCE:
         response.supported_features = supported_features(version)
         response.finalized_features_epoch = FEATURES_EPOCH
@@ -39,12 +39,12 @@ def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersionsRespo
 
 def unsupported_version(config: BrokerConfig) -> ApiVersionsResponse:
     """The answer to an ApiVersions request of a version that is not served; encode it as version 0."""
-    rows = [row for row in _rows(config) if row.api_key == _KEY]
+    rows = [row for row in _rows(config, has_telemetry=False) if row.api_key == _KEY]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=rows)
 
 
-def _rows(config: BrokerConfig) -> list[ApiVersionsResponseApiKey]:
-    versions = offered(config)
+def _rows(config: BrokerConfig, *, has_telemetry: bool) -> list[ApiVersionsResponseApiKey]:
+    versions = offered(config, has_telemetry=has_telemetry)
     return [
         ApiVersionsResponseApiKey(api_key=key, min_version=versions[key][0], max_version=versions[key][1])
         for key in _served()

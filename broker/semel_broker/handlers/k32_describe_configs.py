@@ -1,4 +1,6 @@
-"""DescribeConfigs (key 32): the settings of topics (2), brokers (4) and groups (32), and the source of each value.
+"""DescribeConfigs (key 32): the settings of topics (2), brokers (4), client metrics (16) and groups (32).
+
+Each value has its source.
 
 v1 adds sources and synonyms (KIP-226); v3 adds types and, if asked for, documentation (KIP-569). Broker "" means all
 brokers and has only the settings altered for all. UNKNOWN_TOPIC_OR_PARTITION: no such topic. INVALID_TOPIC_EXCEPTION:

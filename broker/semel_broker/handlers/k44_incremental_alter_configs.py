@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44): edits the settings of topics, brokers and groups one by one (KIP-339).
+"""IncrementalAlterConfigs (key 44): edits the settings of topics, brokers, groups and client metrics (KIP-339).
 
 When answered, the change is durable and in force on open logs. Broker "" means all brokers. UNKNOWN_TOPIC_OR_PARTITION:
 no such topic. INVALID_CONFIG: an unknown setting, an invalid value, or a broker setting that cannot change at run time.

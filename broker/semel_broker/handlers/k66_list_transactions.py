@@ -14,7 +14,7 @@ from semel_protocol.messages.k66_list_transactions import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.groups.consumer.regex import compiled
+from semel_broker.regex import compiled
 from semel_broker.txn.model.metadata import TransactionMetadata, TransactionState
 
 STEPS_PER_MATCH = 4

@@ -2,7 +2,7 @@
 
 v0 is ListClientMetricsResources (KIP-1000): client metrics alone. v1 has topics (2), brokers (4), loggers of brokers
 (8), client metrics (16) and groups (32); an empty list asks for all types (KIP-1142). A group is listed if it was given
-settings. There are no subscriptions to client metrics and no settings of loggers, so none are listed.
+settings. Loggers have no settings, so none is listed.
 UNSUPPORTED_VERSION: another type.
 """
 
@@ -21,12 +21,12 @@ from semel_broker.context import RequestContext
 from semel_broker.topics import dynamic_configs
 from semel_broker.topics.resource_configs import ResourceType
 
-BROKER_LOGGER, CLIENT_METRICS = 8, 16
+BROKER_LOGGER = 8
 TYPES_SINCE = 1
 
 
 async def handle(request: ListConfigResourcesRequest, ctx: RequestContext) -> ListConfigResourcesResponse:
-    served = _NAMES if ctx.api_version >= TYPES_SINCE else {CLIENT_METRICS: _NAMES[CLIENT_METRICS]}
+    served = _NAMES if ctx.api_version >= TYPES_SINCE else _NAMES_OF_V0
     wanted = sorted({*request.resource_types}) or served
     if not served.keys() >= {*wanted}:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
@@ -51,6 +51,10 @@ def _groups(ctx: RequestContext) -> list[str]:
     return dynamic_configs.groups_with_settings(ctx.broker.feed.image)
 
 
+def _client_metrics(ctx: RequestContext) -> list[str]:
+    return [*dynamic_configs.client_metrics(ctx.broker.feed.image)]
+
+
 def _none(ctx: RequestContext) -> list[str]:
     return []
 
@@ -59,6 +63,7 @@ _NAMES: Mapping[int, Callable[[RequestContext], list[str]]] = {
     ResourceType.TOPIC: _topics,
     ResourceType.BROKER: _brokers,
     BROKER_LOGGER: _none,
-    CLIENT_METRICS: _none,
+    ResourceType.CLIENT_METRICS: _client_metrics,
     ResourceType.GROUP: _groups,
 }
+_NAMES_OF_V0: Mapping[int, Callable[[RequestContext], list[str]]] = {ResourceType.CLIENT_METRICS: _client_metrics}

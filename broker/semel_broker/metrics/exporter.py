@@ -7,7 +7,7 @@ from typing import Protocol
 
 from semel_protocol import __version__
 
-from semel_broker.metrics import cluster, families, groups, log, requests, security, transactions
+from semel_broker.metrics import clients, cluster, families, groups, log, requests, security, transactions
 from semel_broker.metrics.health import not_ready
 from semel_broker.metrics.offset_times import OffsetTimes
 from semel_broker.metrics.page import Page
@@ -55,6 +55,7 @@ class Exporter:
         yield from groups.read(node, page, self._times)
         yield from cluster.read(node, page)
         yield from security.read(node, page)
+        yield from clients.read(node, page)
         page.add(families.BUILD, 1, __version__, str(node.broker.node_id))
         page.add(families.READY, int(not not_ready(node)))
         page.add(families.SCRAPE_SECONDS, round(self._last_s, 6))

@@ -180,6 +180,20 @@ THROTTLES = _s.counter("throttles_total", "Requests or connections that a quota 
 THROTTLE_SECONDS = _s.counter("throttle_seconds_total", "Time of these delays.", "quota")
 AUDIT_LOST = _s.counter("audit_lines_lost_total", "Lines of the audit log that could not be written.")
 
+_s = _Section("Clients")
+TELEMETRY_INSTANCES = _s.gauge("telemetry_client_instances", "Clients that ask for subscriptions or push (KIP-714).")
+TELEMETRY_PUSHES = _s.counter("telemetry_pushes_total", "Pushes of metrics that were accepted.")
+TELEMETRY_BYTES = _s.counter("telemetry_push_bytes_total", "Bytes of these pushes, compressed.")
+TELEMETRY_REFUSED = _s.counter("telemetry_refusals_total", "Refused requests of clients with metrics.", "code")
+TELEMETRY_DROPPED = _s.counter(
+    "telemetry_dropped_values_total", "Pushed values that were left out because there are too many series."
+)
+TELEMETRY_EVICTED = _s.counter(
+    "telemetry_evicted_instances_total", "Clients whose metrics were removed because there are too many clients."
+)
+TELEMETRY_FORWARDED = _s.counter("telemetry_forwarded_total", "Pushes that the collector took.")
+TELEMETRY_NOT_FORWARDED = _s.counter("telemetry_not_forwarded_total", "Pushes that did not reach the collector.")
+
 _s = _Section("Process")
 BUILD = _s.gauge("build_info", "1, with the version of semel and the id of the broker.", "version", "node_id")
 READY = _s.gauge("ready", "1: as /health/ready.")

@@ -6,7 +6,7 @@ The client library for Python needs nine times as long for the same text, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from semel_storage.histogram import Histogram
@@ -24,6 +24,7 @@ class Page:
         self.dropped = 0
         self._left = series_max
         self._lines: dict[str, list[str]] = {}
+        self._pushed: dict[str, Family] = {}
         self._of: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # names and values of the last labels
         self._text = ""  # written
 
@@ -35,6 +36,13 @@ class Page:
         if of != self._of:
             self._of, self._text = of, _braced(*of)
         self._lines.setdefault(family.name, []).append(f"{family.name}{self._text} {value}\n")
+
+    def add_pushed(self, family: Family, value: float, labels: Mapping[str, str]) -> None:
+        """Add a series of a client. `family`: not of the table, and bounded; its series may differ in their labels."""
+        if self._take(1):
+            self._pushed.setdefault(family.name, family)
+            text = _braced(tuple(labels), tuple(labels.values()))
+            self._lines.setdefault(family.name, []).append(f"{family.name}{text} {value}\n")
 
     def add_histogram(self, family: Family, histogram: Histogram, *labels: str) -> None:
         """Add the series of one histogram."""
@@ -49,7 +57,7 @@ class Page:
 
     def chunks(self) -> Iterable[bytes]:
         """The text, one family at a time; without the families that have no series."""
-        for family in FAMILIES:
+        for family in (*FAMILIES, *self._pushed.values()):
             if lines := self._lines.get(family.name):
                 head = f"# HELP {family.name} {family.about}\n# TYPE {family.name} {family.kind.value}\n"
                 yield (head + "".join(lines)).encode()

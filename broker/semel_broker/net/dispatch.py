@@ -84,7 +84,9 @@ class Dispatcher:
         self.connections = broker.counters.connections
         self.work = broker.counters.work
         self._handlers = handlers
-        self._offered = offered(broker.config) if versions is None else versions
+        self._offered = (
+            offered(broker.config, has_telemetry=broker.telemetry is not None) if versions is None else versions
+        )
 
     def start(self, frame: bytearray, peer: Peer) -> Begun:
         """Start the request in `frame`; return its answer, or a coroutine that waits for it.
@@ -133,6 +135,8 @@ class Dispatcher:
             peer.answers,
             peer.principal if sasl is None else sasl.principal,
             sasl,
+            peer.software,
+            peer.port,
         )
         try:
             body_at = header.body_at(api, frame)

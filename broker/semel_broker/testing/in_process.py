@@ -33,6 +33,7 @@ from semel_broker.net.tls_session import ServerTls
 from semel_broker.node import Node
 from semel_broker.security.sasl.jwks_source import read_jwks
 from semel_broker.security.user_store import puts_of_password
+from semel_broker.telemetry.otlp import otlp_reader
 from semel_broker.testing.security import USER, BrokerSecurity, ClientName, SecurityName
 from semel_broker.world import World
 
@@ -126,6 +127,7 @@ class EphemeralBroker:
             log=self._log,
             load_tls=lambda settings: ServerTls(settings, self._log),
             read_jwks=read_jwks,
+            read_otlp=otlp_reader() if self.settings.get("metrics.listener") else None,
             load_peer_tls=lambda settings: ClientTls(settings, self._log),
         )
         self._run = _Run(lambda: Node.start(config, world, first_user=self._security.first_user), self._metrics(config))

@@ -1,4 +1,4 @@
-"""Settings of brokers and of groups altered at run time: stored, and those of brokers put in force.
+"""Settings of brokers, groups and subscriptions altered at run time: stored, and those of brokers put in force.
 
 Kafka's rule (KIP-226): the dynamic value of the broker, else that for all brokers, else the value at its start.
 """
@@ -12,12 +12,13 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.store import ABSENT, Change, Delete, Expect, Put, Store
-from semel_broker.config import group_configs
+from semel_broker.config import client_metrics_configs, group_configs
 from semel_broker.config.edits import Configs
 from semel_broker.config.loading import BrokerConfig, ConfigError
 
 PREFIX: Final = "configs/brokers/"
 GROUP_PREFIX: Final = "configs/groups/"
+CLIENT_METRICS_PREFIX: Final = "configs/client-metrics/"
 ALL_BROKERS: Final = ""
 """The resource name that stands for every broker."""
 
@@ -83,6 +84,32 @@ def given_for_group(image: Image, group: str) -> dict[str, str]:
 def groups_with_settings(image: Image) -> list[str]:
     """The groups that were given settings, sorted."""
     return sorted(key.removeprefix(GROUP_PREFIX) for key in image.configs if key.startswith(GROUP_PREFIX))
+
+
+async def alter_client_metrics(
+    store: Store, name: str, edit: Callable[[Mapping[str, str]], Configs], *, validate_only: bool = False
+) -> None:
+    """Replace the settings of a subscription to metrics of clients; without settings there is none.
+
+    Raises INVALID_REQUEST, INVALID_CONFIG, or what `edit` raises.
+    """
+    key = CLIENT_METRICS_PREFIX + name
+    await _alter(store, key, edit, client_metrics_configs.check, validate_only=validate_only)
+
+
+def given_for_client_metrics(image: Image, name: str) -> dict[str, str]:
+    """The settings that a subscription was given."""
+    value = image.configs.get(CLIENT_METRICS_PREFIX + name)
+    return _decode(value) if value else {}
+
+
+def client_metrics(image: Image) -> dict[str, dict[str, str]]:
+    """The settings of all subscriptions, by name, in order of their names."""
+    return {
+        key.removeprefix(CLIENT_METRICS_PREFIX): _decode(value)
+        for key, value in sorted(image.configs.items())
+        if key.startswith(CLIENT_METRICS_PREFIX)
+    }
 
 
 async def _alter(

@@ -1,4 +1,4 @@
-"""The settings of topics, brokers and groups, as DescribeConfigs, AlterConfigs and IncrementalAlterConfigs use them."""
+"""The settings of topics, brokers, groups and subscriptions to metrics, for DescribeConfigs and AlterConfigs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
@@ -7,7 +7,8 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.cluster.store import Store
-from semel_broker.config import group_configs, topic_configs
+from semel_broker.config import client_metrics_configs, group_configs, topic_configs
+from semel_broker.config.client_metrics_configs import CLIENT_METRICS_SETTINGS
 from semel_broker.config.edits import Configs, Edit, edited
 from semel_broker.config.group_configs import GROUP_SETTINGS
 from semel_broker.config.loading import BROKER_SETTINGS, BrokerConfig, ConfigSource, ConfigValue
@@ -21,6 +22,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    CLIENT_METRICS = 16
     GROUP = 32
 
 
@@ -51,6 +53,13 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
         if kind == ResourceType.GROUP:
             group = self._given_for_group(name)
             return [self._group_setting(s, group) for s in GROUP_SETTINGS if wanted is None or s in wanted]
+        if kind == ResourceType.CLIENT_METRICS:
+            subscription = self._given_for_subscription(name)
+            return [
+                Described(value, False, [value])
+                for value in (client_metrics_configs.value_of(s, subscription) for s in CLIENT_METRICS_SETTINGS)
+                if wanted is None or value.setting.name in wanted
+            ]
         self._check_broker(kind, name)
         names = list(self.config.dynamic_default) if name == dynamic_configs.ALL_BROKERS else list(BROKER_SETTINGS)
         return [self._broker_setting(s, name) for s in names if wanted is None or s in wanted]
@@ -76,6 +85,12 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
                 return edited(given, edits, declared=GROUP_SETTINGS, in_force=given.get)
 
             await self._alter(kind, name, group_edit, validate_only)
+        elif kind == ResourceType.CLIENT_METRICS:
+
+            def subscription_edit(given: Mapping[str, str]) -> Configs:
+                return edited(given, edits, declared=CLIENT_METRICS_SETTINGS, in_force=given.get)
+
+            await self._alter(kind, name, subscription_edit, validate_only)
         else:
 
             def broker_edit(given: Mapping[str, str]) -> Configs:
@@ -96,6 +111,10 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
             self._given_for_group(name)
             await dynamic_configs.alter_group(self.store, self.config, name, edit, validate_only=validate_only)
             return
+        if kind == ResourceType.CLIENT_METRICS:
+            self._given_for_subscription(name)
+            await dynamic_configs.alter_client_metrics(self.store, name, edit, validate_only=validate_only)
+            return
         self._check_broker(kind, name)
         await dynamic_configs.alter(self.store, self.config, name, edit, validate_only=validate_only)
         self.topics.follow_broker()
@@ -104,7 +123,8 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
         if kind != ResourceType.BROKER:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"resources of type {kind} have no settings here: ask for 2 topic, 4 broker or 32 group",
+                f"resources of type {kind} have no settings here: ask for topics (2), brokers (4), client metrics (16) "
+                "or groups (32)",
             )
         if name not in (dynamic_configs.ALL_BROKERS, str(self.config.node_id)):
             raise KafkaError(
@@ -115,6 +135,11 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "there are no settings of all groups: name one group")
         return dynamic_configs.given_for_group(self.topics.feed.image, name)
+
+    def _given_for_subscription(self, name: str) -> dict[str, str]:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a subscription to metrics of clients needs a name")
+        return dynamic_configs.given_for_client_metrics(self.topics.feed.image, name)
 
     def _group_setting(self, name: str, given: Mapping[str, str]) -> Described:
         value = group_configs.value_of(name, given, self.config)

@@ -82,7 +82,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigResource(msgspec.Struct, frozen=True):
-    """A topic by name, or a broker by its id; broker "" stands for all brokers.
+    """A topic by name, a broker by its id, or a subscription to metrics of clients by name. Broker "": all brokers.
 
     configs: for `describe_configs` the wanted names (None: all); for `alter_configs` name -> value, where None restores
     the default.
@@ -102,6 +102,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
 
     @classmethod
     def _missing_(cls, value: object) -> "ConfigSource":

@@ -110,6 +110,7 @@ class Records:
             _skip_offsets_without_record(current)
         self._subscription.mark_consumed()
         self._calls.made += 1
+        self._calls.notice(self._edge.monotonic())
         if self._group is not None:
             self._group.application_polled()
 

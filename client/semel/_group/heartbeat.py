@@ -25,10 +25,20 @@ class MaxPollExceededError(KafkaError):
 
 
 class PollCalls(msgspec.Struct):
-    """The application's calls for records: the number made, and the number that wait now."""
+    """The application's calls for records: the number made, and the number that wait now.
+
+    last_at: when a call was noticed last. A call that finds a decoded record is noticed at the next heartbeat.
+    """
 
     made: int = 0
     open: int = 0
+    last_at: float = 0.0
+    noticed: int = 0
+
+    def notice(self, now: float) -> None:
+        """Notices the calls that were made or wait, if there are any since the last time. now: the monotonic clock."""
+        if self.open or self.made != self.noticed:
+            self.noticed, self.last_at = self.made, now
 
 
 class PollWatch:
@@ -42,6 +52,7 @@ class PollWatch:
     def exceeded(self) -> bool:
         """Whether the application has not asked for records for max_poll_interval_ms."""
         now = self._edge.monotonic()
+        self._calls.notice(now)
         if self._calls.open or self._calls.made != self._calls_seen:
             self._calls_seen, self._called_at = self._calls.made, now
         return (now - self._called_at) * 1000 > self._max_poll_interval_ms

@@ -19,9 +19,11 @@ from semel_protocol.framing import FrameBuffer
 from semel_protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from semel_protocol.pipelining import PendingRequest, RequestPipeline, UnexpectedAnswerError
+from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
 from semel._edge import Edge
+from semel._net.counters import RequestCounters
 from semel._net.sasl import SASL_THERE, Credentials
 from semel._net.session import Session, State
 from semel._net.tls import TLS_THERE, hint
@@ -58,6 +60,8 @@ OWN_FEATURE = "transaction groups"
 log = logging.getLogger(__name__)
 
 WRITE_BUFFER_BYTES_MAX = 1 << 20
+SIZE_BYTES = 4
+"""The size prefix of a frame."""
 CLOSED_BY_BROKER = "closed by the broker"
 
 
@@ -70,6 +74,11 @@ class _Pending(PendingRequest):
         self.api, self.version = api, version
         self.deadline, self.timeout_ms, self.future = deadline, timeout_ms, future
 
+    @property
+    def made_at(self) -> float:
+        """When the request was made."""
+        return self.deadline - self.timeout_ms / 1000
+
 
 class Connection(asyncio.BufferedProtocol):
     """An open connection with negotiated versions. `connect` makes one.
@@ -79,8 +88,11 @@ class Connection(asyncio.BufferedProtocol):
     throttle times, `throttles` their number.
     """
 
-    def __init__(self, edge: Edge, name: str, client_id: str, frame_bytes_max: int) -> None:
+    def __init__(
+        self, edge: Edge, name: str, client_id: str, frame_bytes_max: int, counters: RequestCounters | None = None
+    ) -> None:
         self.name = name
+        self._counters = counters or RequestCounters()
         self.last_used = edge.monotonic()
         self.on_lost: Callable[[], None] | None = None
         self._edge = edge
@@ -176,6 +188,12 @@ class Connection(asyncio.BufferedProtocol):
             frame = self._requests.encode(api, version, message)
         except ProtocolError as error:
             raise self._does_not_fit(api, version, error) from error
+        self._write(frame)
+
+    def _write(self, frame: list[Buffer]) -> None:
+        assert self._transport is not None
+        self._counters.requests += 1
+        self._counters.bytes_out += SIZE_BYTES + int.from_bytes(frame[0][:SIZE_BYTES], "big")
         self._transport.writelines(frame)
 
     async def drained(self) -> None:
@@ -200,6 +218,7 @@ class Connection(asyncio.BufferedProtocol):
         # uvloop's transports have all methods of asyncio.Transport without inheriting from it.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        self._counters.connections_opened += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._lost is None:
@@ -214,11 +233,13 @@ class Connection(asyncio.BufferedProtocol):
         return self._frames.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._counters.bytes_in += nbytes
         try:
             for frame in self._frames.received(nbytes):
                 pending, response = self._requests.answered(frame)
                 self._has_served = self._has_served or pending.api.key != API_OF[ApiVersionsRequest].key
-                self.last_used = self._edge.monotonic()
+                now = self.last_used = self._edge.monotonic()
+                self._counters.answered(pending.api.key, now - pending.made_at, now)
                 if throttle_ms := getattr(response, "throttle_time_ms", 0):
                     self._throttle(throttle_ms, pending.api)
                 if not pending.future.done():
@@ -245,6 +266,8 @@ class Connection(asyncio.BufferedProtocol):
         log.log(level, "%s throttles this client for %d ms (%s): a quota is exceeded", self.name, throttle_ms, api.name)
         self.throttles += 1
         self.throttled_ms += throttle_ms
+        self._counters.throttles += 1
+        self._counters.throttled_ms += throttle_ms
         until = self._loop.time() + throttle_ms / 1000
         if until > self._throttled_until:
             self._throttled_until = until
@@ -288,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
             frame = self._requests.begin(pending, message)
         except ProtocolError as error:
             raise self._does_not_fit(pending.api, pending.version, error) from error
-        self._transport.writelines(frame)
+        self._write(frame)
 
     def _does_not_fit(self, api: Api, version: int, error: ProtocolError) -> UnsupportedVersionError:
         return UnsupportedVersionError(
@@ -318,6 +341,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fail(self, error: KafkaError) -> None:
         self._lost = error
+        if self._transport is not None:
+            self._counters.connections_closed += 1
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -438,13 +463,14 @@ async def connect(
     frame_bytes_max: int = 104_857_600,
     tls: ssl.SSLContext | None = None,
     credentials: Credentials | None = None,
+    counters: RequestCounters | None = None,
 ) -> Connection:
-    """Connects, negotiates versions and authenticates within `timeout_ms`.
+    """Connects, negotiates versions and authenticates within `timeout_ms`. counters: of the client; None: not counted.
 
     Raises KafkaConnectionError, UnsupportedVersionError, and with credentials as `Session.authenticate`.
     """
     name = f"{host}:{port}"
-    connection = Connection(edge, name, client_id, frame_bytes_max)
+    connection = Connection(edge, name, client_id, frame_bytes_max, counters)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             await edge.create_connection(lambda: connection, host, port, tls)

@@ -11,6 +11,7 @@ from enum import Enum
 from semel._config.client import ClientConfig
 from semel._edge import Edge
 from semel._net.connection import Connection, connect
+from semel._net.counters import RequestCounters
 from semel._net.retry import Backoff
 from semel._net.sasl import credentials_of
 from semel._net.tls import context_of
@@ -64,6 +65,13 @@ class Pool:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._links: dict[tuple[int, Role], _Link] = {}
         self._closed = False
+        self.counters = RequestCounters()
+        """Of all connections, the closed ones included."""
+
+    @property
+    def in_flight(self) -> int:
+        """The number of requests without an answer."""
+        return sum(link.connection.in_flight for link in self._links.values() if link.connection is not None)
 
     def set_address(self, node_id: int, host: str, port: int) -> None:
         """Sets the address of a node. Connections to another address of it are closed."""
@@ -163,6 +171,7 @@ class Pool:
                 frame_bytes_max=config.receive_frame_bytes_max,
                 tls=self._tls,
                 credentials=self._credentials,
+                counters=self.counters,
             )
         except KafkaError:
             self._back_off(link)

@@ -15,6 +15,7 @@ from semel_protocol.records import BatchBuilder, decode_batch
 
 from semel._edge import Edge
 from semel._net.connection import Connection
+from semel._produce.counters import TopicCounters
 from semel._produce.sequences import SEQUENCE_COUNT, UNSTAMPED, Sequences, Stamp, TransactionManager
 from semel.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 from semel.structs import RecordMetadata, TopicPartition
@@ -104,6 +105,8 @@ class Batch:
 
     def records_stored(self, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> None:
         """Sets the results of the futures. base_offset -1: the broker did not give it."""
+        if self.futures:  # otherwise the application has got an error already
+            self.queue.counters.records_stored += self.builder.record_count
         topic, partition = self.queue.topic, self.queue.partition
         step = 0 if base_offset < 0 else 1
         offset = base_offset
@@ -118,6 +121,8 @@ class Batch:
 
     def records_failed(self, error: KafkaError, *, reported_elsewhere: bool) -> None:
         """Fails the futures. reported_elsewhere: the error also reaches a caller that ignores the futures."""
+        if self.futures:
+            self.queue.counters.records_failed += self.builder.record_count
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
@@ -159,6 +164,7 @@ class PartitionQueue:
 
     __slots__ = (
         "abandoned",
+        "counters",
         "failures",
         "in_flight",
         "in_flight_on",
@@ -173,8 +179,11 @@ class PartitionQueue:
         "waiting",
     )
 
-    def __init__(self, topic: str, partition: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, topic: str, partition: int, loop: asyncio.AbstractEventLoop, counters: TopicCounters | None = None
+    ) -> None:
         self.topic, self.partition, self.loop = topic, partition, loop
+        self.counters = counters or TopicCounters()
         self.waiting: deque[Batch] = deque()
         self.sent: deque[Batch] = deque()
         self.in_flight = 0
@@ -262,6 +271,7 @@ class PartitionQueue:
         """Marks a batch in flight to be sent again."""
         batch.move(BatchState.FAILED)
         self.in_flight -= 1
+        self.counters.records_retried += batch.builder.record_count
         self._settle()
 
     def leave(self, connection: Connection) -> None:
@@ -300,6 +310,7 @@ class PartitionQueue:
         """Replaces a batch that was refused as too large by its parts, at the same place with the same sequences."""
         at = self.sent.index(batch)
         batch.move(BatchState.DONE)
+        self.counters.batches_split += 1
         self.in_flight -= 1
         del self.sent[at]
         for part in reversed(parts):
@@ -332,6 +343,11 @@ class BufferMemory:
             return False
         self.free_bytes -= size_bytes
         return True
+
+    @property
+    def waiters(self) -> int:
+        """The number of callers that wait for memory."""
+        return len(self._waiters)
 
     async def reserve(self, size_bytes: int, timeout_ms: float) -> None:
         """Reserves the bytes; waits until others release theirs. Raises KafkaTimeoutError after timeout_ms."""

@@ -28,6 +28,7 @@ from semel._net.pool import Role
 from semel._net.retry import LOGIN_REFUSED, Backoff
 from semel._net.signal import Signal
 from semel._produce.accumulator import Batch, BatchState, BufferMemory, Countdown, PartitionQueue
+from semel._produce.counters import ProducerCounters
 from semel._produce.linger import Linger
 from semel._produce.node import NO_LEADER, Node, any_batch_unreachable
 from semel._produce.outcomes import BatchOutcomes
@@ -58,8 +59,10 @@ class Sender:
         cluster: Cluster,
         config: ProducerConfig,
         memory: BufferMemory,
+        counters: ProducerCounters,
         transaction: TransactionState | None = None,
     ) -> None:
+        self._counters = counters
         self.fatal: KafkaError | None = None
         self.manager = TransactionManager() if config.enable_idempotence else None
         self.enrol: Callable[[], None] = lambda: None
@@ -88,7 +91,9 @@ class Sender:
         """The queue of a partition. It lives as long as the producer."""
         found = self._queues.get((topic, partition))
         if found is None:
-            found = self._queues[topic, partition] = PartitionQueue(topic, partition, self._loop)
+            found = self._queues[topic, partition] = PartitionQueue(
+                topic, partition, self._loop, self._counters.topic(topic)
+            )
             found.node_id = self._cluster.metadata.leader(topic, partition)
         return found
 
@@ -252,6 +257,7 @@ class Sender:
             version_max = produce_version_max(connection, self._config, self._transaction)
             if self._acks == 0:
                 connection.send_unanswered(request)
+                _count(batches)
                 for batch in batches:
                     self._outcomes.stored(batch, -1, -1, -1)
                 return
@@ -259,6 +265,7 @@ class Sender:
         except KafkaError as error:
             self._unanswered(node, batches, error, sent=False)
             return
+        _count(batches)
         node.in_flight += 1
         answer.add_done_callback(partial(self._answered, node, batches))
 
@@ -406,3 +413,12 @@ class Sender:
                 batch.closed = True
                 batch.records_failed(error, reported_elsewhere=self._transaction is not None)
         self._memory.fail_waiters(error)
+
+
+def _count(batches: list[Batch]) -> None:
+    """Counts the batches of a request that was sent."""
+    for batch in batches:
+        counters = batch.queue.counters
+        counters.records_sent += batch.builder.record_count
+        counters.batches_sent += 1
+        counters.bytes_sent += batch.reserved_bytes

@@ -69,6 +69,13 @@ class ByteCount(msgspec.Struct):
     size_bytes: int = 0
 
 
+class DecodedCount(msgspec.Struct):
+    """Records that were decoded and not dropped again, and the bytes of the batches that held them, as sent."""
+
+    records: int = 0
+    size_bytes: int = 0
+
+
 class DeserializationError(Exception):
     """A deserializer failed at `offset`. rows: the records of the batch before it. error: for the application, or
     NotReady.
@@ -87,6 +94,7 @@ class FetchBuffer:
 
     __slots__ = (
         "_chunks",
+        "_decoded",
         "_tally",
         "_topic_partition",
         "at",
@@ -97,8 +105,9 @@ class FetchBuffer:
         "size_bytes"
     )  # fmt: skip
 
-    def __init__(self, topic_partition: TopicPartition) -> None:
+    def __init__(self, topic_partition: TopicPartition, decoded: DecodedCount | None = None) -> None:
         self._topic_partition = topic_partition
+        self._decoded = decoded or DecodedCount()
         self._tally = ByteCount()
         self._chunks: deque[Chunk] = deque()
         self.records: list[Record] = []
@@ -110,11 +119,17 @@ class FetchBuffer:
 
     def restart(self, offset: int | None) -> None:
         """Drops everything. The next data added starts at `offset`."""
+        self._decoded.records -= self.left
         self._chunks.clear()
         self.records, self.at = [], 0
         self.next_offset = self.fetch_offset = offset
         self.epochs.truncate(offset)
         self._grow(-self.size_bytes)
+
+    @property
+    def left(self) -> int:
+        """Decoded records that are not taken yet."""
+        return len(self.records) - self.at
 
     @property
     def is_empty(self) -> bool:
@@ -169,6 +184,7 @@ class FetchBuffer:
                 raise self._unreadable(e.message) from e
             except DeserializationError as e:
                 self.records += e.rows
+                self._decoded.records += len(e.rows)
                 self.next_offset = e.offset
                 if self.records:
                     return
@@ -195,7 +211,10 @@ class FetchBuffer:
         if header.next_offset > self.next_offset:
             if not skipped:
                 columns = decode_columns(view, header, bytes_max=decoding.batch_bytes_max)
-                self.records += self._rows(columns, header, decoding)
+                rows = self._rows(columns, header, decoding)
+                self.records += rows
+                self._decoded.records += len(rows)
+                self._decoded.size_bytes += header.size
             self.next_offset = header.next_offset
         chunk.at = end
         self._grow(-header.size)

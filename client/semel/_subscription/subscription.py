@@ -13,7 +13,7 @@ from enum import Enum
 import msgspec
 from semel_protocol.errors import ErrorCode
 
-from semel._subscription.fetch_buffer import FetchBuffer
+from semel._subscription.fetch_buffer import DecodedCount, FetchBuffer
 from semel._subscription.listener import ConsumerRebalanceListener
 from semel.errors import IllegalStateError, KafkaError, TopicAuthorizationFailedError
 from semel.structs import Metadata, TopicPartition
@@ -81,7 +81,7 @@ class PartitionState:
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, reset: Reset) -> None:
+    def __init__(self, topic_partition: TopicPartition, reset: Reset, decoded: DecodedCount | None = None) -> None:
         self.topic_partition = topic_partition
         self.position: int | None = None
         self.consumed: int | None = None
@@ -98,7 +98,7 @@ class PartitionState:
         self.fetched_at_ms: int | None = None
         self.error: KafkaError | None = None
         self.retry_at = 0.0
-        self.buffer = FetchBuffer(topic_partition)
+        self.buffer = FetchBuffer(topic_partition, decoded)
 
     @property
     def in_hand(self) -> bool:
@@ -153,6 +153,7 @@ class Subscription:
         self.handed_out: list[PartitionState] = []
         """The partitions whose records the application processes now."""
         self._exclude_internal_topics = exclude_internal_topics
+        self._decoded = DecodedCount()
 
     # Subscribed topics
 
@@ -208,7 +209,7 @@ class Subscription:
         old = self.states
         wanted = dict.fromkeys(TopicPartition(*partition) for partition in partitions)
         self.drop([partition for partition in old if partition not in wanted])
-        self.states = {p: old.get(p) or PartitionState(p, Reset.COMMITTED) for p in wanted}
+        self.states = {p: old.get(p) or PartitionState(p, Reset.COMMITTED, self._decoded) for p in wanted}
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
@@ -225,6 +226,16 @@ class Subscription:
         if state is None:
             raise IllegalStateError(f"{partition.topic}-{partition.partition} is not assigned to this consumer")
         return state
+
+    @property
+    def records_taken(self) -> int:
+        """The records handed out so far, from all assignments."""
+        return self._decoded.records - sum(state.buffer.left for state in self.states.values())
+
+    @property
+    def bytes_decoded(self) -> int:
+        """The bytes of all batches of records that were decoded so far, as the broker sent them."""
+        return self._decoded.size_bytes
 
     def in_charge(self, state: PartitionState) -> bool:
         """Whether `state` is the state of the current assignment. False once its partition was revoked, even if it

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from semel._config.client import ProducerConfig
 from semel._net.cluster import Cluster
+from semel._produce.counters import TransactionCounters
 from semel._produce.sender import Sender
 from semel._produce.transaction_state import State, TransactionState, Verdict, is_not_ongoing, verdict_on
 from semel._transactions.commit_outcome import CommitOutcome, discard_exception
@@ -55,8 +56,16 @@ GROUP_HAS_MOVED_ON = (
 class Transactions:
     """The transactions of one producer, one after the other. `init` is the first call, `close` the last."""
 
-    def __init__(self, cluster: Cluster, config: ProducerConfig, sender: Sender, state: TransactionState) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        sender: Sender,
+        state: TransactionState,
+        counters: TransactionCounters,
+    ) -> None:
         assert sender.manager is not None
+        self._counters = counters
         self._cluster, self._config, self._sender = cluster, config, sender
         self._state, self._manager = state, sender.manager
         self._coordinator = TransactionCoordinator(cluster, config, sender.manager)
@@ -74,7 +83,8 @@ class Transactions:
         Raises KafkaTimeoutError (max_block_ms), InvalidTransactionTimeout, TransactionalIdAuthorizationFailed.
         """
         if self._state.state is State.UNINITIALIZED:
-            await self._new_epoch(resume=False)
+            with self._counters.time("init"):
+                await self._new_epoch(resume=False)
         self._state.check_usable()
 
     async def begin(self) -> None:
@@ -90,9 +100,11 @@ class Transactions:
         if ending is not None:
             await self._outcome(ending)
         state = self._state
-        if state.state is State.READY and state.needs_new_epoch:
-            await self._new_epoch(resume=True)
-        state.begin(self._coordinator.version)
+        with self._counters.time("begin"):
+            if state.state is State.READY and state.needs_new_epoch:
+                await self._new_epoch(resume=True)
+            state.begin(self._coordinator.version)
+        self._counters.begun += 1
 
     async def commit(self) -> None:
         """Stores every record and commits. Called again, it waits for the same commit.
@@ -106,7 +118,8 @@ class Transactions:
             ending = self._start(self._commit(self._sender.flushed()), commit=True)
         elif not ending.commit:
             raise IllegalStateError("commit_transaction(): the transaction is being aborted; call abort_transaction()")
-        await self._outcome(ending)
+        with self._counters.time("commit"):
+            await self._outcome(ending)
 
     def check_commits_itself(self, call: str) -> None:
         """Raises IllegalOperation in a step of a transaction group."""
@@ -118,11 +131,14 @@ class Transactions:
         Raises TransactionHasFailed when the transaction can only be aborted, TransactionAborted when another task
         aborts it, and the error that ended the producer, such as ProducerFenced.
         """
+        is_new = self._state.state is not State.PREPARED
         self._state.start_prepare()
         await self._all_stored(self._sender.flushed())
         if self._state.state not in (State.PREPARING, State.PREPARED):
             raise TransactionAborted("abort_transaction() was called before the transaction was prepared")
-        return self._state.prepared(self._manager.producer_id, self._manager.producer_epoch)
+        prepared = self._state.prepared(self._manager.producer_id, self._manager.producer_epoch)
+        self._counters.prepared += is_new and prepared is not None
+        return prepared
 
     async def abort(self) -> None:
         """Aborts. Called again, it waits for the same abort. After a commit without an outcome, it finds that outcome.
@@ -136,7 +152,8 @@ class Transactions:
         if ending is None:
             self._state.start_abort()
             ending = self._start(self._abort(), commit=False)
-        await self._outcome(ending)
+        with self._counters.time("abort"):
+            await self._outcome(ending)
 
     def check_open(self) -> None:
         """Raises IllegalOperation outside of a transaction, TransactionHasFailed, and the error that ended the
@@ -159,7 +176,8 @@ class Transactions:
         self._committing_offsets[task] = None
         task.add_done_callback(self._offsets_done)
         # Cancelling the caller does not recall a request in flight. The commit waits for it.
-        await asyncio.wait([task])
+        with self._counters.time("send-offsets"):
+            await asyncio.wait([task])
         task.result()
 
     @property
@@ -226,7 +244,7 @@ class Transactions:
             finally:
                 # A new epoch fences every earlier request that was not answered.
                 self._coordinator.in_doubt = not new_epoch and (doubt_before or self._coordinator.in_doubt)
-        self._close_transaction(new_epoch=new_epoch)
+        self._close_transaction(new_epoch=new_epoch, committed=True)
 
     async def _all_stored(self, stored: asyncio.Future[None]) -> None:
         """Waits until all is stored. Raises TransactionHasFailed if something is not, and the error that ended the
@@ -279,7 +297,7 @@ class Transactions:
                     raise await self._failed(error, ends=True) from None
                 # Neither open nor committed: the coordinator never had the transaction, or has removed it.
                 state.needs_new_epoch = True
-        self._close_transaction(new_epoch=new_epoch)
+        self._close_transaction(new_epoch=new_epoch, committed=False)
 
     async def _confirm_commit(self, error: KafkaError) -> NoReturn:
         """The coordinator refused an abort after a commit was sent. Sends the commit again to learn its outcome."""
@@ -291,7 +309,7 @@ class Transactions:
             failure = await self._failed(refusal, ends=True)
             failure.extend_message(UNKNOWN_OUTCOME)
             raise failure from None
-        self._close_transaction(new_epoch=new_epoch)
+        self._close_transaction(new_epoch=new_epoch, committed=True)
         raise TransactionWasCommitted(
             f"the transaction of {self._state.transactional_id!r} cannot be aborted: it is committed"
         )
@@ -300,13 +318,15 @@ class Transactions:
         """The coordinator refused the abort of a prepared transaction. Finds out whether its group has committed it."""
         is_fenced = verdict_on(error) is Verdict.FENCED
         if is_not_ongoing(error) or (is_fenced and await is_committed(self._cluster, self._config, self._manager)):
-            self._close_transaction(new_epoch=False)
+            self._close_transaction(new_epoch=False, committed=True)
             raise TransactionWasCommitted(
                 f"the transaction of {self._state.transactional_id!r} cannot be aborted: its group has committed it"
             )
         raise await self._failed(error, ends=True) from None
 
-    def _close_transaction(self, *, new_epoch: bool) -> None:
+    def _close_transaction(self, *, new_epoch: bool, committed: bool) -> None:
+        self._counters.committed += committed
+        self._counters.aborted += not committed
         # Without a new epoch, an unanswered request could arrive during the next transaction. A driver that knows the
         # last transaction as prepared could commit the next one in its place.
         state = self._state

@@ -23,6 +23,7 @@ OWN = {
     "quota": "semel.cli.quota.commands:quota",
     "consume": "semel.cli.consume.commands:consume",
     "user": "semel.cli.user.commands:user",
+    "top": "semel.cli.top.commands:top",
     "txn": "semel.cli.txn.commands:txn",
 }
 """Commands that need no extra."""
@@ -46,6 +47,7 @@ HELP_OF = {
     "produce": "Write lines to a topic, idempotently.",
     "quota": "Show and change how much clients may send, read and change.",
     "serve": "Run a broker.",
+    "top": "Show brokers, busy topics, open transactions and lag, again and again.",
     "topic": "Create, list, describe, alter, truncate and delete topics; reassign partitions; show why one is stuck.",
     "txn": "Show transactions: open ones, hanging ones, fences; abort one.",
     "user": "Show and change the users that log in with SCRAM or PLAIN.",

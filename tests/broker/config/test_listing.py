@@ -66,6 +66,8 @@ def test_few_settings_have_the_prefix_of_refused_ones() -> None:
     assert [name for name in {**BROKER_SETTINGS, **TOPIC_SETTINGS} if instead(name)] == [
         "metrics.listener",
         "metrics.series.max",
+        "telemetry.max.bytes",
+        "telemetry.otlp.endpoint",
         *[name for name in BROKER_SETTINGS if name.startswith("ssl.")],
         *[name for name in BROKER_SETTINGS if name.startswith("sasl.")],
         "socket.request.max.bytes",

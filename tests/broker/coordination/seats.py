@@ -76,6 +76,7 @@ class Seat(Replicant):
     cluster_id = "c"
     host = "127.0.0.1"
     acls = None
+    telemetry = None
 
     async def start(self) -> Seat:
         self.config.limits = replace(

@@ -355,7 +355,7 @@ async def test_own_keys_are_advertised_beside_kafkas(broker: Harness) -> None:
     answer = await wire.call(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
     own = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys if row.api_key > 1_000}
     assert own == {20_001: (0, 0), 20_002: (0, 0), 20_003: (0, 0), 20_004: (0, 0)}
-    assert max(row.api_key for row in answer.api_keys if row.api_key < 1_000) == 69
+    assert max(row.api_key for row in answer.api_keys if row.api_key < 1_000) == 75
 
 
 async def test_a_group_and_its_members_are_found_at_one_coordinator(broker: Harness) -> None:

@@ -288,7 +288,7 @@ async def test_series_above_the_bound_are_left_out_and_counted(start_broker: Sta
 
 
 def test_every_family_is_moved_by_a_test() -> None:
-    folders = (Path(__file__).parent, Path(__file__).parents[1] / "cluster")
+    folders = [Path(__file__).parents[1] / name for name in ("metrics", "cluster", "telemetry")]
     texts = "".join(path.read_text() for folder in folders for path in sorted(folder.glob("test_*.py")))
     missing = [family.name for family in FAMILIES if family.name.removeprefix("semel_") not in texts]
     assert not missing

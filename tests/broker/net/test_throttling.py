@@ -42,7 +42,8 @@ class Worker:
         turns = Turns(loop, lambda: 0.0)
         world = SimpleNamespace(monotonic=lambda: self._worked)
         broker = cast(
-            "Broker", SimpleNamespace(log=self.log, config=config, turns=turns, world=world, counters=Counters())
+            "Broker",
+            SimpleNamespace(log=self.log, config=config, turns=turns, world=world, counters=Counters(), telemetry=None),
         )
         dispatcher = Dispatcher(broker, {HEARTBEAT: self._work}, quotas=self.quotas)
         self.server = Server(dispatcher, config, self.log, loop, turns, quotas=self.quotas)

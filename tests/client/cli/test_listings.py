@@ -44,6 +44,7 @@ TABLES = (
     "config describe --all",
     "config list",
     "quota list",
+    "top --once --interval 0.1",
     "topic list",
     f"topic describe {TOPIC} --all-configs",
     "group list",
@@ -235,6 +236,12 @@ def test_a_pipe_gets_rows_and_json_has_numbers_states_and_times(semel_broker: Ep
     assert found["cluster"]["verdict"] == "healthy"
 
 
+def name_of(line: str) -> str:
+    """The command of a line, without its arguments."""
+    words = line.split()
+    return " ".join(words[: 1 if words[0] in ("cluster", "top") else 2])
+
+
 def test_the_page_names_the_fields_of_every_json(semel_broker: EphemeralBroker) -> None:
     page = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
     rows = page.split("<!-- fields: begin")[1].split("<!-- fields: end")[0].splitlines()
@@ -247,13 +254,13 @@ def test_the_page_names_the_fields_of_every_json(semel_broker: EphemeralBroker) 
 
     def commands(terminal: Terminal) -> None:
         for command in listings(semel_broker):
-            name = " ".join(command.split()[: 1 if command == "cluster" else 2])
+            name = name_of(command)
             found = json.loads(terminal.run(f"{command} --json").stdout)
             form, element = ("array", found[0]) if isinstance(found, list) else ("object", found)
             assert said[name] == (form, list(element)), name
 
     asyncio.run(scene(semel_broker.bootstrap_servers, commands))
-    listing = {" ".join(line.split()[: 1 if line == "cluster" else 2]) for line in (*TABLES, *TEXTS)}
+    listing = {name_of(line) for line in (*TABLES, *TEXTS)}
     assert said.keys() == listing
 
 
@@ -280,7 +287,7 @@ def test_every_command_with_json_is_looked_at() -> None:
         ):
             if any("--output" in option.opts for option in each.params):
                 found.add(path)
-    assert found == {" ".join(line.split()[: 1 if line == "cluster" else 2]) for line in (*TABLES, *TEXTS)}
+    assert found == {name_of(line) for line in (*TABLES, *TEXTS)}
 
 
 def test_the_forms_of_the_output_are_checked(semel_broker: EphemeralBroker) -> None:

@@ -38,7 +38,7 @@ from semel.admin import (
 from semel.cli.acl.commands import acl_table
 from semel.cli.cluster.commands import health_tables
 from semel.cli.cluster.health import BrokerHealth, Health, PartitionHealth, State
-from semel.cli.config.commands import facts_of, settings_table
+from semel.cli.config.commands import facts_of, resources_table, settings_table
 from semel.cli.group.commands import described, group_table
 from semel.cli.group.commands import groups_table as consumer_groups_table
 from semel.cli.group.lag import PartitionLag
@@ -46,6 +46,7 @@ from semel.cli.group.members import members_table as consumers_table
 from semel.cli.group.reset import Move, moves_table
 from semel.cli.quota.commands import quota_table
 from semel.cli.shared.open_transactions import classify
+from semel.cli.top.frame import tables_of
 from semel.cli.topic.commands import topic_tables, topics_table
 from semel.cli.topic.reassign import plan_table
 from semel.cli.txn.commands import _plain, fences_table, hanging_table, ids_table
@@ -280,6 +281,47 @@ def of_quotas() -> list[Table]:
     return [quota_table({both: {"controller_mutation_rate": 0.125, "producer_byte_rate": 1e15}})]
 
 
+def of_resources() -> list[Table]:
+    return [resources_table([{"type": "client-metrics", "name": ID}, {"type": "broker", "name": "1"}])]
+
+
+def of_top() -> list[Table]:
+    facts = {
+        "cluster_id": "c" * 22,
+        "at": "12:00:00",
+        "brokers": [
+            {
+                "broker": 2_147_483_647,
+                "controller": True,
+                "leads": 1_000_000,
+                "records_per_second": 1e9,
+                "address": "b" * 60 + ":65535",
+            }
+        ],
+        "topics": [
+            {
+                "topic": TOPIC,
+                "records_per_second": 0.1,
+                "partitions": 10_000,
+                "without_leader": 10_000,
+                "end_offsets": 10**18,
+            }
+        ],
+        "transactions": [
+            {
+                "transactional_id": ID,
+                "open_for_ms": 10**9,
+                "partitions": 10_000,
+                "state": "PrepareCommit",
+                "opened_by": "o" * 60,
+            }
+        ],
+        "held_back": [{"topic": TOPIC, "partition": 9_999, "offsets": 10**18, "held_by": ID, "verdict": "hanging"}],
+        "groups": [{"group": ID, "lag": 10**18, "members": 10_000, "state": "PreparingRebalance"}],
+    }
+    return tables_of(facts)
+
+
 def of_a_plan() -> list[Table]:
     return [plan_table({AT: (1, 2, 3)}, {AT: (4, 5, 6)})]
 
@@ -302,6 +344,8 @@ MAKERS: Sequence[Callable[[], list[Table]]] = (
     of_users,
     of_quotas,
     of_a_plan,
+    of_resources,
+    of_top,
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from semel._group.topic_regex import regex_for_brokers
-from semel_broker.groups.consumer.regex import compiled
+from semel_broker.regex import compiled
 from semel_protocol.errors import KafkaError
 
 PARTS = [

@@ -120,7 +120,7 @@ def any_connection(seam: Seam) -> None:
 def clients_that_keep_epochs(seam: Seam) -> None:
     """Clients begin the next transaction without a new epoch even if requests may be in flight, as other clients do."""
 
-    def keeps_epoch(self: Transactions, *, new_epoch: bool) -> None:
+    def keeps_epoch(self: Transactions, *, new_epoch: bool, committed: bool) -> None:
         self._state.closed(new_epoch=new_epoch)
 
     seam.replace(Transactions, "_close_transaction", keeps_epoch)

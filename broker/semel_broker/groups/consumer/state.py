@@ -34,8 +34,8 @@ from semel_broker.groups.consumer.model import (
     SetTopics,
 )
 from semel_broker.groups.consumer.reconcile import reconcile
-from semel_broker.groups.consumer.regex import compiled
 from semel_broker.groups.consumer.requests import JOIN, LEAVE, Catalog, ConsumerRules, Decision, Heartbeat, Place
+from semel_broker.regex import compiled
 
 
 class Draft:

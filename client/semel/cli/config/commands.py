@@ -58,12 +58,17 @@ def list_(client: ClientSettings, types: tuple[str, ...], as_json: bool) -> None
     if as_json:
         say_json(found)
     elif found:
-        shown = Table("Resources with settings", "type", "name")
-        for each in found:
-            shown.add_row(each["type"], each["name"])
-        show(shown)
+        show(resources_table(found))
     else:
         tell("There is no such resource.")
+
+
+def resources_table(found: Sequence[Mapping[str, str]]) -> Table:
+    """PURE. One row for each resource. found: as `semel config list --output json` prints it."""
+    table = Table("Resources with settings", "type", "name")
+    for each in found:
+        table.add_row(each["type"], each["name"])
+    return table
 
 
 @config.command()

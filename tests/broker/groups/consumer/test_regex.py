@@ -8,7 +8,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from semel_broker.groups.consumer.regex import Expression
+from semel_broker.regex import Expression
 from semel_protocol.errors import ErrorCode, KafkaError
 
 ATOMS = st.sampled_from(["a", "b", "-", ".", r"\.", "[ab]", "[^a]", r"\d", r"\w", "[a-c0-9_.-]", "(?:)"])

@@ -145,6 +145,7 @@ def dispatcher(reached: list[int]) -> Dispatcher:
         config = load()
         log = EventLog()
         counters = Counters()
+        telemetry = None
 
     handlers = {key: handler if key in (17, 36) else watched(key) for key, handler in HANDLERS.items()}
     return Dispatcher(NoBroker(), handlers)  # type: ignore[arg-type]

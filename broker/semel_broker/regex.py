@@ -1,4 +1,4 @@
-"""PURE: Matches topic names against the regular expressions of members, in time linear in the name.
+"""PURE: matches names against the regular expressions of members and of subscriptions, in time linear in the name.
 
 A subscription comes from a client and is matched in the broker's event loop, so a backtracking matcher would let one
 client stop the broker. This one follows all ways through the expression at once, as RE2 does (Thompson 1968), and keeps
@@ -271,7 +271,7 @@ class Expression:
 
 
 def invalid(text: str, why: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{text!r} is no regular expression for topics: {why}")
+    return KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{text!r} is no regular expression of this broker: {why}")
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,16 @@
+"""PushTelemetry (key 72): the metrics of a client, in OpenTelemetry's format. KIP-714."""
+
+from semel_protocol.schema import ZERO_UUID, Int8, Int16, Int32, Message, Uuid
+
+
+class PushTelemetryRequest(Message, kw_only=True):
+    client_instance_id: Uuid = ZERO_UUID
+    subscription_id: Int32 = 0
+    terminating: bool = False
+    compression_type: Int8 = 0
+    metrics: bytes = b""
+
+
+class PushTelemetryResponse(Message, kw_only=True):
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0

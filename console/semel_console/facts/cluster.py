@@ -11,7 +11,6 @@ from semel.cli.cluster.commands import cluster_health
 from semel.cli.cluster.health import facts_of
 from semel.cli.shared.open_transactions import (
     OpenTransaction,
-    Verdict,
     by_transaction,
     describe_transaction,
     open_facts,
@@ -21,7 +20,6 @@ from semel.cli.shared.partition_names import known_offsets
 from semel.errors import KafkaError, TopicAuthorizationFailedError, UnsupportedVersionError
 from semel.structs import PartitionMetadata
 
-from semel_console.facts.rights import MAYBE_HIDDEN, has_authorizer
 from semel_console.facts.sizes import sizes_of
 from semel_console.query import Query
 
@@ -91,8 +89,8 @@ async def holders(admin: Admin, ends: Mapping[TopicPartition, tuple[int, int]], 
         return []
     except TopicAuthorizationFailedError:
         found, refused = await _by_topic(admin, held)
-        return [*await judged(admin, found, now_ms), *refused]
-    return await judged(admin, found, now_ms)
+        return [*judged(found, now_ms), *refused]
+    return judged(found, now_ms)
 
 
 async def _by_topic(admin: Admin, held: list[TopicPartition]) -> tuple[list[OpenTransaction], list[dict[str, Any]]]:
@@ -110,16 +108,9 @@ async def _by_topic(admin: Admin, held: list[TopicPartition]) -> tuple[list[Open
     return found, refused
 
 
-async def judged(admin: Admin, found: list[OpenTransaction], now_ms: int) -> list[dict[str, Any]]:
-    """Facts of open transactions. With an authorizer a transaction may look as if it hangs because its transactional
-    id is not shown to this principal.
-    """
-    facts = [holder_facts(each, now_ms) for each in by_transaction(found)]
-    hanging = [each for each in facts if each["verdict"] == Verdict.HANGING.value]
-    if hanging and (await has_authorizer(admin)):
-        for each in hanging:
-            each["sentences"].append(MAYBE_HIDDEN)
-    return facts
+def judged(found: list[OpenTransaction], now_ms: int) -> list[dict[str, Any]]:
+    """PURE. Facts of open transactions, one row for each."""
+    return [holder_facts(each, now_ms) for each in by_transaction(found)]
 
 
 def holder_facts(partitions: list[OpenTransaction], now_ms: int) -> dict[str, Any]:

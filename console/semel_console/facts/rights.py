@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from semel import Admin
-from semel.admin import AclFilter, ResourceType
-from semel.errors import ClusterAuthorizationFailedError, SecurityDisabled, UnsupportedVersionError
+from semel.cli.shared.authorizer import may_list_acls
+from semel.errors import ClusterAuthorizationFailedError
 
 from semel_console.query import Query
 
@@ -16,7 +16,6 @@ LEFT_OUT = (
     "left out."
 )
 NO_MOVES = "Partitions that are being moved are not marked: that needs DESCRIBE on the cluster."
-MAYBE_HIDDEN = ["unless", "its transactional id is hidden from this principal: seeing it needs DESCRIBE on it"]
 NEEDS_CONFIGS = "The settings of a topic need DESCRIBE_CONFIGS on the topic."
 NEEDS: Mapping[str, str] = {
     "broker": "The settings of a broker need DESCRIBE_CONFIGS on the cluster.",
@@ -34,23 +33,6 @@ NEEDS: Mapping[str, str] = {
 async def rights(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     """notes: sentences about what the pages leave out."""
     try:
-        return {"notes": [LEFT_OUT] if await _asked(admin) else []}
+        return {"notes": [LEFT_OUT] if await may_list_acls(admin) else []}
     except ClusterAuthorizationFailedError:
         return {"notes": [LEFT_OUT, NO_MOVES]}
-
-
-async def has_authorizer(admin: Admin) -> bool:
-    """Whether the brokers have an authorizer, as far as they say it."""
-    try:
-        return await _asked(admin)
-    except ClusterAuthorizationFailedError:
-        return True
-
-
-async def _asked(admin: Admin) -> bool:
-    """Raises ClusterAuthorizationFailedError without DESCRIBE on the cluster."""
-    try:
-        await admin.describe_acls(AclFilter(resource_type=ResourceType.CLUSTER))
-    except (SecurityDisabled, UnsupportedVersionError):
-        return False
-    return True

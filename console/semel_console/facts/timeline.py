@@ -92,7 +92,7 @@ async def _producers(admin: Admin, ids: Collection[int]) -> tuple[dict[int, str]
 async def _holders(admin: Admin, at: TopicPartition, now_ms: int) -> list[dict[str, Any]]:
     """The open transactions of the partition, with sentences."""
     try:
-        return await judged(admin, await open_transactions(admin, [at]), now_ms)
+        return judged(await open_transactions(admin, [at]), now_ms)
     except UnsupportedVersionError:
         return []
 

@@ -10,11 +10,13 @@ import msgspec
 
 from semel import Admin, TopicPartition
 from semel.admin import ProducerState, TransactionDescription
+from semel.cli.shared.authorizer import has_authorizer
 from semel.cli.shared.times import duration, iso, moment
 from semel.errors import TransactionalIdNotFound
 
 TIMEOUT_NEVER_MS = 2**31 - 1
 """The timeout of transactions in a two-phase commit (KIP-939)."""
+MAYBE_HIDDEN = "its transactional id is hidden from this principal: seeing it needs DESCRIBE on it"
 
 
 class Verdict(Enum):
@@ -30,12 +32,17 @@ class Verdict(Enum):
 
 
 class OpenTransaction(msgspec.Struct, frozen=True, kw_only=True):
-    """A transaction open in `partition`, with its coordinator's description; None when no coordinator has it."""
+    """A transaction open in `partition`, with its coordinator's description; None when no coordinator has it.
+
+    may_be_hidden: no coordinator shows it, and the brokers have an authorizer. It looks as if it hangs, and may be one
+    whose transactional id this principal may not describe.
+    """
 
     partition: TopicPartition
     producer: ProducerState
     verdict: Verdict
     transaction: TransactionDescription | None = None
+    may_be_hidden: bool = False
 
     @property
     def first_offset(self) -> int:
@@ -80,7 +87,13 @@ async def open_transactions(admin: Admin, partitions: Iterable[TopicPartition]) 
             if each.verdict is not Verdict.HANGING
             or (each.partition, each.producer.producer_id, each.first_offset) in again
         ]
+    if any(_is_in_doubt(each) for each in found) and await has_authorizer(admin):
+        found = [msgspec.structs.replace(each, may_be_hidden=_is_in_doubt(each)) for each in found]
     return sorted(found, key=lambda each: (each.partition, each.first_offset))
+
+
+def _is_in_doubt(found: OpenTransaction) -> bool:
+    return found.verdict is Verdict.HANGING and found.transaction is None
 
 
 async def _judged(admin: Admin, states: Mapping[TopicPartition, Sequence[ProducerState]]) -> list[OpenTransaction]:
@@ -138,6 +151,7 @@ def open_facts(holders: Sequence[OpenTransaction]) -> dict[str, Any]:
         "producer_id": holder.producer.producer_id,
         "producer_epoch": holder.producer.producer_epoch,
         "verdict": holder.verdict.value,
+        "may_be_hidden": holder.may_be_hidden,
         "opened_by": None if transaction is None else transaction.owner or None,
         "open_since": iso(since_ms),
         "open_since_ms": since_ms,
@@ -171,6 +185,8 @@ def describe_transaction(holders: Sequence[OpenTransaction], now_ms: int) -> lis
     if transaction is not None and transaction.owner:
         lines.append(("started by", transaction.owner))
     lines += [("open since", _since(holder, now_ms)), ("ends", _end(holder, now_ms))]
+    if holder.may_be_hidden:
+        lines.append(("unless", MAYBE_HIDDEN))
     action, command = _safe_action(holders)
     return [*lines, ("safe", action), *([("", command)] if command else [])]
 

@@ -26,6 +26,7 @@ from semel.cli.shared.common import (
     tell_captioned,
 )
 from semel.cli.shared.open_transactions import (
+    MAYBE_HIDDEN,
     OpenTransaction,
     Verdict,
     by_transaction,
@@ -263,6 +264,8 @@ def _show_hanging(found: Sequence[OpenTransaction], late: Sequence[TransactionGr
         if late:
             tell("")
         show(hanging_table(found, now_ms))
+        if any(each.may_be_hidden for each in found):
+            tell(f"The brokers have an authorizer. A transaction looks like this, too, if {MAYBE_HIDDEN}.")
         tell("End one with: semel txn abort --partition TOPIC:PARTITION --producer-id N")
 
 
@@ -386,6 +389,11 @@ async def _abort_hanging(client: ClientSettings, place: str, producer_id: int, y
             raise failure(
                 f"this transaction is not hanging: its coordinator knows it ({found.transaction.transactional_id}, "
                 f"{found.transaction.state}). Try: semel txn why {found.transaction.transactional_id}"
+            )
+        if found.may_be_hidden:
+            tell(
+                f"The brokers have an authorizer. If {MAYBE_HIDDEN}, this transaction may be in progress, and "
+                "aborting it in one partition breaks it."
             )
         if not yes:
             confirm(

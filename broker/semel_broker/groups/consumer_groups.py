@@ -17,9 +17,18 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.journal import Journal
+from semel_broker.counters.coordinators import GroupCounters, count
 from semel_broker.groups import migration
 from semel_broker.groups.consumer import classic_members, state
-from semel_broker.groups.consumer.model import Change, ConsumerGroup, MemberState, Places, SetCurrent, SetMember
+from semel_broker.groups.consumer.model import (
+    Change,
+    ConsumerGroup,
+    MemberState,
+    Places,
+    SetCurrent,
+    SetEpoch,
+    SetMember,
+)
 from semel_broker.groups.consumer.records import rows
 from semel_broker.groups.consumer.requests import JOIN, LEAVE, Catalog, ConsumerRules, Heartbeat, Place
 from semel_broker.groups.deadlines import Key
@@ -77,12 +86,14 @@ class ConsumerGroups:
         session_timeout_ms: Callable[[str], int],
         disband: Callable[[Group], None],
         downgraded: Callable[[Group], None],
+        counters: GroupCounters,
     ) -> None:
         self._world, self._config, self._journal, self._groups = world, config, journal, groups
         self._remove, self._arm, self._check = remove, arm, check
         self._catalog, self._catch_up = catalog, catch_up
         self._session_timeout_ms = session_timeout_ms
         self._disband, self._downgraded = disband, downgraded
+        self._counters = counters
         self._sessions: dict[Key, Session] = {}
         self._tasks: dict[Task[None], None] = {}
         self._rules = ConsumerRules(
@@ -128,7 +139,7 @@ class ConsumerGroups:
             self._has_beaten_over(group_id, ask.member_id, connection)
             catalog = self._catalog()
             decision = state.heartbeat(group.consumer, ask, catalog, self._rules, self._world.now_ms())
-            await self._store(group, decision.changes)
+            await self._store(group, decision.changes, _cause(ask, decision.changes))
             if group.consumer is not None:
                 group.consumer.seen_version = catalog.version
             if ask.epoch == LEAVE:
@@ -170,6 +181,7 @@ class ConsumerGroups:
         former = [group_tombstone(group.group_id)] if group.generation_id or group.protocol_type else []
         all_rows = [*former, *rows(group.group_id, (*carried, *decision.changes))]
         await self._journal.store(all_rows, apply, in_one_batch=True)
+        count(self._counters.rebalances, "upgraded" if carried else "joined")
         self._log_stored(group.group_id, consumer)
         for member_id in consumer.members:
             self._renew(group.group_id, member_id)
@@ -214,7 +226,7 @@ class ConsumerGroups:
                 self._world.now_ms(),
                 is_named=bool(ask.member_id),
             )
-            await self._store(group, decision.changes)
+            await self._store(group, decision.changes, "joined")
             if group.consumer is not None:
                 self._renew(group_id, heartbeat.member_id, has_joined=True)
             return Joined(
@@ -269,7 +281,7 @@ class ConsumerGroups:
                 return False
             self._check()
             member_id = classic_members.leaver(group.consumer, member_id, instance_id)
-            await self._store(group, state.remove(group.consumer, member_id))
+            await self._store(group, state.remove(group.consumer, member_id), "left")
             self._sessions.pop((group_id, member_id), None)
             return True
 
@@ -315,7 +327,7 @@ class ConsumerGroups:
             why = "session" if session.expires_ms <= now_ms else "rebalance"
             try:
                 self._check()
-                await self._store(group, state.remove(group.consumer, member_id))
+                await self._store(group, state.remove(group.consumer, member_id), f"{why}_expired")
             except KafkaError as error:
                 self._world.log.warning("consumer_not_removed", group=group_id, member=member_id, error=str(error))
                 self._arm(key, self._monotonic_ms() + RETRY_MS)
@@ -421,8 +433,11 @@ class ConsumerGroups:
         except KafkaError as error:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"topics are not known now: {error}") from error
 
-    async def _store(self, group: Group, changes: tuple[Change, ...]) -> None:
-        """Return once the changes are durable and in effect. Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR."""
+    async def _store(self, group: Group, changes: tuple[Change, ...], cause: str = "") -> None:
+        """Return once the changes are durable and in effect. `cause`: counted, if they give the group another epoch.
+
+        Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+        """
         if not changes:
             return
         assert group.consumer is not None
@@ -436,6 +451,8 @@ class ConsumerGroups:
                 consumer.apply(change)
 
         await self._journal.store(rows(group.group_id, changes), apply)
+        if cause and any(isinstance(change, SetEpoch) for change in changes):
+            count(self._counters.rebalances, cause)
         if any(not isinstance(change, SetCurrent) for change in changes):
             self._log_stored(group.group_id, consumer)
 
@@ -489,6 +506,15 @@ class ConsumerGroups:
 
     def _monotonic_ms(self) -> int:
         return int(self._world.monotonic() * 1000)
+
+
+def _cause(ask: Heartbeat, changes: tuple[Change, ...]) -> str:
+    """Why a heartbeat gives its group another epoch."""
+    if ask.epoch == JOIN:
+        return "joined"
+    if ask.epoch < JOIN:
+        return "left"
+    return "subscribed" if any(isinstance(change, SetMember) for change in changes) else "topics_changed"
 
 
 def _rebalancing(group: ConsumerGroup) -> KafkaError:

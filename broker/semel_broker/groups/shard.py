@@ -79,6 +79,7 @@ class GroupShard(Shard):
             session_timeout_ms=session_timeout_ms,
             disband=self._disband,
             downgraded=self._downgraded,
+            counters=self._counters,
         )
 
     # --- life ---

@@ -20,6 +20,7 @@ from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 from semel_protocol.messages.k36_sasl_authenticate import SaslAuthenticateRequest
+from semel_protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from semel_protocol.quotas import QuotaEntity
 
 CLIENT = {"source": "client"}
@@ -218,6 +219,33 @@ async def test_groups_have_members_generation_and_causes_of_rebalances(broker: H
     await asyncio.sleep(30)
     await scraper.scrape()
     assert scraper.value("group_rebalances_total", cause="session_expired") == 1
+
+
+async def test_rebalances_of_the_consumer_protocol_have_causes(broker: Harness, wire: Wire) -> None:
+    """A rebalance is a change that gives the group another epoch; a heartbeat without news is none."""
+    await wire.create_topic("t")
+
+    def heartbeat(member_id: str, epoch: int, topics: list[str] | None = None) -> ConsumerGroupHeartbeatRequest:
+        return ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=member_id,
+            member_epoch=epoch,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=topics,
+            topic_partitions=[] if epoch == 0 else None,
+        )
+
+    for member_id in ("a", "b"):
+        joined = await wire.call(heartbeat(member_id, 0, ["t"]), 1)
+    await wire.call(heartbeat("b", joined.member_epoch), 1)
+    await wire.call(heartbeat("b", joined.member_epoch, ["t", "u"]), 1)
+    await wire.call(heartbeat("a", -1), 1)
+    await asyncio.sleep(60)
+    scraper = await Scraper(broker).scrape()
+    causes = {"joined": 2, "subscribed": 1, "left": 1, "session_expired": 1}
+    for cause, count in causes.items():
+        assert scraper.value("group_rebalances_total", cause=cause) == count, cause
+    assert sum(scraper.of("group_rebalances_total").values()) == sum(causes.values())
 
 
 async def test_a_clusters_view_of_a_single_broker(broker: Harness, wire: Wire) -> None:

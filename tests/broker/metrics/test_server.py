@@ -128,7 +128,7 @@ async def test_a_port_in_use_is_one_error(served: Served) -> None:
 
 @pytest.mark.thorough
 async def test_a_thousand_topics_and_groups_take_at_most_a_fraction_of_a_second(served: Served) -> None:
-    """Time of the machine: the bound is generous here; `bench` measures the exact figure."""
+    """Time of this thread on a processor, with a generous bound; `bench` measures the exact figure."""
     node = served.broker.node
     assert node is not None
     wire = await served.broker.wire()
@@ -144,11 +144,11 @@ async def test_a_thousand_topics_and_groups_take_at_most_a_fraction_of_a_second(
         shard.groups[group.group_id] = group
     scraper = await Scraper(served.broker).scrape()
     assert len(scraper.of("group_lag_records")) == 1_000
-    longest, at = 0.0, time.perf_counter()
+    longest, at = 0.0, time.thread_time()
     text = asyncio.create_task(scraper.exporter.text())
     while not text.done():
         await asyncio.sleep(0)
-        now = time.perf_counter()
+        now = time.thread_time()
         longest, at = max(longest, now - at), now
     assert longest < 0.1
 

@@ -53,7 +53,6 @@ from semel_broker.security.sasl.mechanism import Mechanism
 from semel_broker.security.sasl.mechanisms import mechanisms_of
 from semel_broker.security.sasl.session import SaslListener
 from semel_broker.security.user_store import UserStore, unknown_users_secret
-from semel_broker.telemetry.forward import Collector, Forwarder
 from semel_broker.telemetry.instances import ClientTelemetry
 from semel_broker.topics.advertised_brokers import AdvertisedBrokers
 from semel_broker.topics.topics import Topics
@@ -328,8 +327,10 @@ async def _open(
 
 def _telemetry(config: BrokerConfig, world: World, home: DataHome, parts: AsyncExitStack) -> ClientTelemetry | None:
     """The receiver of metrics of clients; None: neither a page of metrics nor a collector would get them."""
-    forward: Forwarder | None = None
+    forward = None
     if config.telemetry_otlp_endpoint:
+        from semel_broker.telemetry.forward import Collector, Forwarder  # h11: only for a broker that needs it
+
         forward = Forwarder(Collector.parse(config.telemetry_otlp_endpoint), world.log)
         parts.push_async_callback(forward.close)
     elif world.read_otlp is None or not config.metrics_listener:

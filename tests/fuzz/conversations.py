@@ -23,7 +23,7 @@ FRAMES = (1, 1, 2, 3)
 
 SERVED: list[tuple[int, int]] = [
     (key, version)
-    for key, (_, high) in sorted(offered(load(overrides=[f"{TWO_PHASE}=true"])).items())
+    for key, (_, high) in sorted(offered(load(overrides=[f"{TWO_PHASE}=true"]), has_telemetry=True).items())
     if key in HANDLERS
     for version in range(APIS[key].low, high + 1)
 ]

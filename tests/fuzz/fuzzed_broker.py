@@ -23,6 +23,7 @@ from fuzz.record_batches import Producer, any_batch
 from semel_broker.config.loading import load
 from semel_broker.config.topic_configs import TopicSettings
 from semel_broker.node import Node
+from semel_broker.telemetry.otlp import read_otlp
 from semel_broker.world import SilentLogger, World
 from semel_protocol.headers import encode_request_frame
 from semel_storage.disk.memory_disk import MemoryDisk
@@ -47,6 +48,7 @@ SETTINGS = {
     "log.retention.check.interval.ms": "5000",
     "log.segment.bytes": "20000",
     "message.max.bytes": "1500000",
+    "metrics.listener": "127.0.0.1:0",
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
 }
@@ -222,7 +224,9 @@ class FuzzedBroker:
         def now_ms() -> int:
             return WALL_MS + int(self.loop.time() * 1000)
 
-        world = World(now_ms=now_ms, monotonic=self.loop.time, rng=Random(1), disk=self.disk, log=self.log)
+        world = World(
+            now_ms=now_ms, monotonic=self.loop.time, rng=Random(1), disk=self.disk, log=self.log, read_otlp=read_otlp
+        )
         self._node = await Node.start(
             load(overrides=[f"{name}={value}" for name, value in self.settings.items()]), world
         )

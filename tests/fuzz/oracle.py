@@ -89,7 +89,7 @@ class Answers(asyncio.Protocol):
         raise AssertionError(f"an answer to the unknown correlation id {correlation_id}")
 
     def _answer_version(self, api: Api, version: int) -> int:
-        low, high = offered(self._config)[api.key]
+        low, high = offered(self._config, has_telemetry=True)[api.key]
         if api.key == API_VERSIONS and version > high:
             return 0  # UNSUPPORTED_VERSION in the oldest version (KIP-511)
         assert low <= version <= high, f"{api.name} v{version} was answered"

@@ -8,7 +8,7 @@ silent for longest is removed. An instance that is silent for three intervals is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import msgspec
@@ -23,9 +23,11 @@ from semel_broker.config.client_metrics_configs import ALL_METRICS, INTERVAL_MS,
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.config.settings import ConfigError
 from semel_broker.pushed_points import Point
-from semel_broker.telemetry.forward import Forwarder
 from semel_broker.topics import dynamic_configs
 from semel_broker.world import World
+
+if TYPE_CHECKING:
+    from semel_broker.telemetry.forward import Forwarder
 
 SILENT_S_MIN: Final = 60.0
 SILENT_INTERVALS: Final = 3

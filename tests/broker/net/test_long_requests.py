@@ -544,6 +544,7 @@ def test_every_api_that_can_be_long_is_tested() -> None:
         "SyncGroup": "as many as a group has members",
         "ListGroups": "names of states",
         "ConsumerGroupHeartbeat": "as many as a member reads topics",
+        "ListConfigResources": "types, of which there are five",
         "ListTransactions": "names of states, and producer ids",
         "IncrementalAlterConfigs": "as AlterConfigs",
         "TxnOffsetCommit": "as OffsetCommit",

@@ -274,7 +274,7 @@ def epochs_written(seam: Seam) -> None:
     shows=POWER_LOSS_ON_SLOW_DISK,
 )
 def assignments_durable(seam: Seam) -> None:
-    async def hasty(self: ConsumerGroups, group: Group, changes: tuple[Change, ...]) -> None:
+    async def hasty(self: ConsumerGroups, group: Group, changes: tuple[Change, ...], cause: str = "") -> None:
         if changes and group.consumer is not None:
             self._journal.write(rows(group.group_id, changes), lambda: None, lambda error: None)
             for change in changes:

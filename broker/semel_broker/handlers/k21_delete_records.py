@@ -1,6 +1,6 @@
 """DeleteRecords (key 21): move the log start offset of partitions up; -1 moves it to the high watermark (KIP-107).
 
-Served: v0 and v1. The low watermark of the answer is the new log start offset. An offset above the high watermark is
+Served: v0 to v2. The low watermark of the answer is the new log start offset. An offset above the high watermark is
 answered with OFFSET_OUT_OF_RANGE.
 """
 

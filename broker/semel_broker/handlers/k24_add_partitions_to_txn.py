@@ -1,6 +1,6 @@
 """AddPartitionsToTxn (key 24): add partitions to the transaction, all of them or none.
 
-Served: v0. If one partition cannot be added, its row carries the error, and the other rows carry
+Served: v0 to v3. If one partition cannot be added, its row carries the error, and the other rows carry
 OPERATION_NOT_ATTEMPTED. v4 and later are for requests between brokers and are not served to clients.
 """
 

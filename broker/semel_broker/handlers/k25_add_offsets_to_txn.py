@@ -1,6 +1,6 @@
 """AddOffsetsToTxn (key 25): add the offsets of a consumer group to the transaction.
 
-Served: v0. It adds the partition of `__consumer_offsets` that holds the group.
+Served: v0 to v4. It adds the partition of `__consumer_offsets` that holds the group.
 """
 
 from __future__ import annotations

@@ -245,6 +245,9 @@ class Connection(BufferedProtocol):
         turns = self._context.turns
         if not self._may_start():
             self._check_in_flight()
+        elif self._login is not None:
+            turns.queue_login(self.take_turn)
+            self._check_in_flight()
         elif turns.has_waiting:
             turns.queue(self.take_turn)
             self._check_in_flight()

@@ -34,14 +34,18 @@ LONG_FRAME_BYTES = 16 << 10
 """A request of at least this size is decoded, and its answer encoded, in slices."""
 
 
+UNREAD = ApiCounters()
+"""The counters of connections without a request. Nothing is counted in them."""
+
+
 class Peer(msgspec.Struct, kw_only=True):
     """The peer of a connection. `listener`: the name of the listener to which it connected.
 
     `requests`: its started requests; `waiting`: its requests that are not started yet; `number`: the number of the
     connection, from 1; `answers`, `sasl`: see `RequestContext`; `principal`: the one of a connection without SASL.
     `muted_until`: on the clock of the event loop, the time before which no later request is started; 0.0: the
-    connection is not muted. `software`: what the client says it is. `counters`: of its
-    present request.
+    connection is not muted. `software`: what the client says it is. `counters`: of its present request, and before
+    the first one those that nobody reads.
     """
 
     host: str
@@ -56,7 +60,7 @@ class Peer(msgspec.Struct, kw_only=True):
     sasl: SaslSession | None = None
     muted_until: float = 0.0
     software: Software = UNKNOWN
-    counters: ApiCounters = msgspec.field(default_factory=ApiCounters)
+    counters: ApiCounters = msgspec.field(default_factory=lambda: UNREAD)
 
     @property
     def authenticated(self) -> Principal:

@@ -2,8 +2,9 @@
 
 In each turn of the loop connections start requests for a few milliseconds, one connection after the other, and one
 slice of one long request runs. A small request therefore waits for the turns of the connections before it, and never
-for the end of a long request. The bounds count steps as well as time, because the clock of a simulated broker stands
-still during a turn.
+for the end of a long request. Connections that authenticate have a queue of their own and a share of each turn: a
+thousand clients that connect at once hardly delay those that are authenticated. The bounds count steps as well as time,
+because the clock of a simulated broker stands still during a turn.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ TURN_S = 0.010
 """Time for starting requests in one turn of the loop."""
 TURNS_MAX = 256
 """Connections that start requests in one turn of the loop, at most."""
+LOGIN_SHARE = 0.25
+"""Time for connections that authenticate, as a share of the loop's other work since the turn was scheduled. One of them
+has its turn in any case."""
 SLICE_S = 0.004
 """Time of one slice."""
 SLICE_STEPS = 256
@@ -37,8 +41,9 @@ class Turns:
         self._loop = loop
         self.monotonic = monotonic
         self._connections: dict[Callable[[], None], None] = {}
+        self._logins: dict[Callable[[], None], None] = {}
         self._slices: deque[Future[None]] = deque()
-        self._is_scheduled = False
+        self._scheduled_at: float | None = None  # None: no turn is scheduled
 
     @property
     def has_waiting(self) -> bool:
@@ -50,9 +55,15 @@ class Turns:
         self._connections[take_turn] = None
         self._schedule()
 
+    def queue_login(self, take_turn: Callable[[], None]) -> None:
+        """As `queue`, for a connection that authenticates."""
+        self._logins[take_turn] = None
+        self._schedule()
+
     def leave(self, take_turn: Callable[[], None]) -> None:
-        """Remove `take_turn` from the queue."""
+        """Remove `take_turn` from the queues."""
         self._connections.pop(take_turn, None)
+        self._logins.pop(take_turn, None)
 
     def slices(self) -> Slices:
         """The slices of a request whose first slice begins now."""
@@ -66,28 +77,36 @@ class Turns:
         await future
 
     def _schedule(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
+        if self._scheduled_at is None:
+            self._scheduled_at = self.monotonic()
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._is_scheduled = False
-        ends_at = self.monotonic() + TURN_S
-        for _ in range(min(len(self._connections), TURNS_MAX)):
-            take_turn = next(iter(self._connections), None)
-            if take_turn is None:
-                break
-            del self._connections[take_turn]
-            take_turn()
-            if self.monotonic() > ends_at:
-                break
+        now = self.monotonic()
+        scheduled_at, self._scheduled_at = self._scheduled_at, None
+        assert scheduled_at is not None, "a turn runs only once it is scheduled"
+        self._run(self._connections, now + TURN_S)
+        if self._logins:
+            now = self.monotonic()
+            self._run(self._logins, now + (now - scheduled_at) * LOGIN_SHARE)
         while self._slices:
             future = self._slices.popleft()
             if not future.done():  # the caller may have been cancelled
                 future.set_result(None)
                 break
-        if self._connections or self._slices:
+        if self._connections or self._logins or self._slices:
             self._schedule()
+
+    def _run(self, queue: dict[Callable[[], None], None], ends_at: float) -> None:
+        """Let those in `queue` have their turns until `ends_at`, and at least one."""
+        for _ in range(min(len(queue), TURNS_MAX)):
+            take_turn = next(iter(queue), None)
+            if take_turn is None:
+                break
+            del queue[take_turn]
+            take_turn()
+            if self.monotonic() >= ends_at:
+                break
 
 
 class Slices:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, ip_address
 from typing import Final
 
@@ -9,6 +10,7 @@ IPV6_NETWORK_BITS: Final = 64
 """One host usually has a network of this size to itself, so addresses are counted by it."""
 
 
+@lru_cache(maxsize=4_096)
 def network_of(host: str) -> str:
     """The network that is counted as one client: an IPv4 address, or the /64 of an IPv6 address."""
     try:

@@ -10,6 +10,7 @@ from semel_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SaslSettings
 from semel_broker.security.sasl.mechanism import Mechanism, Mechanisms
 from semel_broker.security.sasl.plain import PlainExchange
 from semel_broker.security.sasl.scram import ScramExchange
+from semel_broker.security.sasl.verified_passwords import KEY_BYTES, VerifiedPasswords
 from semel_broker.security.user_store import UserStore
 from semel_broker.world import World
 
@@ -24,10 +25,10 @@ def mechanisms_of(
     def scram(mechanism: ScramMechanism) -> Callable[[], Mechanism]:
         return lambda: ScramExchange(mechanism, users.find, world.rng.randbytes(NONCE_BYTES).hex())
 
-    table: dict[str, Callable[[], Mechanism]] = {
-        PLAIN: lambda: PlainExchange(users.find_any, world.stretch),
-        **{each.sasl_name: scram(each) for each in ScramMechanism},
-    }
+    table: dict[str, Callable[[], Mechanism]] = {each.sasl_name: scram(each) for each in ScramMechanism}
+    if PLAIN in settings.mechanisms:
+        verified = VerifiedPasswords(world.rng.randbytes(KEY_BYTES))
+        table[PLAIN] = lambda: PlainExchange(users.find_any, world.stretch, verified)
     if oauth is not None:
         table[OAUTHBEARER] = oauth
     return {name: table[name] for name in settings.mechanisms}

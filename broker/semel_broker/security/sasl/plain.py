@@ -1,6 +1,7 @@
 """PURE: the server's side of PLAIN (RFC 4616): a password is checked against the user's SCRAM credential.
 
-The one token is `[authorization id] NUL user NUL password`. PBKDF2 runs elsewhere: `stretch`.
+The one token is `[authorization id] NUL user NUL password`. PBKDF2 runs elsewhere: `stretch`; a password that it has
+found right once is known from then on: `verified`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from semel_protocol.scram import ScramMechanism, keys_of
 from semel_broker.cluster.records import ScramCredential
 from semel_broker.security.sasl.mechanism import AuthenticationFailed
 from semel_broker.security.sasl.scram import NOT_PROVED, UNKNOWN_USER
+from semel_broker.security.sasl.verified_passwords import VerifiedPasswords
 
 PARTS: Final = 3
 MALFORMED: Final = "check the client's library: it does not send PLAIN as RFC 4616 has it"
@@ -30,8 +32,8 @@ class PlainExchange:
 
     expires_ms = None
 
-    def __init__(self, find: FindAnyCredential, stretch: Stretch) -> None:
-        self._find, self._stretch = find, stretch
+    def __init__(self, find: FindAnyCredential, stretch: Stretch, verified: VerifiedPasswords) -> None:
+        self._find, self._stretch, self._verified = find, stretch, verified
         self.user = ""
         self.is_complete = False
 
@@ -51,11 +53,13 @@ class PlainExchange:
             raise AuthenticationFailed("other_authorization_id", "let the client leave its authorization id empty")
         self.user = user
         mechanism, credential, is_known = self._find(user)
-        salted = await self._stretch(mechanism, password, credential.salt, credential.iterations)
-        is_proved = compare_digest(keys_of(mechanism, salted)[0], credential.stored_key)
-        if not is_known:
-            raise AuthenticationFailed("unknown_user", UNKNOWN_USER)
-        if not is_proved:
-            raise AuthenticationFailed("wrong_password", NOT_PROVED)
+        if not (self._verified.has(mechanism, credential, password) and is_known):
+            salted = await self._stretch(mechanism, password, credential.salt, credential.iterations)
+            is_proved = compare_digest(keys_of(mechanism, salted)[0], credential.stored_key)
+            if not is_known:
+                raise AuthenticationFailed("unknown_user", UNKNOWN_USER)
+            if not is_proved:
+                raise AuthenticationFailed("wrong_password", NOT_PROVED)
+            self._verified.add(mechanism, credential, password)
         self.is_complete = True
         return b""

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from semel_broker.cluster.records import ScramCredential
 from semel_broker.security.sasl.mechanism import AuthenticationFailed
-from semel_broker.security.sasl.plain import PlainExchange
+from semel_broker.security.sasl.plain import PlainExchange, Stretch
 from semel_broker.security.sasl.scram import ScramExchange
+from semel_broker.security.sasl.verified_passwords import VerifiedPasswords
 from semel_broker.world import stretch_here
 from semel_protocol.scram import ScramMechanism, keys_of, salted_password
 
@@ -34,6 +35,12 @@ def find(name: str, mechanism: ScramMechanism = SHA256) -> tuple[ScramCredential
 
 def exchange(nonce: str = "servernonce") -> ScramExchange:
     return ScramExchange(SHA256, find, nonce)
+
+
+def plain_exchange(stretch: Stretch = stretch_here, verified: VerifiedPasswords | None = None) -> PlainExchange:
+    return PlainExchange(
+        lambda name: (SHA256, *find(name)), stretch, VerifiedPasswords(b"key") if verified is None else verified
+    )
 
 
 async def reason(spoil: Callable[[ScramLogin, bytes], bytes], login: ScramLogin | None = None) -> str:
@@ -142,7 +149,7 @@ async def test_a_proof_of_zero_keys_does_not_log_an_unknown_user_in() -> None:
 
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=3))
 async def test_arbitrary_tokens_never_complete_an_exchange(tokens: list[bytes]) -> None:
-    for server in (exchange(), PlainExchange(lambda name: (SHA256, *find(name)), stretch_here)):
+    for server in (exchange(), plain_exchange()):
         for token in tokens:
             try:
                 await server.evaluate(token)
@@ -167,7 +174,7 @@ async def test_arbitrary_tokens_never_complete_an_exchange(tokens: list[bytes]) 
     ],
 )
 async def test_tokens_of_plain_that_are_refused(token: bytes, why: str) -> None:
-    plain = PlainExchange(lambda name: (SHA256, *find(name)), stretch_here)
+    plain = plain_exchange()
     with pytest.raises(AuthenticationFailed) as caught:
         await plain.evaluate(token)
     assert (caught.value.reason, plain.is_complete) == (why, False)
@@ -175,7 +182,7 @@ async def test_tokens_of_plain_that_are_refused(token: bytes, why: str) -> None:
 
 @pytest.mark.parametrize("authorization", ["", "alice"])
 async def test_plain_names_its_user_once_the_password_is_right(authorization: str) -> None:
-    plain = PlainExchange(lambda name: (SHA256, *find(name)), stretch_here)
+    plain = plain_exchange()
     assert await plain.evaluate(f"{authorization}\0alice\0{PASSWORD}".encode()) == b""
     assert (plain.is_complete, plain.user) == (True, "alice")
 
@@ -189,5 +196,24 @@ async def test_an_unknown_user_costs_plain_as_much_as_a_known_one() -> None:
 
     for name in ("alice", "mallory"):
         with pytest.raises(AuthenticationFailed):
-            await PlainExchange(lambda each: (SHA256, *find(each)), counted).evaluate(f"\0{name}\0wrong".encode())
+            await plain_exchange(counted).evaluate(f"\0{name}\0wrong".encode())
     assert work[0] == work[1]
+
+
+async def test_a_password_that_was_right_costs_no_second_pbkdf2() -> None:
+    work: list[bytes] = []
+
+    async def counted(mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
+        work.append(password)
+        return await stretch_here(mechanism, password, salt, iterations)
+
+    verified = VerifiedPasswords(b"key")
+    for _ in range(3):
+        plain = plain_exchange(counted, verified)
+        await plain.evaluate(f"\0alice\0{PASSWORD}".encode())
+        assert plain.is_complete
+    assert work == [PASSWORD.encode()]
+    for _ in range(3):
+        with pytest.raises(AuthenticationFailed):
+            await plain_exchange(counted, verified).evaluate(b"\0alice\0wrong")
+    assert work[1:] == [b"wrong"] * 3, "a guess costs PBKDF2 each time"

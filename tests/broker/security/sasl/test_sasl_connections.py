@@ -35,6 +35,20 @@ async def is_served(wire: Wire) -> bool:
 # --- logins
 
 
+async def test_a_client_is_served_while_a_hundred_others_log_in(sasl_broker: Harness) -> None:
+    served = await sasl_broker.wire()
+    await log_in(served)
+    crowd = [await sasl_broker.wire() for _ in range(100)]
+    for wire in crowd:
+        wire.send(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
+    served.send(EVERYTHING)
+    assert (await served.receive()).brokers
+    answered = sum(bool(wire.reader._buffer) for wire in crowd)  # type: ignore[attr-defined]
+    assert answered < 10, "one of the others has its turn in each turn of the loop"
+    for wire in crowd:
+        assert (await wire.receive()).error_code == ErrorCode.NONE
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_each_mechanism_logs_in(sasl_broker: Harness, mechanism: str, version: int) -> None:
@@ -87,6 +101,18 @@ async def test_api_versions_is_answered_before_authentication(sasl_broker: Harne
 
 
 # --- refusals
+
+
+async def test_an_old_password_is_refused_once_it_is_changed(sasl_broker: Harness) -> None:
+    """PLAIN knows passwords that were right; with the credential they are forgotten."""
+    for _ in range(2):
+        assert (await log_in(await sasl_broker.wire(), mechanism="PLAIN")).error_code == ErrorCode.NONE
+    await make_user(sasl_broker, "alice", "another")
+    assert (
+        await log_in(await sasl_broker.wire(), mechanism="PLAIN")
+    ).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert (await log_in(await sasl_broker.wire(), "alice", "another", "PLAIN")).error_code == ErrorCode.NONE
+    assert failures(sasl_broker) == ["wrong_password"]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from bench import (
@@ -136,7 +137,7 @@ def table(name: str, figures: list[Figure]) -> Table:
     made.add_column("")
     for figure in figures:
         verdict = {True: "[green]met[/]", False: "[red]short[/]", None: ""}[figure.met]
-        made.add_row(figure.name, figure.shown, figure.aim, verdict)
+        made.add_row(escape(figure.name), escape(figure.shown), escape(figure.aim), verdict)
     return made
 
 

@@ -21,18 +21,15 @@ NAMED: Final = ("topic", "group")
 
 
 class Family(msgspec.Struct, frozen=True):
-    """All series of one name. `about`: one sentence, the help text."""
+    """All series of one name. `about`: one sentence, the help text. `is_bounded`: its series count for
+    `metrics.series.max`."""
 
     name: str
     kind: Kind
     about: str
     labels: tuple[str, ...] = ()
     section: str = ""
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether its series count for `metrics.series.max`."""
-        return any(label in NAMED for label in self.labels)
+    is_bounded: bool = False
 
 
 FAMILIES: Final[list[Family]] = []
@@ -53,7 +50,8 @@ class _Section:
         return self._add(name, Kind.HISTOGRAM, about, labels)
 
     def _add(self, name: str, kind: Kind, about: str, labels: tuple[str, ...]) -> Family:
-        family = Family(f"semel_{name}", kind, about, labels, self._name)
+        is_bounded = not set(NAMED).isdisjoint(labels)
+        family = Family(f"semel_{name}", kind, about, labels, self._name, is_bounded)
         FAMILIES.append(family)
         return family
 

@@ -32,10 +32,13 @@ class Page:
         """Add one series: the value of a counter or gauge."""
         if family.is_bounded and not self._take(1):
             return
-        of = family.labels, labels
+        of, name = (family.labels, labels), family.name
         if of != self._of:
             self._of, self._text = of, _braced(*of)
-        self._lines.setdefault(family.name, []).append(f"{family.name}{self._text} {value}\n")
+        lines = self._lines.get(name)
+        if lines is None:
+            lines = self._lines[name] = []
+        lines.append(f"{name}{self._text} {value}\n")
 
     def add_pushed(self, family: Family, value: float, labels: Mapping[str, str]) -> None:
         """Add a series of a client. `family`: not of the table, and bounded; its series may differ in their labels."""

@@ -31,10 +31,12 @@ EVERY_NS = 10_000_000
 
 
 class Seen(msgspec.Struct):
-    """A group as its coordinator had it. `shard`: the coordinator. `epoch`: of a classic group its generation."""
+    """A group as its coordinator had it. `shard`: the coordinator. `epoch`: of a classic group its generation. `group`:
+    of a group of the consumer protocol."""
 
     shard: Any
     epoch: int
+    group: ConsumerGroup | None = None
     assignment_epoch: int = 0
     members: dict[str, Member] = {}
     instances: dict[str, str] = {}
@@ -68,13 +70,14 @@ class Coordinators:
                 if group.is_blank:
                     continue
                 known = self._seen.get(group_id)
-                if known is not None:
+                if known is not None and not began_anew(known, group):
                     for what in went_back(known, group):
                         how = "on its coordinator" if known.shard is shard else "on the next coordinator"
                         self.found.setdefault(group_id, f"{now_ns / 1e9:.3f} {group_id} {how}: {what}")
                 self._seen[group_id] = Seen(
                     shard,
                     group.epoch,
+                    group,
                     group.assignment_epoch,
                     dict(group.members),
                     dict(group.instances),
@@ -82,19 +85,25 @@ class Coordinators:
                 )
 
     def _look_at_classic(self, shard: GroupShard) -> None:
-        """Groups that have changed to the classic protocol: the generation continues the epoch. A group that is empty
-        may begin anew in the other protocol."""
+        """Groups that have changed to the classic protocol: the generation continues the epoch. A group whose members
+        have never been in a generation, or that has none, may begin anew in the other protocol."""
         for group_id, before in [*self._seen.items()]:
             group = shard.groups.get(group_id)
             if group is None or group.consumer is not None or before.shard.index != shard.index:
                 continue
-            if group.is_empty:
+            if all(member.is_new for member in group.members.values()):
                 del self._seen[group_id]
                 continue
             if group.generation_id < before.epoch and before.members:
                 what = f"{group_id} had epoch {before.epoch}, and has generation {group.generation_id}"
                 self.found.setdefault(group_id, what)
             self._seen[group_id] = Seen(shard, group.generation_id, is_classic=True)
+
+
+def began_anew(before: Seen, now: ConsumerGroup) -> bool:
+    """Whether the group was empty and forgotten since it was seen: a classic member had joined. Then a member of the
+    consumer protocol came, and all within the time between two checks."""
+    return before.group is not None and before.group is not now and before.group.is_blank
 
 
 def went_back(before: Seen, now: ConsumerGroup) -> Iterator[str]:

@@ -17,13 +17,13 @@ from sim.cluster import BROKER, KEEPS, NAMES_OF, STORE
 from sim.disk import DiskWeather
 from sim.faults import WHICHEVER, Fault
 from sim.network import NetworkWeather
-from sim.workloads import ALWAYS_DRAWN, CONSUMER_PIPELINE, CONSUMERS, WORKLOADS
+from sim.workloads import ALWAYS_DRAWN, CONSUMER_CHURN, CONSUMER_PIPELINE, CONSUMERS, WITH_CONSUMERS, WORKLOADS
 from sim.workloads.plan import WorkloadPlan
 
 NS = 1_000_000_000
 FAULTS_UNTIL_MS = (5_000, 40_000)
-CONSUMERS_SHARE = 0.1
-CONSUMER_PIPELINE_SHARE = 0.05
+SHARES = {CONSUMERS: 0.1, CONSUMER_PIPELINE: 0.05, CONSUMER_CHURN: 0.05}
+"""The shares of the runs that have one of these workloads beside the others."""
 Finale = Literal["none", "kill", "power loss", "terminate"]
 
 
@@ -60,7 +60,7 @@ class RunPlan(msgspec.Struct, kw_only=True):
     @property
     def has_consumers(self) -> bool:
         """Whether there is a group of the consumer protocol."""
-        return any(workload.kind in (CONSUMERS, CONSUMER_PIPELINE) for workload in self.workloads)
+        return any(workload.kind in WITH_CONSUMERS for workload in self.workloads)
 
     @property
     def hosts(self) -> list[str]:
@@ -106,11 +106,13 @@ def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
 
 def draw_consumers(rng: Random) -> list[WorkloadPlan]:
     """A group of the consumer protocol beside the other workloads, in a tenth of the runs; a pipeline with one in a
-    twentieth."""
+    twentieth; and one of semel's clients that commit outside transactions in another twentieth."""
     share = rng.random()
-    if share < CONSUMERS_SHARE:
-        return [WORKLOADS[CONSUMERS].draw(rng, "k-")]
-    return [WORKLOADS[CONSUMER_PIPELINE].draw(rng, "k-")] if share < CONSUMERS_SHARE + CONSUMER_PIPELINE_SHARE else []
+    for kind, part in SHARES.items():
+        if share < part:
+            return [WORKLOADS[kind].draw(rng, "k-")]
+        share -= part
+    return []
 
 
 def spread(plan: RunPlan, brokers: int) -> RunPlan:

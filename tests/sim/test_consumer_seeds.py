@@ -1,5 +1,5 @@
-"""Seeds with nothing but a group of the consumer protocol (`make sim WORKLOAD=consumers`), or a pipeline of its members
-(`make sim WORKLOAD=consumer-pipeline`); `make test` runs five of each."""
+"""Seeds with nothing but a group of the consumer protocol: `make sim WORKLOAD=consumers`, `consumer-pipeline` or
+`consumer-churn`. `make test` runs five of each."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from support.tiers import tiered
 
 from sim.plan import draw
 from sim.run import run
-from sim.workloads import CONSUMER_PIPELINE, CONSUMERS
+from sim.workloads import WITH_CONSUMERS
 
 SEEDS = {1: 100, 3: 30}
 """By number of brokers."""
 STEP = 5
 TASKS = [
     (kind, brokers, first)
-    for kind in (CONSUMERS, CONSUMER_PIPELINE)
+    for kind in WITH_CONSUMERS
     for brokers, count in SEEDS.items()
     for first in range(0, count, STEP)
 ]

@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+from collections import Counter
 from random import Random
 
 import msgspec
@@ -20,7 +21,7 @@ from sim.faults import FAULTS, RIGHTS_FAULTS, Fault
 from sim.plan import RunPlan, draw
 from sim.run import Verdict, run
 from sim.trace import describe, replay
-from sim.workloads import CONSUMER_PIPELINE, WORKLOADS
+from sim.workloads import CONSUMER_CHURN, CONSUMER_PIPELINE, CONSUMERS, WORKLOADS
 from sim.world import World
 
 SEEDS = (5, 13)
@@ -78,9 +79,10 @@ def test_every_workload_and_every_fault_is_drawn_and_not_all_at_once() -> None:
 def test_some_seeds_have_a_group_of_the_consumer_protocol_beside_the_other_workloads() -> None:
     plans = [draw(seed) for seed in range(300)]
     with_it = [plan for plan in plans if plan.has_consumers]
-    pipelines = [plan for plan in with_it if plan.workloads[-1].kind == CONSUMER_PIPELINE]
-    assert 5 < len(pipelines) < 25, "a twentieth"
-    assert 15 < len(with_it) - len(pipelines) < 45, "a tenth"
+    drawn = Counter(plan.workloads[-1].kind for plan in with_it)
+    assert 5 < drawn[CONSUMER_PIPELINE] < 25, "a twentieth"
+    assert 5 < drawn[CONSUMER_CHURN] < 25, "a twentieth"
+    assert 15 < drawn[CONSUMERS] < 45, "a tenth"
     assert all(len(plan.workloads) > 1 for plan in with_it)
     assert not any(draw(plan.seed, ("churn",)).has_consumers for plan in with_it)
 

@@ -8,6 +8,7 @@ from sim.workloads.base import ClientContext, Workload
 from sim.workloads.kinds import (
     Administration,
     Compacted,
+    ConsumerChurn,
     ConsumerPipeline,
     ConsumerProtocol,
     ConsumeTransformProduce,
@@ -19,13 +20,23 @@ from sim.workloads.kinds import (
     TransactionGroups,
 )
 
-__all__ = ["ALWAYS_DRAWN", "CONSUMERS", "CONSUMER_PIPELINE", "WORKLOADS", "ClientContext", "Workload"]
+__all__ = [
+    "ALWAYS_DRAWN",
+    "CONSUMERS",
+    "CONSUMER_CHURN",
+    "CONSUMER_PIPELINE",
+    "WITH_CONSUMERS",
+    "WORKLOADS",
+    "ClientContext",
+    "Workload",
+]
 
 WORKLOADS: Mapping[str, Workload] = {
     workload.name: workload
     for workload in (
         Administration(),
         Compacted(),
+        ConsumerChurn(),
         ConsumerPipeline(),
         ConsumerProtocol(),
         GroupChurn(),
@@ -39,7 +50,9 @@ WORKLOADS: Mapping[str, Workload] = {
 }
 CONSUMERS = ConsumerProtocol.name
 CONSUMER_PIPELINE = ConsumerPipeline.name
+CONSUMER_CHURN = ConsumerChurn.name
+WITH_CONSUMERS = (CONSUMERS, CONSUMER_PIPELINE, CONSUMER_CHURN)
 """The workloads with the consumer protocol. A share of the seeds gets one of them in addition (`plan.draw_consumers`).
 """
-ALWAYS_DRAWN = tuple(name for name in WORKLOADS if name not in (CONSUMERS, CONSUMER_PIPELINE))
+ALWAYS_DRAWN = tuple(name for name in WORKLOADS if name not in WITH_CONSUMERS)
 """The workloads of which each seed gets one or two."""

@@ -291,6 +291,29 @@ class GroupChurn(Workload):
         )  # fmt: skip
 
 
+class ConsumerChurn(GroupChurn):
+    """A group of semel's clients that join and leave in the consumer protocol (KIP-848). They commit outside
+    transactions, with their member epoch. Sometimes a part of them are classic members, so that the group changes its
+    protocol again and again."""
+
+    name = "consumer-churn"
+
+    def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
+        plan = super().draw(rng, prefix)
+        timing = settings.consumer_protocol(rng)
+        classic_share = rng.choice((0.0, 0.0, 0.5))
+        for client in plan.clients:
+            if client.role == "member" and rng.random() >= classic_share:
+                client.settings = {
+                    **settings.consumer_protocol_member(rng, timing),
+                    "isolation_level": rng.choice(("read_committed", "read_uncommitted")),
+                    "enable_auto_commit": client.settings["enable_auto_commit"],
+                    "group_instance_id": client.settings.get("group_instance_id"),
+                }
+        plan.broker = {**plan.broker, **settings.consumer_protocol_broker(timing)}
+        return plan
+
+
 class Retention(Workload):
     """A topic with retention by time and size and with DeleteRecords. Some producers pause longer than that."""
 

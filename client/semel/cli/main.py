@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from importlib.metadata import entry_points
 from typing import Any
@@ -85,11 +86,15 @@ class Commands(click.Group):
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click, but Ctrl-C ends a command without a word, with the status of a process that SIGINT has ended."""
+        """As click, but Ctrl-C ends a command without a word, with the status of a process that SIGINT has ended. So does
+        the end of the reader of its output, as in `semel top | head`, with status 0."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it when it ends
+            raise SystemExit(0) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands without importing them, so that `semel --help` is quick and needs no extra."""

@@ -207,6 +207,18 @@ def test_a_closed_pipe_ends_consume_without_an_error(broker: BrokerProcess, seme
         assert process.stderr.read() == ""
 
 
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_closed_pipe_ends_top_without_an_error(broker: BrokerProcess, form: str) -> None:
+    """As `semel top | head -1`."""
+    line = [sys.executable, "-m", "semel", "top", "-b", broker.address, "--interval", "0.1", "--output", form]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert (process.wait(20), process.stderr.read()) == (0, "")
+
+
 def test_lines_are_written_and_read_back(semel: Shell, tmp_path: Path) -> None:
     semel("topic", "create", "cli-lines", "-p", "1")
     semel("produce", "cli-lines", text="one\r\ntwo\n\nlast without an end")

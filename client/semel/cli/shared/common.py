@@ -51,6 +51,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         raise failure(f"`{click.get_current_context().command_path}` cannot do this here: {e}") from e
     except KafkaError as e:
         raise failure(f"{type(e).__name__}: {e}", *getattr(e, "__notes__", ())) from e
+    except BrokenPipeError:
+        raise  # nobody reads the output any more: see `Commands.invoke`
     except (OSError, ValueError) as e:
         raise failure(str(e)) from e
 

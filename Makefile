@@ -3,7 +3,8 @@
 #             it prints the address of the console's page, which shows the run while it happens
 # make demo-client  the same flights without Spark: counted by a group, then enriched in transactions, with kills;
 #             SECURE=1: on the three brokers of docker-compose.secure.yml
-# make test   what to run before a push: units, a part of the seeds, ablations and scenarios, one stream of Spark
+# make test   what to run before a push: units, a part of the seeds, ablations and scenarios, one stream of Spark; what
+#             `make check` runs is left out
 # make test-all  everything: all tests, `make crashes`, `make faults`, `make sim-exhaustive`, `make strangers`; hours
 # make crashes  Spark's drivers, workers and brokers killed at every point of a batch, on a standalone cluster too; the demo
 # make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn;
@@ -81,7 +82,7 @@ demo-client: $(VENV)/$(if $(SECURE)$(filter 3,$(BROKERS)),.processes,.demo)
 	$(BIN)/python -m demo $(DEMO_BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS)) $(if $(KILLS),--kills $(KILLS))
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash and not thorough' $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash and not thorough' --ignore=tests/tidy $(ARGS)
 
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash' $(ARGS)

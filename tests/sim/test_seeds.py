@@ -1,4 +1,4 @@
-"""The first seeds of `make sim`: runs of broker and clients under faults; `make test` runs thirty of them.
+"""The first seeds of `make sim`: runs of broker and clients under faults; `make test` runs twenty of them.
 
 `make sim SEED=n` runs a failing seed again with its transcript; docs/proof.md explains how to read it.
 """
@@ -13,7 +13,7 @@ from sim.plan import draw
 from sim.run import run
 
 STEP = 10
-QUICK = 30
+QUICK = 20
 
 
 def check(first: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import os
 import sys
 from importlib.metadata import entry_points
 from typing import Any
@@ -86,14 +85,14 @@ class Commands(click.Group):
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click, but Ctrl-C ends a command without a word, with the status of a process that SIGINT has ended. So does
-        the end of the reader of its output, as in `semel top | head`, with status 0."""
+        """As click, but Ctrl-C ends a command without a word, with the status of a process that SIGINT has ended. So
+        does a closed pipe at its output, as of `semel top | head`, with status 0."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it when it ends
+            sys.stderr.close()  # Python would complain there that it cannot write the rest
             raise SystemExit(0) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -129,6 +129,23 @@ def configs(tools: Tools) -> None:
     with script.test("configs: a setting that makes no sense is refused"):
         words = [*entity, "--alter", "--add-config", "retention.ms=soon"]
         require("retention.ms" in tools.run(CONFIG_COMMAND, *words, status=1), "taken")
+    for kind, setting in (
+        ("groups", "consumer.session.timeout.ms=50000"),
+        ("client-metrics", "interval.ms=10000"),
+        ("users", "producer_byte_rate=1000000"),
+        ("clients", "producer_byte_rate=1000000"),
+        ("ips", "connection_creation_rate=1000"),
+    ):
+        name = "127.0.0.9" if kind == "ips" else "named"
+        with script.test(f"configs: alter, describe, list and delete one of {kind}"):
+            one, name_only = ["--entity-type", kind, "--entity-name", name], setting.partition("=")[0]
+            tools.run(CONFIG_COMMAND, *one, "--alter", "--add-config", setting)
+            for which in (one, one[:2]):
+                text = tools.run(CONFIG_COMMAND, *which, "--describe")
+                require(setting in text and name in text, text)
+            tools.run(CONFIG_COMMAND, *one, "--alter", "--delete-config", name_only)
+            text = tools.run(CONFIG_COMMAND, *one, "--describe")
+            require(name_only not in text.replace("DEFAULT_CONFIG", ""), text)
 
 
 def console(tools: Tools) -> None:

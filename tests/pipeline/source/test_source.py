@@ -222,7 +222,6 @@ def test_load_raises_the_error_of_invalid_options(topics: Topics) -> None:
 # Stream
 
 
-@pytest.mark.smoke
 def test_a_stream_continues_at_the_end_of_its_checkpoint(topics: Topics, tmp_path: Path) -> None:
     topics.create("t")
     topics.put("t", range(100))

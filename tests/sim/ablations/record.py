@@ -35,7 +35,7 @@ make ablations                                  # all of them; the table below i
 make ablations NAME='duplicate window'          # one
 ```
 
-`make test-all` repeats each caught one, with the safeguard and without; `make test` repeats one in seven.
+`make test-all` repeats each caught one, with the safeguard and without; `make test` repeats one in ten.
 
 """
 

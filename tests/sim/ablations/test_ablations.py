@@ -1,7 +1,7 @@
 """Each caught safeguard is caught again: on its plan a checker fires without the safeguard, and none fires with it.
 
 After a change of the product a plan may run otherwise, and then no checker fires. The plan is stale, and the test
-fails: `make ablations NAME='...' WRITE=1` searches for a new one. `make test` runs one in seven.
+fails: `make ablations NAME='...' WRITE=1` searches for a new one. `make test` runs one in ten.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sim.ablations.ablation import Ablation, Seam, without
 from sim.ablations.search import compare, plan_of
 
 CAUGHT_MIN = 30
-QUICK = 7
+QUICK = 10
 
 FINDINGS = record.load()
 CAUGHT = [name for name, finding in FINDINGS.items() if finding.is_caught]

@@ -52,7 +52,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     except KafkaError as e:
         raise failure(f"{type(e).__name__}: {e}", *getattr(e, "__notes__", ())) from e
     except BrokenPipeError:
-        raise  # nobody reads the output any more: see `Commands.invoke`
+        raise  # the reader of the output has gone: see `Commands.invoke`
     except (OSError, ValueError) as e:
         raise failure(str(e)) from e
 
@@ -84,6 +84,10 @@ class SafeConsole(Console):
 
     def print(self, *texts: Any, **options: Any) -> None:
         super().print(*map(_escaped_text, texts), **options)
+
+    def on_broken_pipe(self) -> None:
+        """The reader of the output has gone: see `Commands.invoke`. Rich would end the process with status 1."""
+        raise BrokenPipeError from None
 
 
 def _escaped_text(shown: Any) -> Any:

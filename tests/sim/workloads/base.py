@@ -28,7 +28,7 @@ class FaultFreePhase(msgspec.Struct):
     """The time after all faults. `has_begun`: they are over. `waiting`: clients with nothing left to do until then.
 
     `stalled`: clients that made no progress in this phase, as text. `settled`: clients whose group has come to rest.
-    `members`: by group, the clients that read on as its members.
+    `members`: by group, its members, and the clients that will be members again.
     """
 
     has_begun: bool = False

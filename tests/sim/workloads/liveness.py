@@ -7,7 +7,8 @@ they wait for. A new client, such as the final reader, has no such state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from semel import Consumer, TopicPartition
@@ -59,14 +60,20 @@ async def read_on(
 ) -> None:
     """Wait until all faults are over, then read to the end of all partitions of `mine`, or until it fails for good.
 
-    A consumer that stalls is recorded, and left. The last member of a `group` has to get all its partitions (`places`)
-    and to read them, too.
+    A consumer that stalls is recorded, and left. The last member of a `group` (see `member_of`) has to get all its
+    partitions (`places`) and to read them, too.
     """
+    await _until_fault_free(context, client)
+    await _read_to_the_end(context, client, mine, context.fault_free.members.get(group, {}), places)
+
+
+@contextmanager
+def member_of(context: ClientContext, client: ClientPlan, group: str) -> Iterator[None]:
+    """In this context the client is a member of the group, or will be again: others need not get all partitions."""
     members = context.fault_free.members.setdefault(group, {})
     members[client.name] = None
     try:
-        await _until_fault_free(context, client)
-        await _read_to_the_end(context, client, mine, members if group else {}, places)
+        yield
     finally:
         members.pop(client.name, None)
 
@@ -78,7 +85,7 @@ async def _read_to_the_end(
     members: Collection[str],
     places: Collection[TopicPartition],
 ) -> None:
-    """`members`: those of the group that read on; none without a group."""
+    """`members`: those of the group; none without a group."""
     detector = StallDetector(_limit_s(client.settings))
     isolation = "read_committed" if mine.read_committed else "read_uncommitted"
     async with Consumer(**context.settings(isolation_level=isolation, bootstrap_timeout_ms=60_000)) as other:

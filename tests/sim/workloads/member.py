@@ -13,7 +13,7 @@ from semel.errors import KafkaError, RetriableError
 from sim.events import NO_TXN
 from sim.history import Recorder
 from sim.workloads.base import ClientContext, raise_unexpected, stop
-from sim.workloads.liveness import read_on
+from sim.workloads.liveness import member_of, read_on
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
 from sim.workloads.recording_consumer import noted
 from sim.workloads.recording_producer import PAUSE_S
@@ -114,6 +114,11 @@ async def opened(
 
 async def take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     """Play the role, in the first group of the plan."""
+    with member_of(context, client, plan.groups[0]):
+        await _take_part(plan, client, context, script)
+
+
+async def _take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     topics = [topic.name for topic in plan.topics]
     mine: Membership | None = None
     while not script.is_done:

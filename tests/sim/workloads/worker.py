@@ -13,7 +13,7 @@ from semel.errors import KafkaError
 from sim.events import Pipeline
 from sim.workloads import member, recording_producer
 from sim.workloads.base import ClientContext, raise_unexpected, stop
-from sim.workloads.liveness import read_on
+from sim.workloads.liveness import member_of, read_on
 from sim.workloads.member import Membership
 from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
 from sim.workloads.recording_consumer import text
@@ -155,6 +155,11 @@ async def work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, s
     worker = Worker(plan, client, context)
     if worker.pipeline not in context.history.pipelines:
         context.history.declare(pipelines=[worker.pipeline])
+    with member_of(context, client, worker.pipeline.group):
+        await _work(plan, client, context, script, worker)
+
+
+async def _work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script, worker: Worker) -> None:
     while (op := script.next()) is not None:
         await asyncio.sleep(op.pause_ms / 1000)
         if op.kind == "batch":

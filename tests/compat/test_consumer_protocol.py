@@ -257,11 +257,12 @@ def test_members_of_semels_client_and_of_librdkafka_share_a_group(broker: Broker
     until(lambda: other.assigned == list(range(6)), [other], "the member that stays takes over")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("strategy", "dies"),
     [
-        pytest.param("range", False, marks=pytest.mark.thorough),
-        pytest.param("cooperative-sticky", False, marks=pytest.mark.thorough),
+        ("range", False),
+        ("cooperative-sticky", False),
         ("cooperative-sticky", True),
     ],
 )

@@ -85,7 +85,11 @@ def test_a_zombie_is_fenced_and_nothing_of_it_is_read(
 
 # kafka-python is left out: its producer does not survive this, whoever runs the broker. The file beside this one
 # (test_kafka_python_transactions.py) says why, and goes as far as it can.
-@pytest.mark.parametrize("make", [m for m in TRANSACTIONAL if m.name != "kafka-python"], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "make",
+    tiered([m for m in TRANSACTIONAL if m.name != "kafka-python"], lambda make: make.name == "confluent-kafka"),
+    ids=lambda m: m.name,
+)
 def test_kill_9_of_the_broker_leaves_every_input_with_exactly_one_output(
     own_broker: BrokerProcess, topic: str, make: Make
 ) -> None:

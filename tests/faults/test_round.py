@@ -26,6 +26,7 @@ SEED_WITH_BOTH = next(
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 async def test_a_round_of_few_faults_is_clean(tmp_path: Path) -> None:
     plan: RoundPlan = msgspec.structs.replace(draw(SEED_WITH_BOTH, small_disk=False), faults=FAULTS)

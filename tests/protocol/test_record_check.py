@@ -97,6 +97,7 @@ def test_the_check_of_a_run_agrees_with_the_decoder(
     agree(bytes(batch))
 
 
+@pytest.mark.thorough
 def test_any_changed_framing_byte_of_a_long_run_is_refused() -> None:
     """In rows with offset deltas of one, two and three bytes."""
     whole = build_batch([Record(n, START + n // 40, None, b"v" * 4) for n in range(20_000)])

@@ -29,7 +29,7 @@ from semel_broker.txn.group_engine import GroupEngine
 from semel_broker.txn.markers.channel import Marker, MarkerChannel
 from semel_broker.txn.model import state
 from semel_broker.txn.model.identity import ClientName, ProducerIdentity
-from semel_broker.txn.model.ledger import ExpiredIds, FenceReason, Fences
+from semel_broker.txn.model.ledger import ExpiredIds, FenceReason, FenceRecord, Fences
 from semel_broker.txn.model.metadata import (
     ONGOING,
     PREPARE_COMMIT,
@@ -265,26 +265,24 @@ class TransactionShard(Shard):
 
     def _count(self, before: TransactionMetadata | None, then: TransactionMetadata) -> None:
         """Count the begin, the decision and the fence that `then` brings."""
-        counters = self._context.counters
-        if before is not None and then.fences is before.fences and then.state is before.state:
-            return
-        fence = then.fences[-1] if then.fences else None
-        last = before.fences[-1] if before is not None and before.fences else None
-        is_fenced = fence is not None and (last is None or (last.at_ms, last.old) != (fence.at_ms, fence.old))
+        counters, state = self._context.counters, then.state
         was_open = before is not None and before.state is ONGOING
-        if is_fenced:
-            assert fence is not None
-            count(counters.fenced, fence.reason.name.lower())
-        if then.state is ONGOING:
-            counters.begun += not was_open
+        fenced = None
+        if then.fences is not (before.fences if before is not None else ()):
+            fenced = _new_fence(before, then)
+            if fenced is not None:
+                count(counters.fenced, fenced.reason.name.lower())
+        if state is ONGOING:
+            if not was_open:
+                counters.begun += 1
         elif was_open and then.is_prepared:
             assert before is not None
             counters.seconds.observe(max(0, then.last_update_ms - before.start_ms) / 1000)
-            if then.state is PREPARE_COMMIT:
+            if state is PREPARE_COMMIT:
                 counters.committed += 1
             else:
-                is_own = fence is None or not is_fenced or fence.reason is FenceReason.EPOCH_EXHAUSTED
-                count(counters.aborted, "client" if fence is None or is_own else fence.reason.name.lower())
+                cause = fenced.reason if fenced is not None else FenceReason.EPOCH_EXHAUSTED
+                count(counters.aborted, "client" if cause is FenceReason.EPOCH_EXHAUSTED else cause.name.lower())
 
     def write_markers(self, slot: TransactionSlot, txn: TransactionMetadata) -> None:
         """Send the outcome to every partition of the transaction; complete it when each has its marker."""
@@ -382,3 +380,12 @@ class TransactionShard(Shard):
         if error.code is not ErrorCode.INVALID_PRODUCER_ID_MAPPING or not fences:
             return error
         return KafkaError(error.code, f"{error.message}; {transactional_id}: {fences[-1].text}")
+
+
+def _new_fence(before: TransactionMetadata | None, then: TransactionMetadata) -> FenceRecord | None:
+    """The fence that `then` has and `before` has not."""
+    fence = then.fences[-1] if then.fences else None
+    last = before.fences[-1] if before is not None and before.fences else None
+    if fence is None or (last is not None and (last.at_ms, last.old) == (fence.at_ms, fence.old)):
+        return None
+    return fence

@@ -17,7 +17,7 @@ class Unreadable:
 
     def __init__(self) -> None:
         self._offsets: array[int] = array("q")
-        self._counts: dict[int, int] = {}
+        self._counts: dict[int, int] = {}  # of the offsets that stand for more than one
         self._open: dict[int, list[tuple[int, int]]] = {}  # by producer: (offset, records) of each batch
 
     def __len__(self) -> int:
@@ -25,8 +25,10 @@ class Unreadable:
 
     def data(self, producer_id: int, offset: int, records: int) -> None:
         """A batch of an open transaction begins at `offset`."""
-        batches = self._open.setdefault(producer_id, [])
-        if len(batches) < BATCHES_MAX:
+        batches = self._open.get(producer_id)
+        if batches is None:
+            self._open[producer_id] = [(offset, records)]
+        elif len(batches) < BATCHES_MAX:
             batches.append((offset, records))
         else:
             first, count = batches[-1]
@@ -40,7 +42,6 @@ class Unreadable:
                 insort(self._offsets, first)
                 self._counts[first] = count
         self._offsets.append(offset)
-        self._counts[offset] = 1
         if len(self._offsets) > ENTRIES_MAX:
             self._merge()
 
@@ -48,11 +49,12 @@ class Unreadable:
         """How many of the offsets from `start` to `end`, without `end`, consumers skip. `end`: at most the LSO."""
         offsets = self._offsets
         found = offsets[bisect_left(offsets, start) : bisect_left(offsets, end)]
-        return min(end - start, sum(self._counts[offset] for offset in found))
+        return min(end - start, sum(self._counts.get(offset, 1) for offset in found))
 
     def _merge(self) -> None:
         """Merge the older half in pairs, each into its later entry."""
         half = len(self._offsets) // 4 * 2
         for at in range(0, half, 2):
-            self._counts[self._offsets[at + 1]] += self._counts.pop(self._offsets[at])
+            earlier, later = self._offsets[at], self._offsets[at + 1]
+            self._counts[later] = self._counts.pop(earlier, 1) + self._counts.get(later, 1)
         self._offsets = self._offsets[1:half:2] + self._offsets[half:]

@@ -366,6 +366,20 @@ REQUESTS: dict[str, tuple[Any, int]] = {
     ),
 }
 
+FREQUENT = {
+    "AddPartitionsToTxn",
+    "CreateTopics, many partitions",
+    "DeleteTopics",
+    "Fetch",
+    "ListOffsets",
+    "Metadata",
+    "OffsetCommit",
+    "OffsetFetch",
+    "Produce",
+    "Produce, transactional",
+}
+"""Those in `make test`."""
+
 
 @pytest.fixture
 def virtual() -> VirtualLoop:
@@ -401,7 +415,7 @@ def with_broker(loop: VirtualLoop, talk: Callable[[Node], Any]) -> None:
         loop.close()
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("name", tiered(REQUESTS, lambda name: name in FREQUENT))
 def test_no_turn_of_the_loop_is_long(name: str, virtual: VirtualLoop) -> None:
     async def talk(node: Node) -> None:
         wire, other = await Wire.connect(node.port), await Wire.connect(node.port)

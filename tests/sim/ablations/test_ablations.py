@@ -1,7 +1,7 @@
 """Each caught safeguard is caught again: on its plan a checker fires without the safeguard, and none fires with it.
 
 After a change of the product a plan may run otherwise, and then no checker fires. The plan is stale, and the test
-fails: `make ablations NAME='...' WRITE=1` searches for a new one. `make test` runs one in ten.
+fails: `make ablations NAME='...' WRITE=1` searches for a new one. `make test` runs one in ten, of those that are quick.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from sim.ablations.search import compare, plan_of
 
 CAUGHT_MIN = 30
 QUICK = 10
+SLOW = {"refused batches come first"}
+"""Its two runs take ten seconds."""
 
 FINDINGS = record.load()
 CAUGHT = [name for name, finding in FINDINGS.items() if finding.is_caught]
@@ -28,7 +30,7 @@ def is_caught(name: str) -> bool:
     return not {*finding.caught_by}.isdisjoint(compare(ablation, plan).names)
 
 
-@pytest.mark.parametrize("name", tiered(CAUGHT, lambda name: CAUGHT.index(name) % QUICK == 0))
+@pytest.mark.parametrize("name", tiered(CAUGHT, lambda name: CAUGHT.index(name) % QUICK == 0 and name not in SLOW))
 def test_a_checker_fires_without_the_safeguard(name: str) -> None:
     assert is_caught(name), f"the plan is stale: make ablations NAME={name!r} WRITE=1"
 

@@ -33,9 +33,9 @@ from bench.figure import Figure, at_most
 from bench.measure import cpu_s
 
 TOPICS = GROUPS = 1_000
-REQUESTS, TRANSACTIONS = 1_000, 250
+REQUESTS, TRANSACTIONS = 1_000, 150
 """Of one round."""
-WARM_ROUNDS, ROUNDS, PAIRS = 2, 4, 60
+WARM_ROUNDS, ROUNDS, PAIRS = 2, 4, 40
 SCRAPE_MS, HELD_MS = 50.0, 5.0
 COST = 1.02
 SCRAPES = 5
@@ -53,7 +53,8 @@ def metrics(directory: Path, records: int, runs: int) -> list[Figure]:
     Each pair of processes has its own layout of memory, which moves the CPU of either by several percent: only the
     median over many pairs says what the counters cost. `_interval` says how sure that median is, and a control, whose
     two brokers are the same, how far this machine moves it when there is nothing to find. Instructions have no such
-    scatter; they are counted where there is a valgrind. Those of the kernel are not among them.
+    scatter; they are counted where there is a valgrind. Those of the kernel are not among them, and a broker that is
+    fifty times as slow as usual puts more times into its histograms: their ratio is an upper bound.
     """
     figures: list[Figure] = []
     for kind, caller in (("request", _produce), ("transaction", _transactions)):
@@ -143,7 +144,7 @@ def _instructions(directory: Path, kind: str, caller: Caller) -> list[Figure]:
     cost = per_call[COUNTED] / per_call[UNCOUNTED]
     return [
         Figure(f"instructions per {kind} with counters", per_call[COUNTED], f"{per_call[COUNTED]:,.0f}"),
-        at_most("  of that without", cost, "", COST, digits=3),
+        Figure("  of that without", cost, f"{cost:.3f}"),
     ]
 
 

@@ -20,7 +20,9 @@ from sim.workloads.recording_consumer import text
 from sim.workloads.recording_producer import RecordingProducer
 from sim.workloads.transactor import abort, recover
 
-SETTLED_WITHIN_S = 120
+STALLED_S = 60
+SETTLING = {"max_poll_records": 500}
+"""Of the last worker, which may have much to read: small batches are for the time of the faults."""
 EPOCH_ROLE = "epoch-worker"
 """A worker in a group of the consumer protocol, or in one that changes its protocol."""
 
@@ -175,15 +177,19 @@ async def _work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, 
 
 
 async def settle(plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
-    """Run one more worker until all inputs are processed. Raises AssertionError if this takes too long."""
-    worker = Worker(plan, client, context)
-    deadline = context.edge.monotonic() + SETTLED_WITHIN_S
+    """Run one more worker until all inputs are processed. Raises AssertionError if it commits nothing for too long."""
+    settings = {**client.settings, "member": client.settings["member"] | SETTLING}
+    worker = Worker(plan, msgspec.structs.replace(client, settings=settings), context)
     op = Op(kind="batch", args={"timeout_ms": 500, "think_ms": 0, "linger_ms": 0, "end": "commit", "insists": True})
-    while (left := await _left(plan, worker.pipeline, context)) and context.edge.monotonic() < deadline:
-        while not await worker.step(op) and context.edge.monotonic() < deadline:
-            pass
-    await worker.renew(producer_too=True)
-    assert not left, f"group {worker.pipeline.group} has unread records in {left}"
+    deadline = context.edge.monotonic() + STALLED_S
+    try:
+        while left := await _left(plan, worker.pipeline, context):
+            while not await worker.step(op):
+                is_late = context.edge.monotonic() >= deadline
+                assert not is_late, f"group {worker.pipeline.group} has unread records in {left}"
+            deadline = context.edge.monotonic() + STALLED_S
+    finally:
+        await worker.renew(producer_too=True)
 
 
 async def _left(plan: WorkloadPlan, pipeline: Pipeline, context: ClientContext) -> list[TopicPartition]:

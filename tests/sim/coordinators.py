@@ -15,17 +15,9 @@ from semel_broker.groups.consumer.model import LEFT_STATIC, ConsumerGroup, Curre
 from semel_broker.groups.replay import Replay
 from semel_broker.groups.shard import GroupShard
 from semel_broker.node import Node
-from semel_protocol.records import decode_batch
-from semel_storage.internal_topics import (
-    CONSUMER_OFFSETS,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    decode_offsets_key,
-    decode_versioned,
-)
 
 from sim.broker import SimBroker
-from sim.final import Commit
+from sim.group_records import Eras
 
 EVERY_NS = 10_000_000
 
@@ -45,10 +37,11 @@ class Seen(msgspec.Struct):
 
 
 class Coordinators:
-    """`regressed`: one finding for each group. `brokers` by host name."""
+    """`found`: one finding for each group. `eras`: of their memberships. `brokers` by host name."""
 
     def __init__(self, brokers: Mapping[str, SimBroker]) -> None:
         self.found: dict[str, str] = {}
+        self.eras = Eras()
         self._brokers = brokers
         self._seen: dict[str, Seen] = {}
         self._next_ns = 0
@@ -60,6 +53,7 @@ class Coordinators:
         self._next_ns = now_ns + EVERY_NS
         nodes = [broker.node for broker in self._brokers.values() if broker.node is not None and broker.host.is_running]
         for shard in ready_shards(nodes):
+            self.eras.read(shard.index, shard.partition.open(), shard.partition.high_watermark)
             here = {group_id: group.consumer for group_id, group in shard.groups.items() if group.consumer is not None}
             self._look_at_classic(shard)
             for group_id, before in self._seen.items():
@@ -167,19 +161,3 @@ def unfaithful(nodes: Sequence[Node]) -> Iterator[str]:
             ):
                 if getattr(one, what) != getattr(other, what):
                     yield f"{group_id} has {what} {getattr(one, what)}, its records {getattr(other, what)}"
-
-
-def commits(nodes: Sequence[Node]) -> Iterator[Commit]:
-    """The committed offsets in the logs of the leaders of `__consumer_offsets`, in the order of each log."""
-    for partition in (each for node in nodes for each in node.broker.topics.partitions() if each.is_leading):
-        if partition.topic != CONSUMER_OFFSETS:
-            continue
-        for segment in partition.open().segments:
-            for _, header, batch in segment.scan():
-                if header.is_control or header.is_transactional:
-                    continue
-                for record in decode_batch(batch, header):
-                    key = decode_offsets_key(record.key) if record.key is not None else None
-                    if isinstance(key, OffsetCommitKey) and record.value is not None:
-                        value = decode_versioned(OffsetCommitValue, record.value)
-                        yield Commit(key.group, (key.topic, key.partition), value.offset, record.offset)

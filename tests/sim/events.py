@@ -100,12 +100,13 @@ class Consuming(Event, frozen=True, gc=False):
 class Assigned(Event, frozen=True, gc=False):
     """A consumer got partitions: from its group in `generation`, or (-1) by its own choice.
 
-    `positions`: the first offset to read in each, -1 if not known.
+    `positions`: the first offset to read in each, -1 if not known. `member_id`: in the group, if it is known.
     """
 
     places: tuple[Place, ...]
     generation: int = -1
     positions: tuple[int, ...] = ()
+    member_id: str = ""
 
 
 class Revoked(Event, frozen=True, gc=False):

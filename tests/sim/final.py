@@ -97,6 +97,10 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     position: int
 
 
+GroupMember = tuple[str, str, int]
+"""Group, member id, and one of its generations, or epochs."""
+
+
 class StoreWrite(msgspec.Struct, frozen=True, gc=False):
     """A write of a key in the store at a revision; `value` None: the key was removed."""
 
@@ -109,7 +113,7 @@ class Final(msgspec.Struct, kw_only=True):
     """`groups`: committed offsets. `configs`: settings of topics that were altered. `decisions`: None if not known.
     `replicas`: of partitions on several brokers, also of internal topics. `store`: all writes to the brokers' store.
     `uncommitted`: the findings of `Commitment`. `commits`: the committed offsets in the order of the log. `regressed`,
-    `unfaithful`: the findings of `Coordinators` and of its function of this name.
+    `unfaithful`: the findings of `Coordinators` and of its function of this name. `eras`: see `group_records`.
 
     `undrained`: clients and other parts that did not finish although all faults were over, with the reason.
     """
@@ -123,6 +127,7 @@ class Final(msgspec.Struct, kw_only=True):
     store: list[StoreWrite] = []
     uncommitted: list[str] = []
     commits: list[Commit] = []
+    eras: dict[GroupMember, int] = {}
     regressed: list[str] = []
     unfaithful: list[str] = []
     undrained: list[str] = []

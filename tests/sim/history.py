@@ -200,8 +200,10 @@ class Recorder:
     def consuming(self, group: str = "", *, read_committed: bool, protocol: str = "classic") -> None:
         self._add(Consuming(self._now(), self.client, group, read_committed, protocol))
 
-    def assigned(self, places: Iterable[Place], generation: int = -1, positions: Iterable[int] = ()) -> None:
-        self._add(Assigned(self._now(), self.client, _places(places), generation, tuple(positions)))
+    def assigned(
+        self, places: Iterable[Place], generation: int = -1, positions: Iterable[int] = (), member_id: str = ""
+    ) -> None:
+        self._add(Assigned(self._now(), self.client, _places(places), generation, tuple(positions), member_id))
 
     def revoked(self, places: Iterable[Place], *, lost: bool = False) -> None:
         self._add(Revoked(self._now(), self.client, _places(places), lost))

@@ -18,12 +18,13 @@ from sim.checkers import Anomaly, HistoryIndex, judge
 from sim.client import SimEdge
 from sim.cluster import SimCluster
 from sim.commitment import Commitment
-from sim.coordinators import Coordinators, commits, unfaithful
+from sim.coordinators import Coordinators, unfaithful
 from sim.coverage import count_history
 from sim.ending import Reading, topics_of
 from sim.events import Topic
 from sim.faults import FaultTargets
 from sim.final import Final
+from sim.group_records import commits
 from sim.history import History
 from sim.host import Host
 from sim.logs import captured
@@ -140,6 +141,7 @@ class Run:
         if self.coordinators is not None:
             self.final.regressed = list(self.coordinators.found.values())
             self.final.commits = list(commits(self.cluster.nodes()))
+            self.final.eras = self.coordinators.eras.found()
         self.final.store, self.final.uncommitted = store, uncommitted
         self.final.undrained += undrained
         if self._replicate():  # also records written during the reading, for example when a group member expired

@@ -29,8 +29,8 @@ from semel_storage.internal_topics import Row
 
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
 from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
-from sim.ablations.occasions import late_commits, late_heartbeats
-from sim.workloads import CONSUMER_PIPELINE, CONSUMERS
+from sim.ablations.occasions import has_both_protocols, late_commits, late_heartbeats
+from sim.workloads import CONSUMER_CHURN, CONSUMER_PIPELINE, CONSUMERS
 
 NEVER_MS = 1 << 62
 
@@ -55,6 +55,16 @@ def partitions_wait(seam: Seam) -> None:
         return reconcile(member_id, current, target, assignment_epoch, {}, owned)
 
     seam.replace(state, "reconcile", hasty)
+
+
+@safeguard(
+    "partitions wait for their owner of either protocol",
+    "the same while some members of the group are classic ones",
+    CONSUMER_CHURN,
+    shows=has_both_protocols,
+)
+def partitions_wait_in_both(seam: Seam) -> None:
+    partitions_wait(seam)
 
 
 @safeguard(

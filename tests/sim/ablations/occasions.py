@@ -42,6 +42,17 @@ def slow(
     return Fault(at_ms=int(at_ms), kind="slow peers", host=host, lasting_ms=int(lasting_ms), args=args)
 
 
+def has_both_protocols(plan: RunPlan) -> bool:
+    """Whether some members of the group are of the consumer protocol, and others classic ones."""
+    protocols = {
+        client.settings.get("group_protocol", "classic")
+        for workload in plan.workloads
+        for client in workload.clients
+        if client.role == "member"
+    }
+    return len(protocols) > 1
+
+
 def late_marker(plan: RunPlan) -> RunPlan:
     """A coordinator's markers are delayed, and the coordinator is killed soon after it sent them."""
     rng = Random(f"late marker/{plan.seed}")

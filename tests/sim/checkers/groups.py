@@ -9,7 +9,7 @@ from math import inf
 import msgspec
 
 from sim.checkers.anomaly import Anomaly, few
-from sim.checkers.history_index import HistoryIndex, Outcome
+from sim.checkers.history_index import HistoryIndex, Outcome, Rank
 from sim.events import NO_TXN, Assigned, CommittingOffsets, Place, Revoked
 
 
@@ -126,14 +126,10 @@ def _sights(facts: HistoryIndex) -> Iterator[tuple[str, Place, int | None, float
 
 
 def double_assignment(facts: HistoryIndex) -> Iterator[Anomaly]:
-    """Two members of one generation got the same partition. A static member may come back under its own name.
-
-    Groups of both protocols are not judged: their generations may begin again.
-    """
+    """Two members of one generation got the same partition. A static member may come back under its own name."""
     found = []
-    mixed = facts.mixed_groups
     mine: dict[str, dict[Place, None]] = {}
-    owners: dict[tuple[str, int, Place], str] = {}
+    owners: dict[tuple[str, Rank, Place], str] = {}
     for event in facts.assigned:
         owned = mine.setdefault(event.client, {})
         if isinstance(event, Revoked):
@@ -141,25 +137,23 @@ def double_assignment(facts: HistoryIndex) -> Iterator[Anomaly]:
                 owned.pop(place, None)
             continue
         owned.update(dict.fromkeys(event.places))
-        consumer = facts.consumers.get(event.client)
-        if consumer is not None and consumer.group in mixed:
-            continue
         found += list(_claims(facts, event, owned, owners))
     if found:
         yield Anomaly("double-assignment", few(found))
 
 
 def _claims(
-    facts: HistoryIndex, event: Assigned, owned: dict[Place, None], owners: dict[tuple[str, int, Place], str]
+    facts: HistoryIndex, event: Assigned, owned: dict[Place, None], owners: dict[tuple[str, Rank, Place], str]
 ) -> Iterator[str]:
-    consumer = facts.consumers.get(event.client)
-    if consumer is None or event.generation < 0:
+    rank = facts.rank(event)
+    if rank is None:
         return
+    group = facts.consumers[event.client].group
     for place in owned:
         name = event.client.partition("#")[0]
-        other = owners.setdefault((consumer.group, event.generation, place), name)
+        other = owners.setdefault((group, rank, place), name)
         if other != name:
-            yield f"generation {event.generation} of {consumer.group} has {place[0]}-{place[1]} with {other} and {name}"
+            yield f"generation {event.generation} of {group} has {place[0]}-{place[1]} with {other} and {name}"
 
 
 def zombie_commit(facts: HistoryIndex) -> Iterator[Anomaly]:
@@ -167,23 +161,26 @@ def zombie_commit(facts: HistoryIndex) -> Iterator[Anomaly]:
     inside a transaction, whatever became of it.
 
     The other member's generation must not be older than the committer's: an assignment of an old generation that
-    arrives late gives no partition. Clients that do not report their generation (librdkafka) are not judged, nor are
-    groups of both protocols, whose generations may begin again.
+    arrives late gives no partition. Clients that do not report their generation (librdkafka) are not judged.
     """
-    given, mixed = _given(facts), facts.mixed_groups
+    given = _given(facts)
     found = []
     for commit in facts.offset_commits.values():
         asked = commit.asked
         member = asked.consumer if asked.txn != NO_TXN else asked.client
-        if commit.ended_ms == inf or member not in facts.consumers or asked.group in mixed:
+        mine = _rank(facts, member, asked.at_ms)
+        if commit.ended_ms == inf or mine is None:
             continue
         for topic, partition, _ in asked.offsets:
-            earlier = [each for each in given.get((asked.group, (topic, partition)), ()) if each.at_ms < asked.at_ms]
-            owner = max(earlier, key=lambda each: (each.generation, each.at_ms), default=None)
-            mine = _generation(facts, member, asked.at_ms)
-            if owner is None or mine < 0 or owner.generation < mine:
+            earlier = [
+                (rank, each)
+                for each in given.get((asked.group, (topic, partition)), ())
+                if each.at_ms < asked.at_ms and (rank := facts.rank(each)) is not None
+            ]
+            if not earlier:
                 continue
-            if owner.client != member:
+            rank, owner = max(earlier, key=lambda each: (each[0], each[1].at_ms))
+            if rank >= mine and owner.client != member:
                 found.append(
                     f"{member} committed {topic}-{partition} for group {asked.group} at {asked.at_ms:.0f} ms; "
                     f"{owner.client} had it since {owner.at_ms:.0f} ms, generation {owner.generation}"
@@ -192,7 +189,11 @@ def zombie_commit(facts: HistoryIndex) -> Iterator[Anomaly]:
         yield Anomaly("zombie-commit", few(found))
 
 
-def _generation(facts: HistoryIndex, client: str, at_ms: float) -> int:
-    """The last generation that this member knew at that time; -1: none."""
-    mine = [e.generation for e in facts.assigned if isinstance(e, Assigned) and e.client == client and e.at_ms < at_ms]
-    return mine[-1] if mine else -1
+def _rank(facts: HistoryIndex, client: str, at_ms: float) -> Rank | None:
+    """The rank of the last assignment that this member knew at that time; None: there is none, or it is not known."""
+    mine = [
+        each
+        for each in facts.assigned
+        if isinstance(each, Assigned) and each.client == client and each.generation >= 0 and each.at_ms < at_ms
+    ]
+    return facts.rank(mine[-1]) if mine else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -44,6 +45,9 @@ from sim.events import (
 )
 from sim.final import Final, PartitionEnd
 from sim.history import History
+
+Rank = tuple[int, int]
+"""Era of a group (see `sim.group_records`), and generation or epoch."""
 
 
 class Outcome(Enum):
@@ -204,14 +208,26 @@ class HistoryIndex:
         consumer = self.consumers.get(client)
         return consumer is not None and consumer.read_committed
 
-    @property
+    @cached_property
     def mixed_groups(self) -> set[str]:
-        """The groups with members of both protocols. A group that is empty may change its protocol, and then counts its
-        generations or epochs from 1 again."""
+        """The groups with members of both protocols."""
         protocols: dict[str, set[str]] = {}
         for consumer in self.consumers.values():
             protocols.setdefault(consumer.group, set()).add(consumer.protocol)
         return {group for group, found in protocols.items() if len(found) > 1}
+
+    def rank(self, event: Assigned) -> Rank | None:
+        """The era and the generation in which a group gave partitions: a later one has a higher rank.
+
+        None: not known. A group of one protocol stays in one era.
+        """
+        consumer = self.consumers.get(event.client)
+        if consumer is None or not consumer.group or event.generation < 0:
+            return None
+        if consumer.group not in self.mixed_groups:
+            return 0, event.generation
+        era = self.final.eras.get((consumer.group, event.member_id, event.generation), 0)
+        return (era, event.generation) if era > 0 else None
 
     # Building the index
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sim.checkers.history_builder import T0, T1, HistoryBuilder
-from sim.final import Replica
+from sim.final import GroupMember, Replica
 
 
 def stored(*values: str) -> HistoryBuilder:
@@ -342,12 +344,36 @@ def test_a_former_member_commits_nothing_inside_a_transaction_either_whatever_be
         assert builder.found() == expected
 
 
-def test_generations_of_a_group_that_changes_its_protocol_are_not_compared() -> None:
+@pytest.mark.parametrize(
+    ("eras", "expected"),
+    [
+        ({("g", "a", 7): 1, ("g", "b", 7): 1}, ["double-assignment", "zombie-commit"]),
+        ({("g", "a", 7): 1, ("g", "b", 7): 2}, ["zombie-commit"]),
+        ({("g", "a", 7): 2, ("g", "b", 7): 1}, []),
+        ({("g", "a", 7): 1}, []),
+        ({}, []),
+    ],
+    ids=["one era", "the owner's is later", "the owner's is earlier", "one is not known", "none is known"],
+)
+def test_generations_of_a_group_of_both_protocols_are_compared_within_an_era(
+    eras: dict[GroupMember, int], expected: list[str]
+) -> None:
     builder = stored("a", "b")
     one, two = (builder.recorder(name) for name in ("one", "two"))
     one.consuming("g", read_committed=True, protocol="consumer")
     two.consuming("g", read_committed=True, protocol="classic")
-    one.assigned([T0], 7, [0])
-    two.assigned([T0], 7, [0])
+    one.assigned([T0], 7, [0], member_id="a")
+    two.assigned([T0], 7, [0], member_id="b")
     one.offsets_committed(one.committing_offsets("g", {T0: 0}))
-    assert builder.found() == []
+    builder.final.eras = eras
+    assert builder.found() == expected
+
+
+def test_a_member_that_seeks_is_still_in_its_generation() -> None:
+    builder = stored("a", "b")
+    one, two = builder.consumer("one", group="g"), builder.consumer("two", group="g")
+    one.assigned([T0], 1, [0])
+    two.assigned([T0], 2, [0])
+    one.assigned([T0], positions=[0])
+    one.offsets_committed(one.committing_offsets("g", {T0: 0}))
+    assert builder.found() == ["zombie-commit"]

@@ -289,7 +289,7 @@ class EpochMember:
                 del self.revoking[place]
             for place in sorted(self.owned.keys() - assigned - self.revoking.keys()):
                 self.revoking[place] = self._now_ms() + self._rng.random() ** 2 * self.given.revoke_ms
-        self.recorder.assigned(new, self.epoch)
+        self.recorder.assigned(new, self.epoch, member_id=self.member_id)
 
     async def _let_go(self) -> None:
         """Revoke what is due: the next heartbeat says so."""

@@ -83,7 +83,8 @@ class Membership(ConsumerRebalanceListener):
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
         # Not group_metadata(): with records of revoked partitions in hand it returns their generation.
         assert self.consumer._group is not None
-        self.recorder.assigned(assigned, self.consumer._group.member.membership.generation)
+        membership = self.consumer._group.member.membership
+        self.recorder.assigned(assigned, membership.generation, member_id=membership.member_id)
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
         self._gone(revoked, lost=False)

@@ -23,12 +23,14 @@ EVERY_NS = 10_000_000
 
 
 class Seen(msgspec.Struct):
-    """A group as its coordinator had it. `shard`: the coordinator. `epoch`: of a classic group its generation. `group`:
-    of a group of the consumer protocol."""
+    """A group as its coordinator had it. `shard`: the coordinator. `beginnings`: see `Eras`; None: not known.
+
+    `epoch`: of a classic group its generation.
+    """
 
     shard: Any
+    beginnings: int | None
     epoch: int
-    group: ConsumerGroup | None = None
     assignment_epoch: int = 0
     members: dict[str, Member] = {}
     instances: dict[str, str] = {}
@@ -58,20 +60,20 @@ class Coordinators:
             self._look_at_classic(shard)
             for group_id, before in self._seen.items():
                 is_gone = before.shard is not shard and before.shard.index == shard.index and group_id not in here
-                if is_gone and not before.is_classic:
+                if is_gone and not before.is_classic and self._goes_on(group_id, before):
                     self.found.setdefault(group_id, f"{group_id} had epoch {before.epoch}, and is gone")
             for group_id, group in here.items():
                 if group.is_blank:
                     continue
                 known = self._seen.get(group_id)
-                if known is not None and not began_anew(known, group):
+                if known is not None and self._goes_on(group_id, known):
                     for what in went_back(known, group):
                         how = "on its coordinator" if known.shard is shard else "on the next coordinator"
                         self.found.setdefault(group_id, f"{now_ns / 1e9:.3f} {group_id} {how}: {what}")
                 self._seen[group_id] = Seen(
                     shard,
+                    self.eras.beginnings(group_id),
                     group.epoch,
-                    group,
                     group.assignment_epoch,
                     dict(group.members),
                     dict(group.instances),
@@ -88,16 +90,14 @@ class Coordinators:
             if all(member.is_new for member in group.members.values()):
                 del self._seen[group_id]
                 continue
-            if group.generation_id < before.epoch and before.members:
+            if group.generation_id < before.epoch and before.members and self._goes_on(group_id, before):
                 what = f"{group_id} had epoch {before.epoch}, and has generation {group.generation_id}"
                 self.found.setdefault(group_id, what)
-            self._seen[group_id] = Seen(shard, group.generation_id, is_classic=True)
+            self._seen[group_id] = Seen(shard, self.eras.beginnings(group_id), group.generation_id, is_classic=True)
 
-
-def began_anew(before: Seen, now: ConsumerGroup) -> bool:
-    """Whether the group was empty and forgotten since it was seen: a classic member had joined. Then a member of the
-    consumer protocol came, and all within the time between two checks."""
-    return before.group is not None and before.group is not now and before.group.is_blank
+    def _goes_on(self, group_id: str, before: Seen) -> bool:
+        """Whether the group has not begun anew since it was seen."""
+        return before.beginnings is not None and before.beginnings == self.eras.beginnings(group_id)
 
 
 def went_back(before: Seen, now: ConsumerGroup) -> Iterator[str]:

@@ -88,6 +88,11 @@ class Eras:
         for group in changed.values():
             group.note()
 
+    def beginnings(self, group_id: str) -> int | None:
+        """How often the group has begun: it was not there, or without members changed its protocol. None: not known."""
+        group = self._groups.get(group_id)
+        return None if group is None or group.index in self._shortened else group.beginnings
+
     def found(self) -> dict[GroupMember, int]:
         """The era of each member in each of its generations, from 1. Of groups all of whose records were read."""
         whole = [group for group in self._groups.values() if group.index not in self._shortened]
@@ -95,10 +100,12 @@ class Eras:
 
 
 class GroupEras(msgspec.Struct):
-    """One group. `index`: of its partition. `found`: see `Eras.found`."""
+    """One group. `index`: of its partition. `beginnings`, `found`: see `Eras`."""
 
     group: str
     index: int
+    beginnings: int = 0
+    protocol: str = ""
     classic: GroupMetadataValue | None = None
     consumer: ConsumerGroup = msgspec.field(default_factory=lambda: ConsumerGroup(""))
     era: int = 0
@@ -106,7 +113,11 @@ class GroupEras(msgspec.Struct):
     found: dict[GroupMember, int] = {}
 
     def note(self) -> None:
-        """Take in the present members."""
+        """Take in the present protocol and members."""
+        protocol = "classic" if self.classic is not None else "" if self.consumer.is_blank else "consumer"
+        if protocol != self.protocol and not self.members:
+            self.beginnings += 1
+        self.protocol = protocol
         generations = {member_id: self.consumer.current(member_id).epoch for member_id in self.consumer.members}
         if self.classic is not None:
             generations |= {member.member_id: self.classic.generation for member in self.classic.members}

@@ -118,3 +118,19 @@ def test_a_log_without_all_its_records_tells_nothing(missing: int) -> None:
     assert rest.found() == {}
     rest.batch(classic(4, "a"))
     assert rest.found() == {}
+
+
+def test_a_group_begins_where_it_was_not_there_or_changes_its_protocol_without_members() -> None:
+    log = Written()
+    found = [log.eras.beginnings("g")]
+    for rows_of_batch in (
+        joined("a", 1),
+        [*left("a"), *classic(2, "a")],
+        classic(3),
+        [(KEY, None), *joined("b", 1)],
+        left("b"),
+        classic(1, "c"),
+    ):
+        log.batch(rows_of_batch)
+        found.append(log.eras.beginnings("g"))
+    assert found == [None, 1, 1, 1, 2, 2, 3]

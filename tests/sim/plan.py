@@ -146,11 +146,15 @@ def draw_cluster_settings(rng: Random) -> dict[str, Any]:
 
 
 def draw_recompression(rng: Random) -> dict[str, Any]:
-    """A codec of the topics in a tenth of the runs, and the bytes recompressed at once before later batches queue."""
+    """A codec of the topics in a tenth of the runs, and the bytes recompressed at once before later batches queue.
+
+    Batches that become uncompressed may be larger than the smallest segments, which would refuse them for ever.
+    """
     if rng.random() >= 0.1:
         return {}
     codec = rng.choice(("gzip", "lz4", "snappy", "zstd", "uncompressed"))
-    return {"compression.type": codec, RECOMPRESSED_AT_ONCE: rng.choice((0, 1_000, 128 << 10))}
+    drawn = {"compression.type": codec, RECOMPRESSED_AT_ONCE: rng.choice((0, 1_000, 128 << 10))}
+    return drawn | ({"log.segment.bytes": 1 << 20} if codec == "uncompressed" else {})
 
 
 def draw_throttles(rng: Random) -> dict[str, Any]:

@@ -20,9 +20,7 @@ from sim.workloads.recording_consumer import text
 from sim.workloads.recording_producer import RecordingProducer
 from sim.workloads.transactor import abort, recover
 
-STALLED_S = 60
-SETTLING = {"max_poll_records": 500}
-"""Of the last worker, which may have much to read: small batches are for the time of the faults."""
+STALLED_S = 120
 EPOCH_ROLE = "epoch-worker"
 """A worker in a group of the consumer protocol, or in one that changes its protocol."""
 
@@ -178,16 +176,15 @@ async def _work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, 
 
 async def settle(plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
     """Run one more worker until all inputs are processed. Raises AssertionError if it commits nothing for too long."""
-    settings = {**client.settings, "member": client.settings["member"] | SETTLING}
-    worker = Worker(plan, msgspec.structs.replace(client, settings=settings), context)
+    worker = Worker(plan, client, context)
     op = Op(kind="batch", args={"timeout_ms": 500, "think_ms": 0, "linger_ms": 0, "end": "commit", "insists": True})
     deadline = context.edge.monotonic() + STALLED_S
     try:
         while left := await _left(plan, worker.pipeline, context):
-            while not await worker.step(op):
-                is_late = context.edge.monotonic() >= deadline
-                assert not is_late, f"group {worker.pipeline.group} has unread records in {left}"
-            deadline = context.edge.monotonic() + STALLED_S
+            is_late = context.edge.monotonic() > deadline
+            assert not is_late, f"group {worker.pipeline.group} has unread records in {left}"
+            while await worker.step(op):
+                deadline = context.edge.monotonic() + STALLED_S
     finally:
         await worker.renew(producer_too=True)
 

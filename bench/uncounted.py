@@ -17,7 +17,6 @@ REPLACED: Final[dict[str, dict[str, str]]] = {
     },
     "semel_storage.log.log": {
         "self.batches_appended += 1": NONE,
-        "self.records_appended += header.last_offset_delta + 1": NONE,
     },
     "semel_broker.partitions.durability": {
         "self._count_sync(self._log.batches_appended)": NONE,
@@ -27,24 +26,21 @@ REPLACED: Final[dict[str, dict[str, str]]] = {
     "semel_broker.net.dispatch": {
         "work.api, work.client_id, work.size = api, peer.client_id, size": NONE,
         "self.work.request = request": NONE,
-        "self.counters.count_errors(response, self.counters.errors)": NONE,
+        "self.counters.count_errors(response)": NONE,
     },
     "semel_broker.net.connection": {
         "begun_at = now = loop.time() if now is None else now": NONE,
         "request.started_at = ended_at = loop.time()": NONE,
         "counters = request.counters": NONE,
         "counters.requests += 1": NONE,
-        "counters.bytes_in += request.frame_bytes": NONE,
+        "counters.bytes_in += frame_bytes": NONE,
         "counters.handle_s += (handled_s := ended_at - begun_at)": NONE,
         "if handled_s > AT_ONCE_S:": "if False:",
-        "queued_s = begun_at - (received_at.popleft() if received_at else now)": NONE,
-        "if queued_s > AT_ONCE_S:": "if False:",
+        "if received_at or begun_at > now:": "if False:",
         "begun_at = ended_at": NONE,
         "context.work.request = context.work.api = None": NONE,
-        "counters = peer.counters = context.requests.by_api.get(key) or context.requests.of(key)": (
-            "counters = peer.counters"
-        ),
-        "if len(self._queue) > len(self._received_at):": "if False:",
+        "counters = context.requests.by_api.get(key) or context.requests.of(key)": "counters = None",
+        "if self._queue and len(self._queue) > len(self._received_at):": "if False:",
         "request.answered_at = self._context.loop.time()": NONE,
         "request.counters.wait.observe(request.answered_at - request.started_at)": NONE,
         "request.answered_at = request.answered_at or self._context.loop.time()": NONE,

@@ -68,7 +68,7 @@ def _smallest_of(kind: Kind | Array | AnyStruct, nullable: bool, version: int, f
     return 1 if nullable else smallest(kind, version, flexible)
 
 
-def _is_flat(cls: AnyStruct) -> bool:
+def is_flat(cls: AnyStruct) -> bool:
     """Whether `cls` has the same bytes in each version, except for its tag buffer (see `Encoded`)."""
     fields = fields_of(cls)
     plain = all(isinstance(field.type, Kind) and field.type.is_fixed for field in fields)
@@ -229,7 +229,7 @@ class _Source:
         if not isinstance(element, Kind):
             loop = [f"for {self._counting(items)}:", f"    {self._call('enc', element, 'e, w')}"]
             loop += [f"    {line}" for line in self._step(element)]
-            if _is_flat(element):
+            if is_flat(element):
                 joined = f'b"\\0".join((*{value}, b""))' if self.flexible else f'b"".join({value})'
                 self._body += [f"if type({value}) is Encoded:", f"    w({joined})", "else:"]
                 loop = [f"    {line}" for line in loop]

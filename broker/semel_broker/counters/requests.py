@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 from semel_protocol.api import APIS, Api
+from semel_protocol.codegen import is_flat
 from semel_protocol.fields import Array, Encoded, fields_of
 from semel_storage.histogram import SECONDS, Histogram
 
@@ -15,6 +16,8 @@ ROWS_MAX: Final = 1_000
 """Rows of one array of a response whose error codes are counted; a longer one would take long."""
 AT_ONCE_S: Final = SECONDS[0]
 """The first bound: requests that wait, or take, no longer are counted together."""
+ERROR_CODES: Final = ("error_code", "partition_error_code")
+"""Fields of responses: the second is Kafka's name in AddPartitionsToTxn."""
 UNKNOWN: Final = -1
 """The key under which requests of APIs that do not exist are counted."""
 
@@ -27,7 +30,7 @@ class ApiCounters:
     `wait`: from there to the answer, of requests that wait. `send`: from the answer until it is given to the socket, of
     answers that wait for earlier ones or for the peer.
 
-    `count_errors(response, errors)` adds the error codes of a response. `response`: its class; None: any.
+    `count_errors(response)` adds the error codes of a response to `errors`. `response`: its class; None: any.
     """
 
     __slots__ = (
@@ -48,7 +51,10 @@ class ApiCounters:
         self.errors: dict[int, int] = {}
         self.handle_s = 0.0
         self.queue, self.handle, self.wait, self.send = Histogram(), Histogram(), Histogram(), Histogram()
-        self.count_errors: Counting = count_errors if response is None else _counting(response)
+        self.count_errors: Counting = self._count_any if response is None else _counting(response)(self.errors)
+
+    def _count_any(self, response: msgspec.Struct) -> None:
+        _counting(type(response))(self.errors)(response)
 
     @property
     def whole_queue(self) -> Histogram:
@@ -84,39 +90,36 @@ class RequestCounters:
         return found
 
 
-Counting = Callable[[Any, dict[int, int]], None]
-"""(response, errors): add the error codes of the response to `errors`."""
-
-
-def count_errors(response: msgspec.Struct, errors: dict[int, int]) -> None:
-    """Add each error code of a response to `errors`."""
-    _counting(type(response))(response, errors)
+Counting = Callable[[Any], None]
+"""Adds the error codes of a response to a dict."""
 
 
 @cache
-def _counting(cls: type[msgspec.Struct]) -> Counting:
-    """The function for one class of responses, generated: it runs for each request."""
-    lines = list(_lines(cls, "response", 1)) or ["    pass"]
-    source = "\n".join(["def count(response, errors):", *lines])
+def _counting(cls: type[msgspec.Struct]) -> Callable[[dict[int, int]], Counting]:
+    """Makes the function for one class of responses from the dict. Generated, because it runs for each request."""
+    lines = list(_lines(cls, "response", 2)) or ["        pass"]
+    source = "\n".join(["def counting(errors):", "    def count(response):", *lines, "    return count"])
     namespace: dict[str, Any] = {"some": _some}
     exec(compile(source, f"<errors of {cls.__name__}>", "exec"), namespace)  # noqa: S102 (our own text)
-    counting: Counting = namespace["count"]
+    counting: Callable[[dict[int, int]], Counting] = namespace["counting"]
     return counting
 
 
 def _lines(cls: type[msgspec.Struct], name: str, depth: int) -> Iterator[str]:
     indent = "    " * depth
     for field in fields_of(cls):
-        if field.name == "error_code":
-            yield f"{indent}if {name}.error_code:"
-            yield f"{indent}    errors[{name}.error_code] = errors.get({name}.error_code, 0) + 1"
+        if field.name in ERROR_CODES:
+            code = f"{name}.{field.name}"
+            yield f"{indent}if {code}:"
+            yield f"{indent}    errors[{code}] = errors.get({code}, 0) + 1"
         elif isinstance(field.type, Array) and isinstance(field.type.element, type):
             inner = list(_lines(field.type.element, f"row{depth}", depth + 1))
             if inner:
                 rows = f"rows{depth}"
+                may_be_other = field.nullable_since is not None or is_flat(field.type.element)
+                is_list = f"{rows}.__class__ is list and " if may_be_other else ""
                 yield f"{indent}{rows} = {name}.{field.name}"
-                shortest = f"{rows} if {rows}.__class__ is list and len({rows}) <= {ROWS_MAX} else some({rows})"
-                yield f"{indent}for row{depth} in {shortest}:"
+                yield f"{indent}for row{depth} in {rows} if {is_list}len({rows}) <= {ROWS_MAX} else some({rows}):"
                 yield from inner
 
 

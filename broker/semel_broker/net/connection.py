@@ -194,7 +194,7 @@ class Connection(BufferedProtocol):
         self._note_partial_frame(begun_now=bool(frames))
         if frames:
             self.advance(now)
-            if len(self._queue) > len(self._received_at):
+            if self._queue and len(self._queue) > len(self._received_at):
                 self._received_at.extend([now] * (len(self._queue) - len(self._received_at)))
         self._request_memory()
 
@@ -276,14 +276,13 @@ class Connection(BufferedProtocol):
             # One reading of the clock for each request: the next one begins where this one ends.
             request.started_at = ended_at = loop.time()
             counters = request.counters
-            counters.requests += 1
-            counters.bytes_in += request.frame_bytes
             counters.handle_s += (handled_s := ended_at - begun_at)
             if handled_s > AT_ONCE_S:
                 counters.handle.observe(handled_s)
-            queued_s = begun_at - (received_at.popleft() if received_at else now)
-            if queued_s > AT_ONCE_S:
-                counters.queue.observe(queued_s)
+            if received_at or begun_at > now:
+                queued_s = begun_at - (received_at.popleft() if received_at else now)
+                if queued_s > AT_ONCE_S:
+                    counters.queue.observe(queued_s)
             begun_at = ended_at
         context.work.request = context.work.api = None
         self._check_in_flight()
@@ -307,11 +306,13 @@ class Connection(BufferedProtocol):
         peer, context, frame_bytes = self.peer, self._context, len(frame)
         is_token = peer.sasl is not None and peer.sasl.expects_raw_token
         key = UNKNOWN if is_token or frame_bytes < KEY_BYTES else (frame[0] << 8) | frame[1]
-        counters = peer.counters = context.requests.by_api.get(key) or context.requests.of(key)
+        counters = context.requests.by_api.get(key) or context.requests.of(key)
+        counters.requests += 1
+        counters.bytes_in += frame_bytes
         request = Request(key, frame_bytes, counters)
         self._requests.append(request)
         try:
-            answer = context.dispatcher.start(frame, peer)
+            answer = context.dispatcher.start(frame, peer, counters)
             if isinstance(answer, InOrder):
                 request.pipelined, answer = False, answer.answer
             begun = answer if isinstance(answer, list) else begin(answer, context.loop)

@@ -34,18 +34,13 @@ LONG_FRAME_BYTES = 16 << 10
 """A request of at least this size is decoded, and its answer encoded, in slices."""
 
 
-UNREAD = ApiCounters()
-"""The counters of connections without a request. Nothing is counted in them."""
-
-
 class Peer(msgspec.Struct, kw_only=True):
     """The peer of a connection. `listener`: the name of the listener to which it connected.
 
     `requests`: its started requests; `waiting`: its requests that are not started yet; `number`: the number of the
     connection, from 1; `answers`, `sasl`: see `RequestContext`; `principal`: the one of a connection without SASL.
     `muted_until`: on the clock of the event loop, the time before which no later request is started; 0.0: the
-    connection is not muted. `software`: what the client says it is. `counters`: of its present request, and before
-    the first one those that nobody reads.
+    connection is not muted. `software`: what the client says it is.
     """
 
     host: str
@@ -60,7 +55,6 @@ class Peer(msgspec.Struct, kw_only=True):
     sasl: SaslSession | None = None
     muted_until: float = 0.0
     software: Software = UNKNOWN
-    counters: ApiCounters = msgspec.field(default_factory=lambda: UNREAD)
 
     @property
     def authenticated(self) -> Principal:
@@ -92,8 +86,8 @@ class Dispatcher:
             offered(broker.config, has_telemetry=broker.telemetry is not None) if versions is None else versions
         )
 
-    def start(self, frame: bytearray, peer: Peer) -> Begun:
-        """Start the request in `frame`; return its answer, or a coroutine that waits for it.
+    def start(self, frame: bytearray, peer: Peer, counters: ApiCounters) -> Begun:
+        """Start the request in `frame`; return its answer, or a coroutine that waits for it. `counters`: of its API.
 
         `InOrder`: later requests of the connection must wait until it is answered. Raises CloseConnectionError (also
         the coroutine) if the connection must be closed without an answer.
@@ -124,7 +118,7 @@ class Dispatcher:
         quotas, throttling = self._quotas, None
         if quotas is not None and quotas.is_active:
             throttling = Throttling(quotas, peer, len(frame), get_running_loop().time, self._broker.world.monotonic)
-        call = Call(api, version, header.correlation_id, peer.counters, throttling)
+        call = Call(api, version, header.correlation_id, counters, throttling)
         work, size = self.work, len(frame)
         work.api, work.client_id, work.size = api, peer.client_id, size
         ctx = RequestContext(
@@ -291,7 +285,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     def encode(self, response: Message | None) -> Chunks:
         if response is None:
             return []
-        self.counters.count_errors(response, self.counters.errors)
+        self.counters.count_errors(response)
         if self.throttling is not None:
             response = self.throttling.answer(response)
         return encode_response_frame(self.api, self.version, self.correlation_id, response)
@@ -300,7 +294,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
         """`encode` for an answer that may be long."""
         if response is None:
             return []
-        self.counters.count_errors(response, self.counters.errors)
+        self.counters.count_errors(response)
         if self.throttling is not None:
             response = self.throttling.answer(response)
         steps = encode_response_frame_in_steps(self.api, self.version, self.correlation_id, response)

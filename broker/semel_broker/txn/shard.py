@@ -34,6 +34,7 @@ from semel_broker.txn.model.metadata import (
     ONGOING,
     PREPARE_COMMIT,
     PREPARE_EPOCH_FENCE,
+    PREPARED,
     TopicPartition,
     TransactionMetadata,
 )
@@ -266,17 +267,15 @@ class TransactionShard(Shard):
     def _count(self, before: TransactionMetadata | None, then: TransactionMetadata) -> None:
         """Count the begin, the decision and the fence that `then` brings."""
         counters, state = self._context.counters, then.state
-        was_open = before is not None and before.state is ONGOING
         fenced = None
-        if then.fences is not (before.fences if before is not None else ()):
+        if before is None or then.fences is not before.fences:
             fenced = _new_fence(before, then)
             if fenced is not None:
                 count(counters.fenced, fenced.reason.name.lower())
-        if state is ONGOING:
-            if not was_open:
+        if before is None or before.state is not ONGOING:
+            if state is ONGOING:
                 counters.begun += 1
-        elif was_open and then.is_prepared:
-            assert before is not None
+        elif state in PREPARED:
             counters.seconds.observe(max(0, then.last_update_ms - before.start_ms) / 1000)
             if state is PREPARE_COMMIT:
                 counters.committed += 1

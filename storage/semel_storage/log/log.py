@@ -70,9 +70,9 @@ class Log:
         self.end_offset: int = state.end_offset
         self.producers: ProducerTable = state.producers
         self.epochs = state.epochs
-        self.bytes_appended = 0
-        """Since the log was opened, as the next two."""
-        self.records_appended = self.batches_appended = 0
+        self.bytes_appended = self.batches_appended = 0
+        """Since the log was opened."""
+        self._appended_less_end = -self.end_offset  # the records appended, less the end offset: most appends leave it
         self.duplicates = 0
         """Batches and markers that were not written again, since the log was opened."""
         self._last_now_ms = now_ms
@@ -131,6 +131,16 @@ class Log:
     def size(self) -> int:
         """Bytes of all segments."""
         return sum(segment.size for segment in self.segments)
+
+    @property
+    def records_appended(self) -> int:
+        """Since the log was opened, also those that were removed later."""
+        return self.end_offset + self._appended_less_end
+
+    def _move_end(self, offset: int) -> None:
+        """Move the end offset without an append."""
+        self._appended_less_end += self.end_offset - offset
+        self.end_offset = offset
 
     def close(self) -> None:
         """Make all durable, move the recovery point to the end offset and close the files. Blocks.
@@ -274,7 +284,6 @@ class Log:
         self._last_now_ms = now_ms
         self.bytes_appended += size
         self.batches_appended += 1
-        self.records_appended += header.last_offset_delta + 1
         if self.bytes_appended >= self.durability.sync_due_bytes:
             self.durability.sync_in_background()
 
@@ -299,8 +308,8 @@ class Log:
             if self._is_beyond(segment, header):
                 segment, written = self._write_run(segment, view[written:at]), at
                 segment = self._roll_for(header)
+            self._appended_less_end += header.record_count - (header.next_offset - self.end_offset)
             self._account(segment, header, view[at : at + header.size], now_ms)
-            self.records_appended += header.record_count
             at += header.size
         self._write_run(segment, view[written:])
         self._last_now_ms = now_ms
@@ -322,7 +331,7 @@ class Log:
         """Open a new segment for a replicated batch."""
         old = self.active
         if header.last_offset - self.end_offset > RELATIVE_OFFSET_MAX or old.size == 0:
-            self.end_offset = header.base_offset  # the leader's log was compacted in between
+            self._move_end(header.base_offset)  # the leader's log was compacted in between
         return self.roll() if old.size else self._replace_empty(old)
 
     def _replace_empty(self, old: Segment) -> Segment:
@@ -419,7 +428,7 @@ class Log:
             segment.activate()
         segment.truncate(position, end_offset)
         self.disk.sync_dir(self.directory)
-        self.end_offset = end_offset
+        self._move_end(end_offset)
         self.epochs.truncate_from_end(end_offset)
         self.producers = recovery.producers_at(
             self.segments.all,
@@ -448,7 +457,8 @@ class Log:
         self.disk.sync_dir(self.directory)  # a crash must not leave them beside the new segment
         self.segments.restart(self._new_segment(offset))
         self.producers = ProducerTable()
-        self.start_offset = self.end_offset = offset
+        self.start_offset = offset
+        self._move_end(offset)
         durability.restart_at(offset)
         durability.save_checkpoints()
 

@@ -6,6 +6,16 @@ import pytest
 from semel_broker.counters.requests import AT_ONCE_S, ROWS_MAX, ApiCounters, RequestCounters
 from semel_protocol.fields import Encoded
 from semel_protocol.messages.k00_produce import ProduceResponse, ProduceResponsePartition, ProduceResponseTopic
+from semel_protocol.messages.k08_offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from semel_protocol.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResponsePartition,
+    AddPartitionsToTxnResponseTopic,
+)
 
 from bench.uncounted import REPLACED, uncounted
 
@@ -31,15 +41,24 @@ def test_each_error_of_a_response_counts_up_to_a_bound(rows: int) -> None:
     row = ProduceResponsePartition(error_code=3)
     response = ProduceResponse(responses=[ProduceResponseTopic(name="t", partition_responses=[row] * rows)])
     for counters in (ApiCounters(ProduceResponse), ApiCounters()):
-        counters.count_errors(response, counters.errors)
+        counters.count_errors(response)
         assert counters.errors == {3: min(rows, ROWS_MAX)}
 
 
+def test_errors_of_partitions_of_a_transaction_count() -> None:
+    counters = ApiCounters(AddPartitionsToTxnResponse)
+    row = AddPartitionsToTxnResponsePartition(partition_error_code=53)
+    topic = AddPartitionsToTxnResponseTopic(name="t", results_by_partition=[row, row])
+    counters.count_errors(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic]))
+    assert counters.errors == {53: 2}
+
+
 def test_arrays_that_are_encoded_or_missing_are_passed_over() -> None:
-    counters = ApiCounters(ProduceResponse)
-    for rows in (None, Encoded((b"12",)), []):
-        counters.count_errors(ProduceResponse(responses=rows), counters.errors)  # type: ignore[arg-type]
-    assert not counters.errors
+    counters = ApiCounters(OffsetCommitResponse)
+    for rows in (None, Encoded((b"12",)), [], [OffsetCommitResponsePartition(error_code=7)] * (ROWS_MAX + 5)):
+        topic = OffsetCommitResponseTopic(name="t", partitions=rows)  # type: ignore[arg-type]
+        counters.count_errors(OffsetCommitResponse(topics=[topic]))
+    assert counters.errors == {7: ROWS_MAX}
 
 
 @pytest.mark.parametrize("module", REPLACED)

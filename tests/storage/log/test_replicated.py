@@ -395,3 +395,29 @@ def test_a_log_truncated_in_a_gap_can_be_opened(end: str, first: int) -> None:
     assert follower_again == ([0] if not first else [])
     again.append_replicated(b"".join([at_offset(make_batch(), 28), at_offset(make_batch(), 29)]), now_ms=NOW_MS)
     assert again.end_offset == 30
+
+
+def test_appended_records_are_counted_and_stay_so_when_they_are_removed() -> None:
+    log, counted = open_log(MemoryDisk(), COMPACTED), list[int]()
+
+    def note() -> None:
+        counted.append(log.records_appended)
+
+    note()
+    put(log, make_batch(3))
+    put(log, make_batch(2))
+    note()
+    log.truncate_to(3)
+    note()
+    log.append_replicated(at_offset(make_batch(2), 3) + at_offset(make_batch(4), 20), now_ms=NOW_MS)
+    note()
+    log.restart_at(7)
+    note()
+    log.append_replicated(at_offset(make_batch(1), (1 << 31) + 50), now_ms=NOW_MS)
+    note()
+    put(log, make_batch(1))
+    note()
+    assert counted == [0, 5, 5, 11, 11, 12, 13]
+    disk = log.disk
+    log.close()
+    assert open_log(disk, COMPACTED).records_appended == 0  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from semel_broker.answers import CloseConnectionError, InOrder
 from semel_broker.config.limits import Limits
 from semel_broker.config.loading import load
 from semel_broker.counters.counters import Counters
+from semel_broker.counters.requests import ApiCounters
 from semel_broker.handlers import HANDLERS
 from semel_broker.net.dispatch import Dispatcher, Peer
 from semel_broker.security.sasl.mechanism import AuthenticationFailed
@@ -93,7 +94,7 @@ def test_a_connection_is_authenticated_after_tokens_alone() -> None:
 async def run(dispatcher: Dispatcher, frame: bytes, peer: Peer) -> bool:
     """Whether the connection lives on."""
     try:
-        answer: Any = dispatcher.start(bytearray(frame), peer)
+        answer: Any = dispatcher.start(bytearray(frame), peer, ApiCounters())
         answer = answer.answer if isinstance(answer, InOrder) else answer
         if not isinstance(answer, list):
             await answer

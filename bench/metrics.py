@@ -30,7 +30,7 @@ from semel_storage.disk.memory_disk import MemoryDisk
 from support.processes import BrokerProcess
 
 from bench.figure import Figure, at_most
-from bench.measure import cpu_s
+from bench.measure import cpu_s, user_and_system_s
 
 TOPICS = GROUPS = 1_000
 REQUESTS, TRANSACTIONS = 1_000, 150
@@ -40,11 +40,12 @@ SCRAPE_MS, HELD_MS = 50.0, 5.0
 COST = 1.02
 SCRAPES = 5
 VALGRIND = ("env", "PYTHONHASHSEED=0", "valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
-VALGRIND_S = 60
 SHORT_LONG = (1, 3)
 """Rounds of the two runs under valgrind."""
-COUNTED, UNCOUNTED = "semel_broker", "bench.uncounted"
-"""Modules that run a broker."""
+VALGRIND_PAIRS = 5
+TIMEOUT_S = 60
+COUNTED, UNCOUNTED, SLOWED = "semel_broker", "bench.uncounted", "bench.slowed"
+"""Modules that run a broker. The last one has counters and runs under valgrind."""
 
 
 def metrics(directory: Path, records: int, runs: int) -> list[Figure]:
@@ -52,9 +53,9 @@ def metrics(directory: Path, records: int, runs: int) -> list[Figure]:
 
     Each pair of processes has its own layout of memory, which moves the CPU of either by several percent: only the
     median over many pairs says what the counters cost. `_interval` says how sure that median is, and a control, whose
-    two brokers are the same, how far this machine moves it when there is nothing to find. Instructions have no such
-    scatter; they are counted where there is a valgrind. Those of the kernel are not among them, and a broker that is
-    fifty times as slow as usual puts more times into its histograms: their ratio is an upper bound.
+    two brokers are the same, how far this machine moves it when there is nothing to find. Instructions scatter much
+    less; they are counted where there is a valgrind. Those of the kernel are not among them, so what counters add is
+    weighed by the share of user time in the broker's CPU.
     """
     figures: list[Figure] = []
     for kind, caller in (("request", _produce), ("transaction", _transactions)):
@@ -67,6 +68,7 @@ def metrics(directory: Path, records: int, runs: int) -> list[Figure]:
                 ]
             costs[module] = [pair.counted_us / pair.other_us for pair in pairs]
             if module == UNCOUNTED:
+                user_share = sum(pair.user_s for pair in pairs) / sum(pair.user_s + pair.system_s for pair in pairs)
                 counted = statistics.median(pair.counted_us for pair in pairs)
                 figures.append(Figure(f"broker CPU per {kind} with counters", counted, f"{counted:.1f} us"))
         figures += [
@@ -75,7 +77,7 @@ def metrics(directory: Path, records: int, runs: int) -> list[Figure]:
             _interval_of("  the same of two equal brokers", costs[COUNTED]),
         ]
         if shutil.which("valgrind"):
-            figures += _instructions(directory / f"{kind}-instructions", kind, caller)
+            figures += _instructions(directory / f"{kind}-instructions", kind, caller, user_share)
     whole_ms, held_ms, size = asyncio.run(_scrape())
     return [
         *figures,
@@ -117,35 +119,49 @@ def _apart() -> Iterator[set[int]]:
 
 
 class Pair(NamedTuple):
-    """Medians of the rounds of one pair of processes: CPU of the broker for one call."""
+    """Medians of the rounds of one pair of processes: CPU of the broker for one call. `user_s`, `system_s`: of all
+    rounds of both."""
 
     counted_us: float
     other_us: float
+    user_s: float
+    system_s: float
 
 
-def _instructions(directory: Path, kind: str, caller: Caller) -> list[Figure]:
-    """Instructions of the broker for one call. A short run is taken off a longer one: both start and stop alike."""
-    per_call = {}
-    for module in (COUNTED, UNCOUNTED):
-        runs = []
-        for rounds in SHORT_LONG:
-            process = BrokerProcess(directory / f"{module}-{rounds}", durability="os", **{"num.partitions": "1"})
-            process.prefix, process.module = VALGRIND, module
-            process.settings["metrics.listener"] = "127.0.0.1:0"
-            process.start(VALGRIND_S)
-            with ExitStack() as stack:
-                stack.callback(process.stop, VALGRIND_S)
-                call = stack.enter_context(caller(process))
-                calls = sum(call() for _ in range(rounds))
-            (count,) = (int(line.split()[-1]) for line in process.log if " Collected : " in line)
-            runs.append((count, calls))
-        (short, short_calls), (long, long_calls) = runs
-        per_call[module] = (long - short) / (long_calls - short_calls)
-    cost = per_call[COUNTED] / per_call[UNCOUNTED]
+def _instructions(directory: Path, kind: str, caller: Caller, user_share: float) -> list[Figure]:
+    """What counters add to the instructions of the broker for one call, and to its CPU by these."""
+    pairs = []
+    for pair in range(VALGRIND_PAIRS):
+        counted, other = (_executed(directory / f"{pair}-{module}", module, caller) for module in (SLOWED, UNCOUNTED))
+        pairs.append((counted, other))
+    ratios = sorted(counted / other for counted, other in pairs)
+    ratio = statistics.median(ratios)
+    count = statistics.median(counted for counted, _ in pairs)
     return [
-        Figure(f"instructions per {kind} with counters", per_call[COUNTED], f"{per_call[COUNTED]:,.0f}"),
-        Figure("  of that without", cost, f"{cost:.3f}"),
+        Figure(f"instructions per {kind} with counters", count, f"{count:,.0f}"),
+        Figure(f"  of that without, median of {len(ratios)} pairs", ratio, f"{ratio:.3f}"),
+        Figure("  lowest to highest", ratios[-1] - ratios[0], f"{ratios[0]:.3f} to {ratios[-1]:.3f}"),
+        Figure("  share of user time in the CPU", user_share, f"{user_share:.2f}"),
+        at_most("  CPU of that without, by instructions", 1 + (ratio - 1) * user_share, "", COST, digits=3),
     ]
+
+
+def _executed(directory: Path, module: str, caller: Caller) -> float:
+    """Instructions for one call. A short run is taken off a longer one: both start and stop alike."""
+    runs = []
+    for rounds in SHORT_LONG:
+        process = BrokerProcess(directory / str(rounds), durability="os", **{"num.partitions": "1"})
+        process.prefix, process.module = VALGRIND, module
+        process.settings["metrics.listener"] = "127.0.0.1:0"
+        process.start(TIMEOUT_S)
+        with ExitStack() as stack:
+            stack.callback(process.stop, TIMEOUT_S)
+            call = stack.enter_context(caller(process))
+            calls = sum(call() for _ in range(rounds))
+        (count,) = (int(line.split()[-1]) for line in process.log if " Collected : " in line)
+        runs.append((count, calls))
+    (short, short_calls), (long, long_calls) = runs
+    return (long - short) / (long_calls - short_calls)
 
 
 Call = Callable[[], int]
@@ -170,21 +186,24 @@ def _pair(directory: Path, other: str, caller: Caller, processors: set[int], *, 
             for thread in Path(f"/proc/{process.pid}/task").iterdir():
                 os.sched_setaffinity(int(thread.name), processors)
             sides[side] = process, stack.enter_context(caller(process))
+        before = [user_and_system_s(process) for process, _ in sides.values()]
         for turn in (*(0, 1) * WARM_ROUNDS, *(0, 1, 1, 0) * (ROUNDS // 2)):
             side = turn ^ first
             process, call = sides[side]
             spent_s = cpu_s(process)
             calls = call()
             us[side].append((cpu_s(process) - spent_s) / calls * 1e6)
+        after = [user_and_system_s(process) for process, _ in sides.values()]
+    user_s, system_s = (sum(each[kind] for each in after) - sum(each[kind] for each in before) for kind in (0, 1))
     counted, plain = (statistics.median(rounds[WARM_ROUNDS:]) for rounds in us)
-    return Pair(counted, plain)
+    return Pair(counted, plain, user_s, system_s)
 
 
 @contextmanager
 def _produce(process: BrokerProcess) -> Iterator[Call]:
     """Produce requests of one record, one after the other."""
     with (
-        socket.create_connection(("127.0.0.1", process.port), VALGRIND_S) as connection,
+        socket.create_connection(("127.0.0.1", process.port), TIMEOUT_S) as connection,
         connection.makefile("rb") as answers,
     ):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -213,13 +232,13 @@ def _transactions(process: BrokerProcess) -> Iterator[Call]:
     producer = Producer(
         {"bootstrap.servers": process.address, "transactional.id": "bench", "linger.ms": 0, "log_level": 0}
     )
-    producer.init_transactions(VALGRIND_S)
+    producer.init_transactions(TIMEOUT_S)
 
     def calls() -> int:
         for _ in range(TRANSACTIONS):
             producer.begin_transaction()
             producer.produce("bench-transactions", b"x" * 100, partition=0)
-            producer.commit_transaction(VALGRIND_S)
+            producer.commit_transaction(TIMEOUT_S)
         return TRANSACTIONS
 
     yield calls

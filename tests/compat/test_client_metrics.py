@@ -20,7 +20,11 @@ WAIT_S = 30
 def broker() -> Iterator[EphemeralBroker]:
     with EphemeralBroker(settings={"metrics.listener": "127.0.0.1:0"}) as made:
         settings = {"metrics": "*", "interval.ms": "200", "match": "client_id=check.*"}
-        made.call(lambda node: dynamic_configs.alter_client_metrics(node.broker.store, "all", lambda _: settings))
+        made.call(
+            lambda node: dynamic_configs.alter_client_metrics(
+                node.broker.store, node.broker.feed, "all", lambda _: settings
+            )
+        )
         yield made
 
 

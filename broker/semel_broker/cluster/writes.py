@@ -1,4 +1,9 @@
-"""Writes to the store that a client requested: each returns once this broker's image shows its outcome."""
+"""Writes to the store that a client requested: each returns once this broker's image shows its outcome.
+
+The image of a broker may be some milliseconds behind the store, so it may lack what another broker has just answered. A
+write that expects revisions fails then. What ends without such a write must not be decided on an old image: a refusal,
+"nothing to change", and the entries that a filter selects. `catch_up` comes before these.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +35,19 @@ async def write(store: Store, feed: Feed, expects: Sequence[Expect], changes: Se
     except OutcomeUnknownError:
         pass  # the image shows the outcome
     except (StoreUnavailableError, StoreClosedError) as error:
-        raise _out_of_reach(error) from None
+        raise out_of_reach(error) from None
     await catch_up(feed)
     return False
 
 
 async def catch_up(feed: Feed) -> None:
-    """Wait until the image shows all earlier changes, as a refusal must consider them. Raises REQUEST_TIMED_OUT."""
+    """Wait until the image shows all changes that were written before this call. Raises REQUEST_TIMED_OUT."""
     try:
         await feed.barrier()
     except (StoreUnavailableError, OutcomeUnknownError, StoreClosedError) as error:
-        raise _out_of_reach(error) from None
+        raise out_of_reach(error) from None
 
 
-def _out_of_reach(error: Exception) -> KafkaError:
+def out_of_reach(error: Exception) -> KafkaError:
+    """REQUEST_TIMED_OUT for an error of the store."""
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the store of the cluster cannot be reached ({error}): try again")

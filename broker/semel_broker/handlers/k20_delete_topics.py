@@ -48,7 +48,7 @@ async def _delete(
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: it cannot be deleted")
         if not ctx.broker.config.delete_topic_enable:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "topics cannot be deleted: delete.topic.enable is false")
-        topic = topics.required(name)
+        topic = await topics.find(name)
         row.topic_id = topic.topic_id
         if mutations is not None:
             mutations.take(topic.partition_count)

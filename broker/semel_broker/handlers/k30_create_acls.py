@@ -1,7 +1,8 @@
 """CreateAcls (key 30): store access control entries. An entry that exists already is no error.
 
 When answered, the entries are durable and in force on this broker. SECURITY_DISABLED: there is no authorizer.
-INVALID_REQUEST: an entry that means nothing; the other entries of the request are stored.
+INVALID_REQUEST: an entry that means nothing; the other entries of the request are stored. POLICY_VIOLATION: there are
+too many.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ async def handle(request: CreateAclsRequest, ctx: RequestContext) -> CreateAclsR
     results: list[CreateAclsResponseResult] = []
     accepted: list[Acl] = []
     slices = ctx.slices()
+    if ctx.broker.acls is not None and ctx.broker.acls.is_full:
+        await ctx.broker.acls.catch_up()  # other brokers may have deleted some
     for asked in request.creations:
         result = CreateAclsResponseResult()
         try:

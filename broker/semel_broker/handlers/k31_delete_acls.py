@@ -1,10 +1,14 @@
 """DeleteAcls (key 31): remove the access control entries that filters select; the answer lists them.
 
-When answered, they are gone for good and no longer in force on this broker. SECURITY_DISABLED: there is no authorizer.
-INVALID_REQUEST: a filter with parts that this broker does not know.
+The filters select among all entries of the cluster, also those that another broker has just answered. An entry that two
+filters select is in both lists, as in Kafka. When answered, the entries are gone for good and no longer in force on
+this broker. SECURITY_DISABLED: there is no authorizer. INVALID_REQUEST: a filter with parts that this broker does not
+know. REQUEST_TIMED_OUT: the cluster's store cannot be reached.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from semel_protocol.acls import Acl
 from semel_protocol.errors import KafkaError
@@ -22,22 +26,37 @@ from semel_broker.handlers.k29_describe_acls import acls_of, filter_of
 
 async def handle(request: DeleteAclsRequest, ctx: RequestContext) -> DeleteAclsResponse:
     """One row per filter, in the order of the request."""
-    return DeleteAclsResponse(filter_results=[await _delete(asked, ctx) for asked in request.filters])
-
-
-async def _delete(asked: DeleteAclsRequestFilter, ctx: RequestContext) -> DeleteAclsResponseFilterResult:
-    result = DeleteAclsResponseFilterResult()
+    results = [DeleteAclsResponseFilterResult() for _ in request.filters]
     try:
-        acls = acls_of(ctx)
-        found = acls.find(filter_of(asked))
-        await acls.delete(found)
+        await _delete(request.filters, results, ctx)
     except KafkaError as error:
-        result.error_code, result.error_message = error.code, error.message
-        return result
-    for acl in found:
+        for result in results:
+            if not result.error_code:
+                result.error_code, result.error_message, result.matching_acls = error.code, error.message, []
+    return DeleteAclsResponse(filter_results=results)
+
+
+async def _delete(
+    filters: Sequence[DeleteAclsRequestFilter], results: Sequence[DeleteAclsResponseFilterResult], ctx: RequestContext
+) -> None:
+    """Fill the results. Raises what concerns all of them."""
+    acls = acls_of(ctx)
+    await acls.catch_up()
+    doomed: dict[Acl, None] = {}
+    slices = ctx.slices()
+    for asked, result in zip(filters, results, strict=True):
+        try:
+            found = acls.find(filter_of(asked))
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+            continue
+        doomed |= dict.fromkeys(found)
+        result.matching_acls = [_row(acl) for acl in found]
+        if slices.is_over(1 + len(found)):
+            await slices.next()
+    await acls.delete(doomed)
+    for acl in doomed:
         ctx.broker.log.info("acl_deleted", acl=str(acl), by=ctx.principal.name, host=ctx.principal.host)
-    result.matching_acls = [_row(acl) for acl in found]
-    return result
 
 
 def _row(acl: Acl) -> DeleteAclsResponseMatchingAcl:

@@ -1,6 +1,8 @@
 """ListPartitionReassignments (key 46): the partitions whose reassignment is in progress (KIP-455).
 
-Other partitions are left out, also missing ones. `replicas` lists all replicas that a partition has during the move.
+Other partitions are left out, also missing ones. `replicas` lists all replicas that a partition has during the move. A
+reassignment that another broker has answered before is listed: an operator's tool takes a missing one for completed.
+REQUEST_TIMED_OUT: the cluster's store cannot be reached.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from semel_protocol.messages.k46_list_partition_reassignments import (
 )
 
 from semel_broker.cluster import reassignments
+from semel_broker.cluster.writes import catch_up
 from semel_broker.context import RequestContext
 
 
-def handle(request: ListPartitionReassignmentsRequest, ctx: RequestContext) -> ListPartitionReassignmentsResponse:
+async def handle(request: ListPartitionReassignmentsRequest, ctx: RequestContext) -> ListPartitionReassignmentsResponse:
     """By topic and index."""
+    await catch_up(ctx.broker.feed)
     asked = None if request.topics is None else {topic.name: set(topic.partition_indexes) for topic in request.topics}
     rows: dict[str, list[ListPartitionReassignmentsResponsePartition]] = {}
     for view in ctx.broker.feed.image.reassignments():

@@ -2,10 +2,13 @@
 
 When answered, the changes are durable and in force on this broker. All changes of a user are made, or none.
 RESOURCE_NOT_FOUND: there is no such credential to delete. DUPLICATE_RESOURCE: the request names a credential twice.
-UNSUPPORTED_SASL_MECHANISM, UNACCEPTABLE_CREDENTIAL: a change that cannot be made.
+UNSUPPORTED_SASL_MECHANISM, UNACCEPTABLE_CREDENTIAL: a change that cannot be made. REQUEST_TIMED_OUT: the cluster's
+store cannot be reached.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k51_alter_user_scram_credentials import (
@@ -23,6 +26,9 @@ from semel_broker.security.user_store import UserStore, delete, put
 
 Row = AlterUserScramCredentialsRequestDeletion | AlterUserScramCredentialsRequestUpsertion
 
+OF_THE_STATE = (ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.POLICY_VIOLATION)
+"""Refusals that depend on the users that there are, which another broker may have changed a moment ago."""
+
 
 async def handle(request: AlterUserScramCredentialsRequest, ctx: RequestContext) -> AlterUserScramCredentialsResponse:
     """One row per user, in the order of the request."""
@@ -30,6 +36,26 @@ async def handle(request: AlterUserScramCredentialsRequest, ctx: RequestContext)
     rows: list[Row] = [*request.deletions, *request.upsertions]
     for row in rows:
         asked.setdefault(row.name, []).append(row)
+    results, changes = await _decide(asked, ctx)
+    if any(result.error_code in OF_THE_STATE for result in results):
+        try:
+            await ctx.broker.users.catch_up()
+            results, changes = await _decide(asked, ctx)
+        except KafkaError as error:
+            results = [
+                AlterUserScramCredentialsResponseResult(user=name, error_code=error.code, error_message=error.message)
+                for name in asked
+            ]
+            changes = []
+    if changes:
+        await _store(changes, results, ctx)
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+async def _decide(
+    asked: Mapping[str, list[Row]], ctx: RequestContext
+) -> tuple[list[AlterUserScramCredentialsResponseResult], list[Change]]:
+    """The result of each user, and all changes to make, on the users that this broker knows now."""
     results: list[AlterUserScramCredentialsResponseResult] = []
     changes: list[Change] = []
     slices = ctx.slices()
@@ -42,9 +68,7 @@ async def handle(request: AlterUserScramCredentialsRequest, ctx: RequestContext)
         results.append(result)
         if slices.is_over():
             await slices.next()
-    if changes:
-        await _store(changes, results, ctx)
-    return AlterUserScramCredentialsResponse(results=results)
+    return results, changes
 
 
 async def _store(

@@ -15,7 +15,7 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.records import acl_key, acl_record
 from semel_broker.cluster.store import CHANGES_MAX, Change, Delete, Put, Store
-from semel_broker.cluster.writes import write
+from semel_broker.cluster.writes import catch_up, write
 from semel_broker.security.authorizer import Authorizer
 from semel_broker.world import Logger
 
@@ -33,6 +33,15 @@ class AclStore:
         self._followed: dict[str, Acl] = {}  # by key
         feed.listeners.append(self._follow)
         self._take(feed.image.acls)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another entry."""
+        return len(self.authorizer.acls) >= ACLS_MAX
+
+    async def catch_up(self) -> None:
+        """Wait until all changes so far are in force here: the ones to delete may be new. Raises REQUEST_TIMED_OUT."""
+        await catch_up(self._feed)
 
     def find(self, wanted: AclFilter) -> list[Acl]:
         """The entries that the filter selects, in order. Raises INVALID_REQUEST for a filter with unknown parts."""
@@ -68,7 +77,7 @@ class AclStore:
             raise _invalid(f"{acl.principal!r} is not a principal such as User:alice")
         if not acl.host:
             raise _invalid("give the address of a host; * stands for every one")
-        if acl not in self.authorizer.acls and len(self.authorizer.acls) >= ACLS_MAX:
+        if self.is_full and acl not in self.authorizer.acls:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {ACLS_MAX} ACLs already; use prefixes")
 
     async def _write(self, changes: Sequence[Change]) -> None:

@@ -15,7 +15,7 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.records import quota_key, quota_record
 from semel_broker.cluster.store import ABSENT, Change, Delete, Expect, Put, Store
-from semel_broker.cluster.writes import write
+from semel_broker.cluster.writes import catch_up, write
 from semel_broker.security.quotas.client_quotas import ClientQuotas
 from semel_broker.security.quotas.validation import edited
 from semel_broker.world import Logger
@@ -48,11 +48,17 @@ class QuotaStore:
         Raises INVALID_REQUEST, POLICY_VIOLATION for one entity too many, REQUEST_TIMED_OUT.
         """
         key = quota_key(entity)
+        is_current = False
         for _ in range(TRIES):
             stored = self._feed.image.quotas.get(key)
             before = {} if stored is None else stored.value.values
             after = edited(entity, before, ops)
-            if stored is None and after and len(self.quotas.table) >= ENTITIES_MAX:
+            is_one_too_many = stored is None and bool(after) and len(self.quotas.table) >= ENTITIES_MAX
+            if not is_current and (is_one_too_many or after == before):  # perhaps not so on the other brokers
+                await catch_up(self._feed)
+                is_current = True
+                continue
+            if is_one_too_many:
                 raise KafkaError(
                     ErrorCode.POLICY_VIOLATION, f"there are {ENTITIES_MAX} entities with quotas already; use defaults"
                 )
@@ -62,6 +68,7 @@ class QuotaStore:
             expect = Expect(key, ABSENT if stored is None else stored.revision)
             if await write(self._store, self._feed, [expect], [change]):
                 return
+            is_current = True
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the quotas change all the time: try again")
 
     def _follow(self, delta: ImageDelta) -> None:

@@ -23,7 +23,7 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.records import UNKNOWN_USERS, ScramCredential, user_key, user_of
 from semel_broker.cluster.store import CHANGES_MAX, Change, Delete, Expect, OutcomeUnknownError, Put, Store
-from semel_broker.cluster.writes import write
+from semel_broker.cluster.writes import catch_up, write
 from semel_broker.security.unknown_users import Credentials, UnknownUsers
 from semel_broker.world import Logger, World
 
@@ -74,6 +74,10 @@ class UserStore:
 
     # --- changes ---
 
+    async def catch_up(self) -> None:
+        """Wait until all changes so far are in force here: a refusal must consider them. Raises REQUEST_TIMED_OUT."""
+        await catch_up(self._feed)
+
     def check(self, name: str, mechanism: ScramMechanism, iterations: int, salt: bytes, salted: bytes) -> None:
         """Raises UNACCEPTABLE_CREDENTIAL, and POLICY_VIOLATION for a user too many."""
         self.check_name(name)
@@ -105,13 +109,20 @@ class UserStore:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the store did not answer: try again")
 
     async def make_first(self, name: str, password: str, world: World) -> None:
-        """Make a user if there are none, as at the first start of a cluster. Raises REQUEST_TIMED_OUT."""
-        if self._users:
-            self._log.info("bootstrap_user_not_made", user=name, reason="there are users already")
-            return
+        """Make a user if there are none, as at the first start of a cluster. Raises REQUEST_TIMED_OUT.
+
+        Of brokers that start at once, one makes it.
+        """
         self.check_name(name)
-        await self.alter(puts_of_password(name, password, world))
-        self._log.info("bootstrap_user_made", user=name)
+        for _ in range(TRIES):
+            if self._users:
+                self._log.info("bootstrap_user_not_made", user=name, reason="there are users already")
+                return
+            puts = puts_of_password(name, password, world)
+            if await write(self._store, self._feed, [Expect(each.key) for each in puts], puts):
+                self._log.info("bootstrap_user_made", user=name)
+                return
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the store did not answer: try again")
 
     def _follow(self, delta: ImageDelta) -> None:
         if delta.users:
@@ -146,14 +157,14 @@ def delete(name: str, mechanism: ScramMechanism) -> Delete:
     return Delete(user_key(name, mechanism.sasl_name))
 
 
-def puts_of_password(name: str, password: str, world: World) -> list[Change]:
+def puts_of_password(name: str, password: str, world: World) -> list[Put]:
     """The changes that give a user this password for every mechanism. Blocks for some milliseconds."""
-    changes: list[Change] = []
+    puts: list[Put] = []
     for mechanism in ScramMechanism:
         salt = world.rng.randbytes(SALT_BYTES)
         salted = salted_password(mechanism, password.encode(), salt, ITERATIONS_MIN)
-        changes.append(put(name, mechanism, ITERATIONS_MIN, salt, salted))
-    return changes
+        puts.append(put(name, mechanism, ITERATIONS_MIN, salt, salted))
+    return puts
 
 
 async def unknown_users_secret(store: Store, world: World) -> bytes:

@@ -10,8 +10,19 @@ from typing import Final
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
+from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Image
-from semel_broker.cluster.store import ABSENT, Change, Delete, Expect, Put, Store
+from semel_broker.cluster.store import (
+    ABSENT,
+    Change,
+    Delete,
+    Expect,
+    Put,
+    Store,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from semel_broker.cluster.writes import out_of_reach, write
 from semel_broker.config import client_metrics_configs, group_configs
 from semel_broker.config.edits import Configs
 from semel_broker.config.loading import BrokerConfig, ConfigError
@@ -40,6 +51,7 @@ def follow(image: Image, config: BrokerConfig) -> None:
 
 async def alter(
     store: Store,
+    feed: Feed,
     config: BrokerConfig,
     broker: str,
     edit: Callable[[Mapping[str, str]], Configs],
@@ -51,13 +63,12 @@ async def alter(
     Decided on a copy, persisted, then put in force. Raises INVALID_CONFIG, or what `edit` raises.
     """
     checked = partial(_checked, config, broker)
-    texts = await _alter(store, _key(broker), edit, checked, validate_only=validate_only)
-    if texts is not None:
-        _put_in_force(config, broker, texts)
+    await _alter(store, feed, _key(broker), edit, checked, validate_only=validate_only)
 
 
 async def alter_group(
     store: Store,
+    feed: Feed,
     config: BrokerConfig,
     group: str,
     edit: Callable[[Mapping[str, str]], Configs],
@@ -72,7 +83,7 @@ async def alter_group(
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
-    await _alter(store, GROUP_PREFIX + group, edit, checked, validate_only=validate_only)
+    await _alter(store, feed, GROUP_PREFIX + group, edit, checked, validate_only=validate_only)
 
 
 def given_for_group(image: Image, group: str) -> dict[str, str]:
@@ -87,14 +98,14 @@ def groups_with_settings(image: Image) -> list[str]:
 
 
 async def alter_client_metrics(
-    store: Store, name: str, edit: Callable[[Mapping[str, str]], Configs], *, validate_only: bool = False
+    store: Store, feed: Feed, name: str, edit: Callable[[Mapping[str, str]], Configs], *, validate_only: bool = False
 ) -> None:
     """Replace the settings of a subscription to metrics of clients; without settings there is none.
 
     Raises INVALID_REQUEST, INVALID_CONFIG, or what `edit` raises.
     """
     key = CLIENT_METRICS_PREFIX + name
-    await _alter(store, key, edit, client_metrics_configs.check, validate_only=validate_only)
+    await _alter(store, feed, key, edit, client_metrics_configs.check, validate_only=validate_only)
 
 
 def given_for_client_metrics(image: Image, name: str) -> dict[str, str]:
@@ -114,22 +125,26 @@ def client_metrics(image: Image) -> dict[str, dict[str, str]]:
 
 async def _alter(
     store: Store,
+    feed: Feed,
     key: str,
     edit: Callable[[Mapping[str, str]], Configs],
     checked: Callable[[Configs], dict[str, str]],
     *,
     validate_only: bool,
-) -> dict[str, str] | None:
-    """The settings that are stored now; None: they were only validated."""
+) -> None:
+    """Decide on what the store has, and return once the image shows the change. Raises REQUEST_TIMED_OUT as well."""
     while True:
-        entry = await store.get(key)
+        try:
+            entry = await store.get(key)
+        except (StoreUnavailableError, StoreClosedError) as error:
+            raise out_of_reach(error) from None
         texts = checked(edit(_decode(entry.value) if entry else {}))
         if validate_only:
-            return None
+            return
         expect = Expect(key, entry.revision if entry else ABSENT)
         change: Change = Put(key, msgspec.json.encode(texts)) if texts else Delete(key)
-        if await store.transact([expect], [change]) is not None:
-            return texts
+        if await write(store, feed, [expect], [change]):
+            return
 
 
 def _checked(config: BrokerConfig, broker: str, new: Configs) -> dict[str, str]:

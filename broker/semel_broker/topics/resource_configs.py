@@ -109,15 +109,18 @@ class ResourceConfigs(msgspec.Struct, frozen=True):
             return
         if kind == ResourceType.GROUP:
             self._given_for_group(name)
-            await dynamic_configs.alter_group(self.store, self.config, name, edit, validate_only=validate_only)
+            await dynamic_configs.alter_group(
+                self.store, self.topics.feed, self.config, name, edit, validate_only=validate_only
+            )
             return
         if kind == ResourceType.CLIENT_METRICS:
             self._given_for_subscription(name)
-            await dynamic_configs.alter_client_metrics(self.store, name, edit, validate_only=validate_only)
+            await dynamic_configs.alter_client_metrics(
+                self.store, self.topics.feed, name, edit, validate_only=validate_only
+            )
             return
         self._check_broker(kind, name)
-        await dynamic_configs.alter(self.store, self.config, name, edit, validate_only=validate_only)
-        self.topics.follow_broker()
+        await dynamic_configs.alter(self.store, self.topics.feed, self.config, name, edit, validate_only=validate_only)
 
     def _check_broker(self, kind: int, name: str) -> None:
         if kind != ResourceType.BROKER:

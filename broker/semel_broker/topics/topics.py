@@ -52,7 +52,6 @@ from semel_broker.world import World
 __all__ = ["STRAY_SUFFIX", "Topic", "Topics"]
 
 RETRY_S: Final = 0.5
-TOO_FEW_BROKERS: Final = (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
 
 class Topic(msgspec.Struct, kw_only=True):
@@ -189,6 +188,16 @@ class Topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return topic
 
+    async def find(self, name: str) -> Topic:
+        """As `required`, for a change: a topic that another broker has just created is found, too.
+
+        Raises REQUEST_TIMED_OUT as well.
+        """
+        if name not in self._by_name:
+            topic_plan.check_name(name, self._config)
+            await self.catch_up()
+        return self.required(name)
+
     def names(self) -> list[str]:
         """All topics' names, sorted."""
         return sorted(self._by_name)
@@ -241,26 +250,24 @@ class Topics:
         Raises REQUEST_TIMED_OUT, INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
         INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION.
         """
+        topic_plan.check_name(new.name, self._config)
         key = records.topic_key(new.name)
         is_current = False
         while True:
             try:
-                plan = topic_plan.create(new, topic_id=self._new_id(), sites=self._sites(), config=self._config)
-                record = await self._turns.slices().finish(plan)
-            except KafkaError as error:
-                if is_current or error.code not in TOO_FEW_BROKERS:
+                record = await self._plan(new)
+            except KafkaError:
+                if is_current:
                     raise
-                await self.catch_up()  # this broker may not know a new broker yet
+                await self.catch_up()  # another broker may have started, or deleted the topic of that name
                 is_current = True
                 continue
-            self._check_total(len(record.replicas))
-            if (known := self._image.topics.get(key)) is not None:
-                raise _exists(new.name, known.value.name)
             if validate_only:
                 return self._topic(record, ABSENT)
             await self._removed(new.name)  # the directories of its predecessor must be out of the way
             if await self._transact([Expect(key)], [Put(key, msgspec.json.encode(record))]):
                 break
+            is_current = True
         topic = self.required(new.name)
         self._world.log.info("topic_created", topic=new.name, partitions=topic.partition_count, configs=record.configs)
         return topic
@@ -290,7 +297,7 @@ class Topics:
         UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, REQUEST_TIMED_OUT.
         """
         while True:
-            topic = self.required(name) if topic_id is None else self.required_by_id(topic_id)
+            topic = await self.find(name) if topic_id is None else self.required_by_id(topic_id)
             record, key = topic.record, records.topic_key(name)
             holders = sorted({node_id for replicas in record.replicas for node_id in replicas})
             value = msgspec.json.encode(record)
@@ -517,10 +524,18 @@ class Topics:
         self, name: str, change: Callable[[TopicRecord], Awaitable[TopicRecord]], validate_only: bool
     ) -> Topic:
         """Decide on the current record and write it if the record is unchanged; otherwise decide again."""
+        is_current = False
         while True:
-            topic = self.required(name)
+            topic = await self.find(name)
             revision = topic.revision
-            record = await change(topic.record)
+            try:
+                record = await change(topic.record)
+            except KafkaError:
+                if is_current:
+                    raise
+                await self.catch_up()  # the topic may be another one by now
+                is_current = True
+                continue
             if validate_only:
                 return self._topic(record, ABSENT)
             key = records.topic_key(name)
@@ -529,6 +544,7 @@ class Topics:
                     "topic_changed", topic=name, partitions=len(record.replicas), configs=record.configs
                 )
                 return self.required(name)
+            is_current = True
 
     async def _transact(self, expects: Sequence[Expect], changes: Sequence[Change]) -> bool:
         return await write(self._store, self.feed, expects, changes)
@@ -558,6 +574,15 @@ class Topics:
                 return
 
     # --- inside: checks --------------------------------------------------------------------------------------
+
+    async def _plan(self, new: NewTopic) -> TopicRecord:
+        """The record of a new topic, as the cluster is now. Raises as `create`."""
+        plan = topic_plan.create(new, topic_id=self._new_id(), sites=self._sites(), config=self._config)
+        record = await self._turns.slices().finish(plan)
+        self._check_total(len(record.replicas))
+        if (known := self._image.topics.get(records.topic_key(new.name))) is not None:
+            raise _exists(new.name, known.value.name)
+        return record
 
     def _sites(self) -> Sites:
         """The brokers that replicas can be placed on now."""

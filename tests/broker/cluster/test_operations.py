@@ -31,6 +31,7 @@ from semel_protocol.messages.k46_list_partition_reassignments import (
 
 NONE = ErrorCode.NONE
 Target = Sequence[int] | None
+Moving = dict[tuple[str, int], tuple[Any, Any, Any]]
 
 
 def context(member: Member) -> RequestContext:
@@ -64,11 +65,18 @@ async def reassign(member: Member, *targets: tuple[int, Target], topic: str = "t
     return [ErrorCode(row.error_code) for row in answer.responses[0].partitions]
 
 
-def moving(member: Member, asked: dict[str, list[int]] | None = None) -> dict[tuple[str, int], tuple[Any, Any, Any]]:
+def in_progress(member: Member) -> list[tuple[str, int]]:
+    """The partitions that this broker knows to be reassigned."""
+    return [(view.topic, view.index) for view in member.image.reassignments()]
+
+
+async def moving(member: Member, asked: dict[str, list[int]] | None = None) -> Moving:
     topics = None
     if asked is not None:
         topics = [ListPartitionReassignmentsRequestTopic(name=n, partition_indexes=i) for n, i in asked.items()]
-    answer = k46_list_partition_reassignments.handle(ListPartitionReassignmentsRequest(topics=topics), context(member))
+    answer = await k46_list_partition_reassignments.handle(
+        ListPartitionReassignmentsRequest(topics=topics), context(member)
+    )
     return {
         (topic.name, row.partition_index): (row.replicas, row.adding_replicas, row.removing_replicas)
         for topic in answer.topics
@@ -156,14 +164,14 @@ async def test_partitions_are_reassigned_and_errors_are_returned_for_the_others(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.INVALID_REQUEST,
     ]
-    assert ("t", 0) in moving(two), "what was answered is known here"
-    await until(lambda: list(moving(one)) == [("t", 0)])
-    assert moving(one) == {("t", 0): ([3, 4, 1, 2], [3, 4], [1, 2])}
-    assert moving(one, {"t": [0, 1], "u": [0]}) == moving(one)
-    assert moving(one, {"t": [1], "u": [0]}) == {}
+    assert ("t", 0) in await moving(two), "what was answered is known here"
+    await until(lambda: in_progress(one) == [("t", 0)])
+    assert await moving(one) == {("t", 0): ([3, 4, 1, 2], [3, 4], [1, 2])}
+    assert await moving(one, {"t": [0, 1], "u": [0]}) == await moving(one)
+    assert await moving(one, {"t": [1], "u": [0]}) == {}
     assert replicas(one, 1) == [1]
     await put_state(cluster, topic_id, 0, PartitionState(1, 0, [1, 2, 4, 3]))
-    await until(lambda: moving(one) == {})
+    await until(lambda: not in_progress(one))
     assert replicas(one, 0) == [3, 4]
     assert await cluster.state(topic_id, 0) == PartitionState(3, 1, [4, 3])
 
@@ -174,7 +182,7 @@ async def test_a_reassignment_is_cancelled(cluster: Cluster) -> None:
     assert await reassign(one, (0, [3]), (1, None)) == [NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
     await put_state(cluster, topic_id, 0, PartitionState(1, 3, [1, 2]))
     assert await reassign(one, (0, None)) == [NONE]
-    assert moving(one) == {}
+    assert await moving(one) == {}
     assert replicas(one, 0) == [1, 2]
     assert await cluster.state(topic_id, 0) == PartitionState(1, 3, [1, 2])
 
@@ -197,7 +205,7 @@ async def test_a_hundred_moves_in_one_request(cluster: Cluster) -> None:
     one, *_ = await cluster.start(1, 2, 3)
     await cluster.topic(*[[1, 2]] * 100)
     assert await reassign(one, *((index, [2, 3]) for index in range(100))) == [NONE] * 100
-    assert len(moving(one)) == 100
+    assert len(await moving(one)) == 100
 
 
 # --- while others write too, and the store fails ---
@@ -225,7 +233,8 @@ async def test_two_brokers_that_move_partitions_of_one_topic_at_once_both_succee
     await cluster.topic([1, 2], [1, 2])
     answers = await asyncio.gather(reassign(one, (0, [3])), reassign(two, (1, [2, 3])))
     assert answers == [[NONE], [NONE]]
-    await until(lambda: moving(one) == {("t", 0): ([3, 1, 2], [3], [1, 2]), ("t", 1): ([2, 3, 1], [3], [1])})
+    await until(lambda: len(in_progress(one)) == 2)
+    assert await moving(one) == {("t", 0): ([3, 1, 2], [3], [1, 2]), ("t", 1): ([2, 3, 1], [3], [1])}
 
 
 async def test_an_answer_that_got_lost_is_not_taken_for_a_refusal(local: Cluster) -> None:

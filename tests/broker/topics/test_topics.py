@@ -346,7 +346,9 @@ async def test_topics_follow_the_broker_unless_they_have_their_own(machine: Mach
     await machine.topics.create(NewTopic(name="own", configs={"retention.ms": "5"}))
     await machine.topics.create(NewTopic(name="following"))
     await write(machine.topics, "following", 0, b"x")
-    await dynamic_configs.alter(machine.store, machine.config, "", lambda _: {"log.retention.ms": "77"})
+    await dynamic_configs.alter(
+        machine.store, machine.topics.feed, machine.config, "", lambda _: {"log.retention.ms": "77"}
+    )
     machine.topics.follow_broker()
     assert machine.topics.required("own").config.retention_ms == 5
     assert machine.topics.partition("following", 0).log.config.retention_ms == 77

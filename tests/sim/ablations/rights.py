@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from random import Random
 
+from semel._net.cluster import Cluster
+from semel._net.connection import Connection
 from semel_broker.authorization import guard
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.security.acl_store import AclStore
@@ -14,9 +16,13 @@ from semel_protocol.acls import Acl, Permission
 
 from sim import rights
 from sim.ablations.ablation import Seam, safeguard
+from sim.ablations.occasions import BROKERS, STORE, calm, slow
+from sim.faults import Fault
 from sim.plan import RunPlan, with_revocations
 
 UNTIL_MS = 25_000
+SHORT_DENIALS_UNTIL_MS = 10_000
+"""Later a refusal is not excused by a denial that some broker has not followed yet."""
 
 
 def with_rights(plan: RunPlan) -> RunPlan:
@@ -79,3 +85,49 @@ def unfollowed(seam: Seam) -> None:
             follow(self, delta)
 
     seam.replace(AclStore, "_follow", only_mine)
+
+
+def short_denials(plan: RunPlan) -> RunPlan:
+    """Rights are taken away for a short time only, while brokers get changes from the store late."""
+    rng = Random(f"short denials/{plan.seed}")
+    hosts = list(plan.roles)
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(500, SHORT_DENIALS_UNTIL_MS, 700):
+            host = rng.choice(hosts)
+            right = rights.RIGHTS.index(rng.choice(rights.RIGHTS_OF.get(plan.roles[host], rights.RIGHTS)))
+            taken = {"right": float(right), "number": float(rng.randrange(8))}
+            lasting_ms = rng.choice((50, 200, 400))
+            yield Fault(at_ms=at_ms, kind="revoke", host=host, lasting_ms=lasting_ms, args=taken)
+            if rng.random() < 0.5:
+                yield slow(at_ms, rng.choice(BROKERS), STORE, 1_000, rng.choice((200, 400)))
+
+    return calm(plan, faults(), **{key.replace(".", "_"): value for key, value in rights.SETTINGS.items()})
+
+
+def any_broker(seam: Seam) -> None:
+    """Administrators ask any broker, as with Kafka's AdminClient."""
+
+    async def connection(self: Cluster) -> Connection:
+        known = list(self.metadata.brokers)
+        self.edge.rng.shuffle(known)
+        _, found = await self._first_of([*known, *self._bootstrap_ids])
+        return found
+
+    seam.replace(Cluster, "controller_connection", connection)
+
+
+@safeguard(
+    "DeleteAcls selects among all entries",
+    "a denial that is deleted is gone, whichever broker is asked",
+    "plain",
+    "idempotent",
+    brokers=3,
+    given=any_broker,
+    occasion=short_denials,
+)
+def deleted_blindly(seam: Seam) -> None:
+    async def as_known_here(self: AclStore) -> None:
+        """The image may lack the entry that another broker has just answered."""
+
+    seam.replace(AclStore, "catch_up", as_known_here)

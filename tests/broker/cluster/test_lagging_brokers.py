@@ -1,0 +1,270 @@
+"""A broker whose image is behind the store decides on what other brokers have answered, not on its old image."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from random import Random
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+import msgspec
+import pytest
+from broker.cluster.brokers import Cluster, LocalGround, Member
+from semel_broker.cluster import records
+from semel_broker.cluster.records import Reassignment
+from semel_broker.cluster.store import Put, StoreUnavailableError
+from semel_broker.cluster.topic_plan import NewTopic
+from semel_broker.config.loading import load
+from semel_broker.context import Broker, RequestContext
+from semel_broker.handlers import (
+    k20_delete_topics,
+    k31_delete_acls,
+    k46_list_partition_reassignments,
+    k51_alter_user_scram_credentials,
+)
+from semel_broker.scheduling.turns import Turns
+from semel_broker.security.acl_store import AclStore
+from semel_broker.security.authorizer import Authorizer
+from semel_broker.security.quota_store import QuotaStore
+from semel_broker.security.quotas.client_quotas import ClientQuotas
+from semel_broker.security.user_store import UserStore, put, unknown_users_secret
+from semel_broker.topics import dynamic_configs
+from semel_broker.topics.topics import Topics
+from semel_broker.world import World
+from semel_protocol.acls import Acl, Operation, PatternType, Permission, ResourceType
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k20_delete_topics import DeleteTopicsRequest
+from semel_protocol.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsRequestFilter
+from semel_protocol.messages.k46_list_partition_reassignments import ListPartitionReassignmentsRequest
+from semel_protocol.messages.k51_alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsRequestDeletion,
+)
+from semel_protocol.quotas import PRODUCER_BYTE_RATE, QuotaEntity, QuotaFilter
+from semel_protocol.scram import ScramMechanism
+from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log_directory import LogDirectory
+
+T = TypeVar("T")
+TURNS = 50
+DENIAL = Acl(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:*", "*", Operation.WRITE, Permission.DENY)
+EVERYTHING = DeleteAclsRequestFilter(
+    resource_type_filter=ResourceType.ANY,
+    resource_name_filter=None,
+    pattern_type_filter=PatternType.ANY,
+    principal_filter=None,
+    host_filter=None,
+    operation=Operation.ANY,
+    permission_type=Permission.ANY,
+)
+ALICE = QuotaEntity(user="alice")
+
+
+class Side:
+    """What a broker has of the shared state, besides its image."""
+
+    def __init__(self, member: Member, topics: Topics, users: UserStore) -> None:
+        self.member, self.topics, self.users = member, topics, users
+        store, feed, log = member.store, member.feed, member.log
+        self.acls = AclStore(store, feed, Authorizer(allow_if_none=True), log)
+        self.quotas = QuotaStore(store, feed, ClientQuotas(), log)
+        loop = asyncio.get_running_loop()
+        self.broker = SimpleNamespace(
+            acls=self.acls,
+            users=users,
+            quotas=self.quotas,
+            topics=topics,
+            config=topics._config,
+            feed=feed,
+            store=store,
+            log=log,
+            turns=Turns(loop, monotonic),
+        )
+
+    def context(self, version: int = 1) -> RequestContext:
+        return RequestContext(cast(Broker, self.broker), version, "", "", "")
+
+
+async def side(member: Member) -> Side:
+    disk = MemoryDisk()
+    disk.mkdir("data")
+    world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(member.node_id), disk=disk, log=member.log)
+    logs = LogDirectory.open(disk, "data", node_id=member.node_id, cluster_id="", directory_id="d")
+    config = load(overrides=[f"node.id={member.node_id}"])
+    topics = await Topics.open(world=world, config=config, store=member.store, logs=logs, feed=member.feed)
+    users = UserStore(member.store, member.feed, await unknown_users_secret(member.store, world), member.log)
+    return Side(member, topics, users)
+
+
+@pytest.fixture
+async def sides() -> AsyncIterator[list[Side]]:
+    """Two brokers; the image of the second one stands still until `when_late`."""
+    cluster = Cluster(LocalGround())
+    members = await cluster.start(1, 2)
+    yield [await side(member) for member in members]
+    await cluster.close()
+
+
+def stop_following(late: Side) -> None:
+    late.member.store.watch_gate.clear()
+
+
+async def when_late(late: Side, asked: Coroutine[Any, Any, T]) -> T:
+    """The outcome of a request to a broker that follows the store again a while later."""
+    task = asyncio.get_running_loop().create_task(asked)
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    is_early = task.done()
+    late.member.store.watch_gate.set()
+    outcome = await task
+    assert not is_early, "it was decided on the old image"
+    return outcome
+
+
+async def test_acls_that_another_broker_has_answered_are_deleted(sides: list[Side]) -> None:
+    one, late = sides
+    stop_following(late)
+    await one.acls.create([DENIAL])
+    request = DeleteAclsRequest(filters=[EVERYTHING, EVERYTHING])
+    answer = await when_late(late, k31_delete_acls.handle(request, late.context()))
+    assert [[row.resource_name for row in result.matching_acls] for result in answer.filter_results] == [["t"], ["t"]]
+    assert (await one.member.store.list("acls/")).entries == ()
+
+
+async def test_no_acl_is_deleted_while_the_store_is_out_of_reach(sides: list[Side]) -> None:
+    _, late = sides
+    late.member.store.failing.append(StoreUnavailableError("nobody answers"))
+    unknown = msgspec.structs.replace(EVERYTHING, operation=0)
+    answer = await k31_delete_acls.handle(DeleteAclsRequest(filters=[EVERYTHING, unknown]), late.context())
+    assert [result.error_code for result in answer.filter_results] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+    assert all("nobody answers" in (result.error_message or "") for result in answer.filter_results)
+
+
+async def test_a_credential_that_another_broker_has_answered_is_deleted(sides: list[Side]) -> None:
+    one, late = sides
+    stop_following(late)
+    await one.users.alter([put("alice", ScramMechanism.SCRAM_SHA_256, 4096, b"s", bytes(32))])
+    deletion = AlterUserScramCredentialsRequestDeletion(name="alice", mechanism=ScramMechanism.SCRAM_SHA_256)
+    request = AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[])
+    answer = await when_late(late, k51_alter_user_scram_credentials.handle(request, late.context()))
+    assert [(row.user, row.error_code) for row in answer.results] == [("alice", ErrorCode.NONE)]
+    assert late.users.names == []
+    again = await k51_alter_user_scram_credentials.handle(request, late.context())
+    assert [row.error_code for row in again.results] == [ErrorCode.RESOURCE_NOT_FOUND]
+
+
+async def test_a_quota_that_another_broker_has_removed_is_set_again(sides: list[Side]) -> None:
+    one, late = sides
+    await late.quotas.alter(ALICE, [(PRODUCER_BYTE_RATE, 5.0, False)])
+    await one.member.feed.barrier()
+    stop_following(late)
+    await one.quotas.alter(ALICE, [(PRODUCER_BYTE_RATE, 0.0, True)])
+    await when_late(late, late.quotas.alter(ALICE, [(PRODUCER_BYTE_RATE, 5.0, False)]))
+    assert late.quotas.find(QuotaFilter()) == [(ALICE, {PRODUCER_BYTE_RATE: 5.0})]
+
+
+async def test_a_topic_that_another_broker_has_created_is_deleted(sides: list[Side]) -> None:
+    one, late = sides
+    stop_following(late)
+    await one.topics.create(NewTopic(name="t"))
+    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000)
+    answer = await when_late(late, k20_delete_topics.handle(request, late.context(version=4)))
+    assert [(row.name, row.error_code) for row in answer.responses] == [("t", ErrorCode.NONE)]
+    assert late.topics.names() == []
+
+
+async def test_a_topic_that_another_broker_has_created_is_changed(sides: list[Side]) -> None:
+    one, late = sides
+    stop_following(late)
+    await one.topics.create(NewTopic(name="t", partitions=1))
+    grown = await when_late(late, late.topics.add_partitions("t", 3))
+    assert grown.partition_count == 3
+    stop_following(late)
+    await one.topics.create(NewTopic(name="u"))
+    changed = await when_late(late, late.topics.alter_configs("u", lambda _: {"retention.ms": "7"}))
+    assert changed.configs == {"retention.ms": "7"}
+
+
+async def test_a_topic_that_another_broker_has_made_anew_with_fewer_partitions_grows(sides: list[Side]) -> None:
+    one, late = sides
+    await late.topics.create(NewTopic(name="t", partitions=5))
+    await one.member.feed.barrier()
+    stop_following(late)
+    await one.topics.delete("t")
+    await one.topics.create(NewTopic(name="t", partitions=1))
+    grown = await when_late(late, late.topics.add_partitions("t", 3))
+    assert grown.partition_count == 3
+
+
+async def test_a_topic_that_another_broker_has_deleted_is_created_anew(sides: list[Side]) -> None:
+    one, late = sides
+    first = await late.topics.create(NewTopic(name="t"))
+    await one.member.feed.barrier()
+    stop_following(late)
+    await one.topics.delete("t")
+    created = await when_late(late, late.topics.create(NewTopic(name="t")))
+    assert created.topic_id != first.topic_id
+
+
+async def test_what_is_refused_on_the_old_image_is_refused_on_the_current_one(sides: list[Side]) -> None:
+    one, late = sides
+    stop_following(late)
+    await one.topics.create(NewTopic(name="t"))
+    with pytest.raises(KafkaError) as refused:
+        await when_late(late, late.topics.create(NewTopic(name="t")))
+    assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    with pytest.raises(KafkaError) as refused:
+        await late.topics.find("missing")
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    before = len(late.member.store.transactions)
+    for name in ("a b", ""):
+        with pytest.raises(KafkaError) as refused:
+            await late.topics.create(NewTopic(name=name))
+        assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert len(late.member.store.transactions) == before  # an illegal name costs no write to the store
+
+
+async def test_a_reassignment_that_another_broker_has_answered_is_listed(sides: list[Side]) -> None:
+    one, late = sides
+    topic = await one.topics.create(NewTopic(name="t", partitions=1))
+    await late.member.feed.barrier()
+    stop_following(late)
+    key = records.reassignment_key(topic.record.topic_id, 0)
+    await one.member.store.transact([], [Put(key, msgspec.json.encode(Reassignment(target=[2], original=[1])))])
+    request = ListPartitionReassignmentsRequest(topics=None)
+    answer = await when_late(late, k46_list_partition_reassignments.handle(request, late.context()))
+    assert [topic.name for topic in answer.topics] == ["t"]
+
+
+async def test_of_two_brokers_that_start_at_once_one_makes_the_first_user(sides: list[Side]) -> None:
+    one, late = sides
+    stop_following(late)
+    world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=MemoryDisk())
+    await one.users.make_first("admin", "secret", world)
+    made = dict(one.users.credentials("admin"))
+    await when_late(late, late.users.make_first("admin", "secret", world))
+    assert late.users.credentials("admin") == made
+    assert "bootstrap_user_not_made" in late.member.log.events()
+
+
+async def test_settings_are_in_force_here_when_they_are_answered(sides: list[Side]) -> None:
+    _, late = sides
+    stop_following(late)
+    store, feed, config = late.member.store, late.member.feed, late.topics._config
+    given = {"consumer.session.timeout.ms": "50000"}
+    await when_late(late, dynamic_configs.alter_group(store, feed, config, "g", lambda _: given))
+    assert dynamic_configs.given_for_group(feed.image, "g") == given
+    stop_following(late)
+    await when_late(late, dynamic_configs.alter(store, feed, config, "", lambda _: {"log.retention.ms": "77"}))
+    assert config.dynamic_default["log.retention.ms"] == "77"
+
+
+async def test_settings_do_not_change_while_the_store_is_out_of_reach(sides: list[Side]) -> None:
+    _, late = sides
+    store, feed, config = late.member.store, late.member.feed, late.topics._config
+    store.failing.append(StoreUnavailableError("nobody answers"))
+    with pytest.raises(KafkaError) as refused:
+        await dynamic_configs.alter(store, feed, config, "", lambda _: {"log.retention.ms": "77"})
+    assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT

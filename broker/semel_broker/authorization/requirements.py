@@ -29,6 +29,8 @@ REFUSAL_OF = {
 NEVER = 1 << 15
 """Above every version."""
 
+UNKNOWN_ID = "there is no topic with this id: refresh the metadata"
+
 Complete = Callable[[Any], Message]
 Steps = Generator[int, None, "Permitted"]
 
@@ -101,7 +103,8 @@ class Rows(msgspec.Struct, frozen=True):
 
     `refuse`: the row of the response for a refused row and an error code. `answers`: the response's field of rows.
     `named`: the name in a row of the response; needed where a request can ask for all resources. `ids_since`: from this
-    version on a row has the id of a topic instead of its name. The handler answers for an id that no topic has.
+    version on a row has the id of a topic instead of its name. A row whose id no topic has is answered here with
+    UNKNOWN_TOPIC_ID: when the handler looks, the topic may have come, and nobody has checked the right for it.
     """
 
     operation: Operation
@@ -132,7 +135,9 @@ class Rows(msgspec.Struct, frozen=True):
         for row in rows:
             yield 1
             name = ctx.broker.topics.name_of(row.topic_id) if has_ids else self.name(row)
-            if name is None or access.allows(self.operation, self.kind, name):
+            if name is None:
+                refused.append(explained(self.refuse(row, ErrorCode.UNKNOWN_TOPIC_ID), UNKNOWN_ID))
+            elif access.allows(self.operation, self.kind, name):
                 allowed.append(row)
             else:
                 why = access.refusal(self.operation, self.kind, name)

@@ -70,6 +70,7 @@ from semel_broker.authorization.access import Access
 from semel_broker.authorization.requirements import (
     NEVER,
     REFUSAL_OF,
+    UNKNOWN_ID,
     Complete,
     Permitted,
     Requirement,
@@ -158,7 +159,9 @@ def _unanswered(request: Any, ctx: RequestContext, access: Access) -> Steps:
             yield 1
             has_id = ctx.api_version >= PRODUCE_IDS_SINCE
             name = ctx.broker.topics.name_of(topic.topic_id) if has_id else topic.name
-            if name is not None and not access.allows(Operation.WRITE, TOPIC, name):
+            if name is None:
+                raise CloseConnectionError("refused", code=ErrorCode.UNKNOWN_TOPIC_ID.name)
+            if not access.allows(Operation.WRITE, TOPIC, name):
                 raise CloseConnectionError("not_authorized", code=REFUSAL_OF[TOPIC].name, topic=name)
     return Permitted(request)
 
@@ -199,27 +202,30 @@ def _metadata(request: Any, ctx: RequestContext, access: Access) -> Steps:
         return Permitted(request, complete=[Shown(Operation.DESCRIBE, TOPIC, "topics", _name).only(access), *complete])
     may_create = request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable
     allowed: list[Any] = []
-    refused: list[Any] = []
+    rows: list[Any] = []
     for topic in request.topics:
         yield 1
         name = _asked_name(topic, ctx)
         if name is None:
-            allowed.append(topic)  # there is no topic with this id
+            unknown = k03_metadata.MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic.topic_id
+            )
+            rows.append(unknown)
             continue
         is_allowed = access.allows(Operation.DESCRIBE, TOPIC, name)
         if is_allowed and may_create and ctx.broker.topics.get(name) is None:
             is_allowed = may_create_topic(access, name)
-        (allowed if is_allowed else refused).append(topic)
-    if not refused:
-        return Permitted(request, complete=complete)
-    rows = [
-        k03_metadata.MetadataResponseTopic(
+        if is_allowed:
+            allowed.append(topic)
+            continue
+        row = k03_metadata.MetadataResponseTopic(
             error_code=REFUSAL_OF[TOPIC],
             name=None if _is_asked_by_id(topic, ctx) else topic.name,  # an id tells no name
             topic_id=topic.topic_id,
         )
-        for topic in refused
-    ]
+        rows.append(row)
+    if not rows:
+        return Permitted(request, complete=complete)
 
     def with_refused(response: Any) -> Message:
         response.topics = [*response.topics, *rows]
@@ -412,10 +418,11 @@ def _offset_fetch_groups(request: Any, ctx: RequestContext, access: Access) -> S
         for topic in group.topics:
             yield 1
             name = ctx.broker.topics.name_of(topic.topic_id) if has_ids else topic.name
-            if name is None or access.allows(Operation.DESCRIBE, TOPIC, name):
+            if name is not None and access.allows(Operation.DESCRIBE, TOPIC, name):
                 kept.append(topic)
             else:
-                hidden.setdefault(group.group_id, []).append(_OFFSET_FETCH_ROW(topic, REFUSAL_OF[TOPIC]))
+                code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else REFUSAL_OF[TOPIC]
+                hidden.setdefault(group.group_id, []).append(_OFFSET_FETCH_ROW(topic, code))
         group.topics = kept
     request.groups = allowed
 
@@ -565,9 +572,17 @@ def _delete_topics(request: Any, ctx: RequestContext, access: Access) -> Steps:
             rows.append(k20_delete_topics.DeleteTopicsResponseTopic(name=name, error_code=code))
     for asked in request.topics:
         yield 1
-        found = ctx.broker.topics.get_by_id(asked.topic_id) if asked.topic_id != ZERO_UUID else None
-        name = asked.name if asked.name is not None else (found.name if found is not None else None)
-        if name is None or access.allows(Operation.DELETE, TOPIC, name):
+        if asked.name is None and asked.topic_id == ZERO_UUID:
+            topics.append(asked)  # it names nothing: the handler refuses it
+            continue
+        name = asked.name if asked.name is not None else ctx.broker.topics.name_of(asked.topic_id)
+        if name is None:
+            unknown = k20_delete_topics.DeleteTopicsResponseTopic(
+                name=None, topic_id=asked.topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+            )
+            rows.append(explained(unknown, UNKNOWN_ID))
+            continue
+        if access.allows(Operation.DELETE, TOPIC, name):
             topics.append(asked)
             continue
         shown = asked.name if asked.name is not None or access.allows_quietly(Operation.DESCRIBE, TOPIC, name) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -10,8 +10,10 @@ from broker.authorization.samples import error_codes, sample
 from broker.conftest import StartBroker
 from broker.consumers import Consumer
 from broker.harness import Harness, Wire
+from semel_broker.authorization import guard
 from semel_broker.authorization.requirements import REFUSAL_OF
 from semel_broker.authorization.rules import RULES
+from semel_broker.context import RequestContext
 from semel_broker.handlers import HANDLERS
 from semel_broker.handlers.api_versions import offered
 from semel_broker.node import FETCH
@@ -33,10 +35,12 @@ from semel_protocol.messages import (
     k09_offset_fetch,
     k10_find_coordinator,
     k19_create_topics,
+    k20_delete_topics,
     k22_init_producer_id,
     k75_describe_topic_partitions,
 )
 from semel_protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
+from semel_protocol.schema import Message
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ANONYMOUS = "User:ANONYMOUS"
@@ -514,3 +518,55 @@ async def test_pages_of_topics_show_and_count_only_those_that_may_be_described(s
     assert await page(*named, cursor="d") == ([shown("d"), refused("missing")], None)
     assert await page(*named, cursor="c") == ([refused("c"), shown("d"), refused("missing")], None)
     assert await page("a", "c", cursor="c") == ([refused("c")], None)
+
+
+@pytest.mark.parametrize("key", [0, 1, 3, 8, 9, 20])
+async def test_a_topic_that_comes_after_the_check_is_not_reached_by_its_id(start_broker: StartBroker, key: int) -> None:
+    """The right for a row whose id is unknown at the check is never checked: so the handler does not get the row."""
+    harness = await guarded(start_broker)
+    assert harness.node is not None
+    broker = harness.node.broker
+    version = offered(broker.config)[key][1]
+    ctx = RequestContext(broker, version, "", "", "")
+    assert broker.acls is not None
+    reached: list[Any] = []
+    handlers: dict[int, Any] = {key: lambda request, ctx: reached.append(request)}
+    handle = guard.guarded(handlers, broker.acls.authorizer, lambda *_: None)[key]
+    await allow(harness, Operation.ALL, GROUP, WILDCARD)
+    request = sample(key, b"x" * 16)
+    if key == 9:
+        request.groups[0].topics = [k09_offset_fetch.OffsetFetchRequestTopic(topic_id=b"x" * 16, partition_indexes=[0])]
+    if key == 20:
+        request.topic_names = []
+        request.topics = [k20_delete_topics.DeleteTopicsRequestTopic(name=None, topic_id=b"x" * 16)]
+    answer = handle(request, ctx)
+    assert list(rows_with_ids(reached)) == []
+    if key in (3, 9):  # the handler adds the brokers, and checks the group
+        assert len(reached) == 1
+    else:
+        assert reached == []
+        assert set(error_codes(answer)) - {ErrorCode.NONE} == {ErrorCode.UNKNOWN_TOPIC_ID}
+
+
+def rows_with_ids(value: object) -> Iterator[Message]:
+    """The rows of requests that are about a topic's id."""
+    if isinstance(value, list):
+        for each in value:
+            yield from rows_with_ids(each)
+    elif isinstance(value, Message):
+        if hasattr(value, "topic_id"):
+            yield value
+        fields = [each for each in value.__struct_fields__ if not (each == "topics" and hasattr(value, "groups"))]
+        for name in fields:  # the other topics of OffsetFetch are of older versions
+            yield from rows_with_ids(getattr(value, name))
+
+
+async def test_records_for_an_unknown_id_that_are_not_answered_close_the_connection(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    assert harness.node is not None
+    await allow(harness, Operation.WRITE, TOPIC, "t")
+    request = sample(0, b"x" * 16)
+    request.acks = 0
+    wire = await harness.wire()
+    wire.forget(wire.send(request, offered(harness.node.broker.config)[0][1]))
+    assert await wire.closed_by_peer()

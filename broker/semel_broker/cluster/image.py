@@ -25,6 +25,7 @@ from semel_broker.cluster.records import (
     REASSIGNMENTS,
     TOPICS,
     USERS,
+    WRITTEN,
     AclRecord,
     Admission,
     BrokerRecord,
@@ -123,6 +124,7 @@ class Image:
         self.acls: dict[str, Acl] = {}  # by key
         self.users: dict[str, ScramCredential] = {}  # by key
         self.quotas: dict[str, StoredValue[QuotaRecord]] = {}  # by key
+        self.written: dict[str, int] = {}  # the revisions of the keys below `written/`
         self._brokers: dict[int, StoredValue[BrokerRecord]] = {}
         self._admissions: dict[int, Admission] = {}
         self._leaving: dict[int, Leaving] = {}
@@ -254,7 +256,7 @@ class Image:
         moving = [records.reassignment_key(*place) for place in self._reassignments]
         doomed = [records.deletion_key(*place) for place in self.deletions]
         controller = [CONTROLLER] if self.controller is not None else []
-        plain = [*controller, *self.topics, *self.configs, *self.acls, *self.users, *self.quotas]
+        plain = [*controller, *self.topics, *self.configs, *self.acls, *self.users, *self.quotas, *self.written]
         return sorted([*brokers, *admissions, *leaving, *states, *moving, *doomed, *plain])
 
     def _apply(self, change: Entry | Gone, delta: ImageDelta) -> None:
@@ -296,7 +298,7 @@ class Image:
             self._apply_access(kind, change, delta)
 
     def _apply_access(self, kind: str, change: Entry | Gone, delta: ImageDelta) -> None:
-        """ACLs, users and quotas."""
+        """ACLs, users and quotas, and when they were written."""
         key = change.key
         if kind == ACLS[:-1]:
             stored = _read(change, AclRecord)
@@ -311,6 +313,11 @@ class Image:
         elif kind == QUOTAS[:-1]:
             _set(self.quotas, key, change, QuotaRecord)
             delta.quotas[key] = None
+        elif kind == WRITTEN[:-1]:
+            if isinstance(change, Gone):
+                self.written.pop(key, None)
+            else:
+                self.written[key] = change.revision
 
     def _apply_topic(self, change: Entry | Gone, delta: ImageDelta) -> None:
         key = change.key

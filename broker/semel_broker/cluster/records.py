@@ -15,6 +15,7 @@
 | `users/<name>/<mechanism>` | `ScramCredential`; the name is percent-encoded | any broker |
 | `secrets/unknown-users` | 32 random bytes, of which the salts of unknown users are made | the first broker |
 | `quotas/<id>` | `QuotaRecord`; the id is made of its entity | any broker |
+| `written/acls`, `written/users` | empty; each change of an ACL or a user expects its revision | any broker |
 | `configs/brokers/<id or default>` | settings altered while brokers run | any broker |
 | `barrier` | empty; a broker that writes it and then reads it has applied all earlier changes | any broker |
 
@@ -49,6 +50,9 @@ ACLS: Final = "acls/"
 USERS: Final = "users/"
 UNKNOWN_USERS: Final = "secrets/unknown-users"
 QUOTAS: Final = "quotas/"
+WRITTEN: Final = "written/"
+ACLS_WRITTEN: Final = "written/acls"
+USERS_WRITTEN: Final = "written/users"
 BARRIER: Final = "barrier"
 
 NO_LEADER: Final = -1

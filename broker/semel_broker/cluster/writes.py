@@ -8,18 +8,26 @@ write that expects revisions fails then. What ends without such a write must not
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.store import (
+    ABSENT,
+    CHANGES_MAX,
     Change,
     Expect,
     OutcomeUnknownError,
+    Put,
     Store,
     StoreClosedError,
     StoreUnavailableError,
 )
+
+TRIES: Final = 10
+SERIAL_CHANGES_MAX: Final = CHANGES_MAX - 1
+"""Changes in one call of `write_serially`."""
 
 
 async def write(store: Store, feed: Feed, expects: Sequence[Expect], changes: Sequence[Change]) -> bool:
@@ -38,6 +46,20 @@ async def write(store: Store, feed: Feed, expects: Sequence[Expect], changes: Se
         raise out_of_reach(error) from None
     await catch_up(feed)
     return False
+
+
+async def write_serially(store: Store, feed: Feed, written: str, changes: Sequence[Change]) -> None:
+    """Write changes that expect no revisions of their own keys, if no others of their kind come in between.
+
+    `written`: the key that all changes of the kind write and expect. A transaction whose answer was lost may be applied
+    later, even after the broker that sent it has died. Then there has been another change, so it fails, and undoes
+    nothing that was answered meanwhile. Raises REQUEST_TIMED_OUT; the changes may have been written.
+    """
+    for _ in range(TRIES):
+        expect = Expect(written, feed.image.written.get(written, ABSENT))
+        if await write(store, feed, [expect], [*changes, Put(written, b"")]):
+            return
+    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{written} changes all the time: try again")
 
 
 async def catch_up(feed: Feed) -> None:

@@ -6,6 +6,7 @@ moment later, on open connections too.
 
 from __future__ import annotations
 
+from asyncio import Lock
 from collections.abc import Iterable, Sequence
 
 from semel_protocol.acls import CLUSTER_NAME, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
@@ -13,13 +14,12 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
-from semel_broker.cluster.records import acl_key, acl_record
-from semel_broker.cluster.store import CHANGES_MAX, Change, Delete, Put, Store
-from semel_broker.cluster.writes import catch_up, write
+from semel_broker.cluster.records import ACLS_WRITTEN, acl_key, acl_record
+from semel_broker.cluster.store import Change, Delete, Put, Store
+from semel_broker.cluster.writes import SERIAL_CHANGES_MAX, catch_up, write_serially
 from semel_broker.security.authorizer import Authorizer
 from semel_broker.world import Logger
 
-TRIES = 3
 ACLS_MAX = 100_000
 """Entries in a cluster."""
 
@@ -31,6 +31,7 @@ class AclStore:
         self.authorizer = authorizer
         self._store, self._feed, self._log = store, feed, log
         self._followed: dict[str, Acl] = {}  # by key
+        self._writing = Lock()  # of this broker's changes; those of others make them fail, to be tried again
         feed.listeners.append(self._follow)
         self._take(feed.image.acls)
 
@@ -81,12 +82,9 @@ class AclStore:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {ACLS_MAX} ACLs already; use prefixes")
 
     async def _write(self, changes: Sequence[Change]) -> None:
-        for at in range(0, len(changes), CHANGES_MAX):
-            for _ in range(TRIES):  # nothing is expected: only an unknown outcome makes another try necessary
-                if await write(self._store, self._feed, [], changes[at : at + CHANGES_MAX]):
-                    break
-            else:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the store did not answer: try again")
+        for at in range(0, len(changes), SERIAL_CHANGES_MAX):
+            async with self._writing:
+                await write_serially(self._store, self._feed, ACLS_WRITTEN, changes[at : at + SERIAL_CHANGES_MAX])
 
     def _follow(self, delta: ImageDelta) -> None:
         if delta.acls:

@@ -6,7 +6,9 @@ answered when this broker has it. On the other brokers it is in force a moment l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from asyncio import Lock
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -21,9 +23,9 @@ from semel_protocol.scram import (
 
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
-from semel_broker.cluster.records import UNKNOWN_USERS, ScramCredential, user_key, user_of
-from semel_broker.cluster.store import CHANGES_MAX, Change, Delete, Expect, OutcomeUnknownError, Put, Store
-from semel_broker.cluster.writes import catch_up, write
+from semel_broker.cluster.records import UNKNOWN_USERS, USERS_WRITTEN, ScramCredential, user_key, user_of
+from semel_broker.cluster.store import Change, Delete, Expect, OutcomeUnknownError, Put, Store
+from semel_broker.cluster.writes import SERIAL_CHANGES_MAX, catch_up, write, write_serially
 from semel_broker.security.unknown_users import Credentials, UnknownUsers
 from semel_broker.world import Logger, World
 
@@ -42,6 +44,7 @@ class UserStore:
         self._store, self._feed, self._log = store, feed, log
         self._users: dict[str, Credentials] = {}
         self._unknown = UnknownUsers(secret)
+        self._writing = Lock()  # of this broker's changes; those of others make them fail, to be tried again
         feed.listeners.append(self._follow)
         self._take(feed.image.users)
 
@@ -100,13 +103,10 @@ class UserStore:
             raise _unacceptable("the name of a user has no NUL")
 
     async def alter(self, changes: Sequence[Change]) -> None:
-        """Write changes made by `put` and `delete`. Raises REQUEST_TIMED_OUT."""
-        for at in range(0, len(changes), CHANGES_MAX):
-            for _ in range(TRIES):  # nothing is expected: only an unknown outcome makes another try necessary
-                if await write(self._store, self._feed, [], changes[at : at + CHANGES_MAX]):
-                    break
-            else:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the store did not answer: try again")
+        """Write changes made by `put` and `delete`, those of one user together. Raises REQUEST_TIMED_OUT."""
+        for portion in _portions(changes):
+            async with self._writing:
+                await write_serially(self._store, self._feed, USERS_WRITTEN, portion)
 
     async def make_first(self, name: str, password: str, world: World) -> None:
         """Make a user if there are none, as at the first start of a cluster. Raises REQUEST_TIMED_OUT.
@@ -119,7 +119,8 @@ class UserStore:
                 self._log.info("bootstrap_user_not_made", user=name, reason="there are users already")
                 return
             puts = puts_of_password(name, password, world)
-            if await write(self._store, self._feed, [Expect(each.key) for each in puts], puts):
+            first = [Expect(USERS_WRITTEN), *(Expect(each.key) for each in puts)]
+            if await write(self._store, self._feed, first, [*puts, Put(USERS_WRITTEN, b"")]):
                 self._log.info("bootstrap_user_made", user=name)
                 return
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the store did not answer: try again")
@@ -155,6 +156,19 @@ def put(name: str, mechanism: ScramMechanism, iterations: int, salt: bytes, salt
 def delete(name: str, mechanism: ScramMechanism) -> Delete:
     """The change that takes a credential from a user."""
     return Delete(user_key(name, mechanism.sasl_name))
+
+
+def _portions(changes: Iterable[Change]) -> Iterator[list[Change]]:
+    """The changes in as few transactions as keep those of each user together, in their order."""
+    portion: list[Change] = []
+    for _, of_user in groupby(changes, lambda change: user_of(change.key)[0]):
+        some = list(of_user)
+        if len(portion) + len(some) > SERIAL_CHANGES_MAX:
+            yield portion
+            portion = []
+        portion += some
+    if portion:
+        yield portion
 
 
 def puts_of_password(name: str, password: str, world: World) -> list[Put]:

@@ -136,10 +136,16 @@ class GroupEngine:
         """
         task = get_running_loop().create_task(self._carry_out(name, decide, forgets))
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(self._done)
         decision = await shield(task)
         await self._ended(name)
         return decision
+
+    def _done(self, task: Task[Decision]) -> None:
+        del self._tasks[task]
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, KafkaError):  # the caller has the others, or was cancelled
+            raise error  # a bug of ours: the loop's exception handler has it logged
 
     async def _carry_out(self, name: str, decide: DecideGroup, forgets: bool) -> Decision:
         slot = await self.slots.enter(name)

@@ -1,9 +1,12 @@
-"""A broker whose image is behind the store decides on what other brokers have answered, not on its old image."""
+"""A broker whose image is behind the store decides on what other brokers have answered, not on its old image.
+
+And what the store does late, after its sender has given up, undoes nothing that another broker has answered since.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from random import Random
 from time import monotonic
 from types import SimpleNamespace
@@ -13,8 +16,8 @@ import msgspec
 import pytest
 from broker.cluster.brokers import Cluster, LocalGround, Member
 from semel_broker.cluster import records
-from semel_broker.cluster.records import Reassignment
-from semel_broker.cluster.store import Put, StoreUnavailableError
+from semel_broker.cluster.records import Reassignment, user_of
+from semel_broker.cluster.store import Change, Expect, Put, StoreUnavailableError
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load
 from semel_broker.context import Broker, RequestContext
@@ -29,7 +32,7 @@ from semel_broker.security.acl_store import AclStore
 from semel_broker.security.authorizer import Authorizer
 from semel_broker.security.quota_store import QuotaStore
 from semel_broker.security.quotas.client_quotas import ClientQuotas
-from semel_broker.security.user_store import UserStore, put, unknown_users_secret
+from semel_broker.security.user_store import UserStore, delete, put, unknown_users_secret
 from semel_broker.topics import dynamic_configs
 from semel_broker.topics.topics import Topics
 from semel_broker.world import World
@@ -49,6 +52,7 @@ from semel_storage.log_directory import LogDirectory
 
 T = TypeVar("T")
 TURNS = 50
+SHA_256 = ScramMechanism.SCRAM_SHA_256
 DENIAL = Acl(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:*", "*", Operation.WRITE, Permission.DENY)
 EVERYTHING = DeleteAclsRequestFilter(
     resource_type_filter=ResourceType.ANY,
@@ -60,6 +64,10 @@ EVERYTHING = DeleteAclsRequestFilter(
     permission_type=Permission.ANY,
 )
 ALICE = QuotaEntity(user="alice")
+
+
+class ProcessDiedError(Exception):
+    pass
 
 
 class Side:
@@ -131,6 +139,72 @@ async def test_acls_that_another_broker_has_answered_are_deleted(sides: list[Sid
     answer = await when_late(late, k31_delete_acls.handle(request, late.context()))
     assert [[row.resource_name for row in result.matching_acls] for result in answer.filter_results] == [["t"], ["t"]]
     assert (await one.member.store.list("acls/")).entries == ()
+
+
+def dies_while_writing(side: Side, asked: Coroutine[Any, Any, Any]) -> Callable[[], Awaitable[int | None]]:
+    """The broker's process ends when it has sent its first transaction; the store applies it when this is called."""
+    sent: list[tuple[Sequence[Expect], Sequence[Change]]] = []
+
+    async def transact(expects: Sequence[Expect], changes: Sequence[Change]) -> int | None:
+        sent.append((expects, changes))
+        raise ProcessDiedError
+
+    side.member.store.transact = transact  # type: ignore[method-assign]
+    with pytest.raises(ProcessDiedError):
+        asked.send(None)
+    return lambda: side.member.store.store.transact(*sent[0])
+
+
+async def test_an_acl_that_was_created_again_and_deleted_does_not_come_back(sides: list[Side]) -> None:
+    one, two = sides
+    late = dies_while_writing(one, one.acls.create([DENIAL]))
+    await two.acls.create([DENIAL])
+    await two.acls.delete([DENIAL])
+    assert await late() is None
+    assert (await two.member.store.list("acls/")).entries == ()
+
+
+async def test_an_acl_that_was_deleted_again_and_created_stays(sides: list[Side]) -> None:
+    one, two = sides
+    await two.acls.create([DENIAL])
+    await one.member.feed.barrier()
+    late = dies_while_writing(one, one.acls.delete([DENIAL]))
+    await two.acls.delete([DENIAL])
+    await two.acls.create([DENIAL])
+    assert await late() is None
+    assert len((await two.member.store.list("acls/")).entries) == 1
+
+
+async def test_an_old_password_does_not_come_back(sides: list[Side]) -> None:
+    one, two = sides
+    late = dies_while_writing(one, one.users.alter([put("alice", SHA_256, 4096, b"old", bytes(32))]))
+    await two.users.alter([put("alice", SHA_256, 4096, b"new", bytes(32))])
+    assert await late() is None
+    assert two.users.credentials("alice")[SHA_256].salt == b"new"
+    await two.users.alter([delete("alice", SHA_256)])
+    assert await late() is None
+    assert two.users.names == []
+
+
+async def test_brokers_that_change_acls_at_once_all_succeed(sides: list[Side]) -> None:
+    acls = [msgspec.structs.replace(DENIAL, name=str(index)) for index in range(300)]
+    await asyncio.gather(*(sides[index % 2].acls.create(acls[index::20]) for index in range(20)))
+    await asyncio.gather(*(side.member.feed.barrier() for side in sides))
+    assert [len(side.acls.authorizer.acls) for side in sides] == [300, 300]
+    await asyncio.gather(*(side.acls.delete(acls) for side in sides))
+    assert (await sides[0].member.store.list("acls/")).entries == ()
+
+
+async def test_the_credentials_of_a_user_are_written_together(sides: list[Side]) -> None:
+    one, _ = sides
+    first = [put("a", SHA_256, 4096, b"s", bytes(32))]
+    await one.users.alter(
+        first + [put(f"u{n}", mechanism, 4096, b"s", bytes(64)) for n in range(99) for mechanism in ScramMechanism]
+    )
+    written = [[user_of(change.key)[0] for change in changes[:-1]] for _, changes, _ in one.member.store.transactions]
+    assert next(names for names in written if names)[-1] == "u62"
+    assert sum(len(names) for names in written) == 199
+    assert all(names.count(name) == len(ScramMechanism) for names in written for name in names if name != "a")
 
 
 async def test_no_acl_is_deleted_while_the_store_is_out_of_reach(sides: list[Side]) -> None:

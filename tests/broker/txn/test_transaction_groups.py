@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -358,11 +359,12 @@ async def test_a_member_that_comes_while_the_group_waits_for_locks_is_included(o
 
 
 class Syncing:
-    """A disk that takes its time over what is appended for a group: durable once `gate` is open."""
+    """A disk that takes its time over what is appended for a group: durable once `gate` is open, or failed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gate = asyncio.Event()
         self.appended = asyncio.Event()
+        self.error: KafkaError | None = None
         append = Journal.append
 
         def slow(journal: Journal, rows: Sequence[Row], **more: Any) -> Any:
@@ -370,7 +372,7 @@ class Syncing:
             if group_key_of(rows[0][0]) is None:
                 return stored
             self.appended.set()
-            return SlowlyStored(stored, self.gate)
+            return SlowlyStored(stored, self)
 
         monkeypatch.setattr(Journal, "append", slow)
 
@@ -378,11 +380,13 @@ class Syncing:
 class SlowlyStored:
     is_durable = False
 
-    def __init__(self, stored: Stored, gate: asyncio.Event) -> None:
-        self._stored, self._gate = stored, gate
+    def __init__(self, stored: Stored, disk: Syncing) -> None:
+        self._stored, self._disk = stored, disk
 
     async def durable(self) -> None:
-        await self._gate.wait()
+        await self._disk.gate.wait()
+        if self._disk.error is not None:
+            raise self._disk.error
         await self._stored.durable()
 
 
@@ -419,6 +423,25 @@ async def test_a_caller_cancelled_while_the_decision_is_being_stored_has_decided
     assert (await again).already
     await refused(other, ErrorCode.INVALID_TXN_STATE, "was committed as 'q:0'")
     assert kinds(one) == ["COMMIT"]
+
+
+async def test_a_caller_cancelled_while_the_decision_cannot_be_stored_leaves_no_error_behind(
+    one: TransactionBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = await begin(one)
+    slow = Syncing(monkeypatch)
+    unhandled: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    deciding = asyncio.create_task(decide(one, step.epoch, "q:0"))
+    await slow.appended.wait()
+    deciding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await deciding
+    slow.error = KafkaError(ErrorCode.NOT_COORDINATOR, "another broker leads the partition")
+    slow.gate.set()
+    await refused(decide(one, step.epoch, "q:1"), ErrorCode.NOT_COORDINATOR, "")
+    gc.collect()
+    assert unhandled == []
 
 
 async def test_two_drivers_at_once_get_two_steps_and_only_the_last_decides(one: TransactionBroker) -> None:

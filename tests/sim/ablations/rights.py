@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
 
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel_broker.authorization import guard
+from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
+from semel_broker.cluster.store import Change, Store
+from semel_broker.cluster.writes import write
+from semel_broker.security import acl_store
 from semel_broker.security.acl_store import AclStore
 from semel_broker.security.authorizer import Authorizer, Decision
 from semel_protocol.acls import Acl, Permission
@@ -131,3 +135,38 @@ def deleted_blindly(seam: Seam) -> None:
         """The image may lack the entry that another broker has just answered."""
 
     seam.replace(AclStore, "catch_up", as_known_here)
+
+
+def late_denials(plan: RunPlan) -> RunPlan:
+    """The store is slow when a right is taken away, and the broker that was asked to is killed; another one is asked
+    then, by a store that is fast again. So it may give the right back before the first denial arrives.
+    """
+    rng = Random(f"late denials/{plan.seed}")
+    hosts = list(plan.roles)
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(500, SHORT_DENIALS_UNTIL_MS, 2_500):
+            host = rng.choice(hosts)
+            right = rights.RIGHTS.index(rng.choice(rights.RIGHTS_OF.get(plan.roles[host], rights.RIGHTS)))
+            taken = {"right": float(right), "number": float(rng.randrange(8))}
+            yield Fault(at_ms=at_ms, kind="slow store", host="store", lasting_ms=250, args={"factor": 1_000})
+            yield Fault(at_ms=at_ms, kind="revoke", host=host, lasting_ms=rng.choice((300, 600)), args=taken)
+            yield Fault(at_ms=at_ms + 260, kind="kill broker", host=rng.choice(BROKERS), lasting_ms=1_000)
+
+    return calm(plan, faults(), **{key.replace(".", "_"): value for key, value in rights.SETTINGS.items()})
+
+
+@safeguard(
+    "a late change of an ACL fails",
+    "a denial that the store applies after another broker has created and deleted it does not come back",
+    "plain",
+    "idempotent",
+    brokers=3,
+    occasion=late_denials,
+)
+def applied_late(seam: Seam) -> None:
+    async def whenever(store: Store, feed: Feed, written: str, changes: Sequence[Change]) -> None:
+        while not await write(store, feed, [], changes):
+            pass
+
+    seam.replace(acl_store, "write_serially", whenever)

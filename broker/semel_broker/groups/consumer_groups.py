@@ -47,6 +47,8 @@ class Session(msgspec.Struct, kw_only=True):
 
     `awaits`: what the member has to do by `due_by_ms`: revoke these partitions, or (in the classic protocol) JoinGroup
     or SyncGroup; None: nothing. `commits_over`: as in `groups.group.Member`. `beats_over`: the same for heartbeats.
+    `is_ending`: the removal of the member is being stored. Until it is, the group still has the member, but no answer
+    may extend its session: another member may get its partitions as soon as the removal is durable.
     """
 
     expires_ms: int
@@ -54,6 +56,7 @@ class Session(msgspec.Struct, kw_only=True):
     awaits: Places | Literal["join", "sync"] | None = None
     commits_over: int = 0
     beats_over: int = 0
+    is_ending: bool = False
 
     @property
     def due_ms(self) -> int:
@@ -126,7 +129,8 @@ class ConsumerGroups:
         """
         group = self._groups.get(group_id)
         known = group.consumer if group is not None else None
-        if known is not None and known.seen_version == self._catalog().version and state.is_quiet(known, ask):
+        is_quiet = known is not None and known.seen_version == self._catalog().version and state.is_quiet(known, ask)
+        if is_quiet and not self._is_ending(group_id, ask.member_id):
             self._has_beaten_over(group_id, ask.member_id, connection)
             self._renew(group_id, ask.member_id)
             return Place(member_id=ask.member_id, epoch=ask.epoch)
@@ -248,6 +252,7 @@ class ConsumerGroups:
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                 f"generation {ask.generation_id} runs {CONSUMER}/{protocol}, not {ask.protocol_type}/{ask.protocol}",
             )
+        self._check_not_ending(group.group_id, ask.member_id)
         may_sync = classic_members.may_sync(group, ask.member_id)
         self._renew(group.group_id, ask.member_id, has_synced=may_sync)
         if not may_sync:
@@ -259,6 +264,7 @@ class ConsumerGroups:
     ) -> None:
         """Heartbeat. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS."""
         classic_members.classic_member(group, member_id, instance_id, generation_id)
+        self._check_not_ending(group.group_id, member_id)
         self._renew(group.group_id, member_id)
         if classic_members.must_join(group, member_id):
             raise _rebalancing(group)
@@ -334,6 +340,15 @@ class ConsumerGroups:
                 return
             self._sessions.pop(key, None)
             self._world.log.info("consumer_removed", group=group_id, member=member_id, timeout=why)
+
+    def _is_ending(self, group_id: str, member_id: str) -> bool:
+        session = self._sessions.get((group_id, member_id))
+        return session is not None and session.is_ending
+
+    def _check_not_ending(self, group_id: str, member_id: str) -> None:
+        """Raises UNKNOWN_MEMBER_ID: the removal of the member is being stored."""
+        if self._is_ending(group_id, member_id):
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"the session of {member_id} has ended: join again")
 
     def _renew(self, group_id: str, member_id: str, *, has_joined: bool = False, has_synced: bool = False) -> Session:
         """The session starts again; what the member has to do keeps its deadline."""
@@ -440,6 +455,18 @@ class ConsumerGroups:
         """
         if not changes:
             return
+        removed = [change.member_id for change in changes if isinstance(change, SetMember) and change.member is None]
+        ending = [each for member_id in removed if (each := self._sessions.get((group.group_id, member_id))) is not None]
+        for session in ending:
+            session.is_ending = True
+        try:
+            await self._store_changes(group, changes, cause)
+        except KafkaError:
+            for session in ending:
+                session.is_ending = False
+            raise
+
+    async def _store_changes(self, group: Group, changes: tuple[Change, ...], cause: str) -> None:
         assert group.consumer is not None
         consumer = group.consumer
         if (downgrade := self._downgrade(consumer, changes)) is not None:

@@ -140,6 +140,16 @@ def connections_of_heartbeats(seam: Seam) -> None:
     seam.replace(ConsumerGroups, "_has_beaten_over", lambda *_: None)
 
 
+@safeguard(
+    "a removal under way ends the session",
+    "no answer extends the session of a member while its removal is being stored",
+    CONSUMERS,
+    brokers=3,
+)
+def ending_sessions(seam: Seam) -> None:
+    seam.replace(ConsumerGroups, "_is_ending", lambda *_: False)
+
+
 # --- commits ----------------------------------------------------------------------------------------------------------
 
 

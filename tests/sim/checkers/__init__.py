@@ -50,6 +50,7 @@ CHECKERS: Mapping[str, Checker] = {
     "G0": cycles.g0,
     "G1c": cycles.g1c,
     "eos-offset": pipelines.eos_offset,
+    "reordered-output": pipelines.reordered_output,
     "eos-step": steps.eos_step,
     "fence-violation": fencing.fence_violation,
     "wrong-txn": stored.wrong_txn,

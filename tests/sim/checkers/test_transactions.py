@@ -1,4 +1,4 @@
-"""aborted-read, torn-txn, precommitted-read, G0, G1c, eos-offset, fence-violation."""
+"""aborted-read, torn-txn, precommitted-read, G0, G1c, eos-offset, reordered-output, fence-violation."""
 
 from __future__ import annotations
 
@@ -173,6 +173,10 @@ def test_an_input_without_output_or_with_two_or_ahead_of_the_offset() -> None:
     assert pipeline([(0, "x")], 2).found() == ["eos-offset"]
     assert pipeline([(0, "x"), (1, "x2")], 1).found() == ["eos-offset"]
     assert pipeline([(0, "x"), (1, "y")], 1).found() == ["eos-offset"]
+
+
+def test_outputs_have_the_order_of_their_inputs() -> None:
+    assert pipeline([(0, "y"), (1, "x")], 2).found() == ["reordered-output"]
 
 
 def test_an_old_instance_must_not_succeed_after_the_new_one_has_started() -> None:

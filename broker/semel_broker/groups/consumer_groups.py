@@ -456,7 +456,9 @@ class ConsumerGroups:
         if not changes:
             return
         removed = [change.member_id for change in changes if isinstance(change, SetMember) and change.member is None]
-        ending = [each for member_id in removed if (each := self._sessions.get((group.group_id, member_id))) is not None]
+        ending = [
+            each for member_id in removed if (each := self._sessions.get((group.group_id, member_id))) is not None
+        ]
         for session in ending:
             session.is_ending = True
         try:

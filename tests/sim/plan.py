@@ -82,7 +82,7 @@ def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
     """
     rng = Random(f"plan/{seed}")
     names = sorted(kinds or ALWAYS_DRAWN)
-    chosen = rng.sample(names, min(len(names), rng.choice((1, 1, 2))))
+    chosen = _one_timing(rng.sample(names, min(len(names), rng.choice((1, 1, 2)))))
     workloads = [WORKLOADS[name].draw(rng, f"{chr(97 + place)}-") for place, name in enumerate(chosen)]
     if not kinds:
         workloads += draw_consumers(Random(f"consumers/{seed}"))
@@ -102,6 +102,13 @@ def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
     plan.faults = with_revocations(plan, until_ms)
     plan.rot = rng.choice((0, 0, 0, 1, 4))
     return plan if brokers == 1 else spread(plan, brokers)
+
+
+def _one_timing(kinds: list[str]) -> list[str]:
+    """At most one kind with a group of the consumer protocol: the brokers have one session timeout for all of them,
+    which the members must know."""
+    first = next((kind for kind in kinds if kind in WITH_CONSUMERS), None)
+    return [kind for kind in kinds if kind == first or kind not in WITH_CONSUMERS]
 
 
 def draw_consumers(rng: Random) -> list[WorkloadPlan]:

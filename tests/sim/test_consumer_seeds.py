@@ -30,3 +30,11 @@ def test_nothing_is_found(kind: str, brokers: int, first: int) -> None:
             command = f"make sim WORKLOAD={kind} BROKERS={brokers} SEED={seed}"
             found += [command, *map(str, verdict.anomalies[:3]), *verdict.failures[:2]]
     assert not found, "\n".join(found)
+
+
+def test_a_run_has_at_most_one_group_of_the_consumer_protocol() -> None:
+    """Two would need two session timeouts of one broker."""
+    for seed in range(50):
+        assert [workload.kind for workload in draw(seed, WITH_CONSUMERS, 3).workloads] in [
+            [kind] for kind in WITH_CONSUMERS
+        ]

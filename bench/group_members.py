@@ -1,11 +1,12 @@
 """Members of one group that join, leave and restart one after the other; the program that `bench.groups` runs.
 
-Each member is a consumer of librdkafka in a thread. Callbacks say when it has a partition and when it gives it up; all
-times are of one monotonic clock.
+Each member is a consumer of librdkafka or of semel's client, in a thread. Callbacks say when it has a partition and
+when it gives it up; all times are of one monotonic clock.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import statistics
 import sys
@@ -15,8 +16,10 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import psutil
+import semel
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -32,6 +35,15 @@ PROTOCOLS: dict[str, Config] = {
     },
     "consumer protocol": {"group.protocol": "consumer"},
 }
+SEMEL_PROTOCOLS: dict[str, dict[str, Any]] = {
+    "classic eager": {"partition_assignment_strategy": ["range"], "heartbeat_interval_ms": HEARTBEAT_MS},
+    "classic cooperative": {
+        "partition_assignment_strategy": ["cooperative-sticky"],
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+    },
+    "consumer protocol": {"group_protocol": "consumer"},
+}
+"""As PROTOCOLS, for semel's client."""
 GROUP_APIS = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat")
 FETCH_WAIT_MS = 2_000
 """A long one: fetches of empty partitions are not what is measured."""
@@ -114,7 +126,7 @@ class Ownership:
 
 
 class Member(threading.Thread):
-    """A consumer in a thread."""
+    """A consumer of librdkafka in a thread."""
 
     def __init__(self, name: str, config: Config, ownership: Ownership) -> None:
         super().__init__(name=name, daemon=True)
@@ -141,11 +153,50 @@ class Member(threading.Thread):
         self._ownership.give_up(self.name, [each.partition for each in partitions], time.monotonic(), stays=stays)
 
 
-class Rebalances:
-    """A group that grows to `members`, restarts each member, and shrinks to one."""
+class SemelMember(threading.Thread):
+    """A consumer of semel's client in a thread with a loop of its own."""
 
-    def __init__(self, address: str, protocol: str, members: int, pid: int, metrics_port: int | None) -> None:
-        self._address = address
+    def __init__(self, name: str, config: dict[str, Any], ownership: Ownership) -> None:
+        super().__init__(name=name, daemon=True)
+        self._config, self._ownership = config, ownership
+        self._is_stopped = threading.Event()
+
+    def run(self) -> None:
+        asyncio.run(self._consume())
+
+    def stop(self) -> None:
+        """Leaves the group; returns when the consumer is closed."""
+        self._is_stopped.set()
+        self.join()
+
+    async def _consume(self) -> None:
+        async with semel.Consumer(**self._config) as consumer:
+            consumer.subscribe([TOPIC], listener=Noting(self.name, self._ownership, self._is_stopped))
+            while not self._is_stopped.is_set():
+                await consumer.getmany(timeout_ms=int(POLL_S * 1000))
+
+
+class Noting(semel.ConsumerRebalanceListener):
+    """Notes what the member has, and what it gives up."""
+
+    def __init__(self, name: str, ownership: Ownership, is_stopped: threading.Event) -> None:
+        self._name, self._ownership, self._is_stopped = name, ownership, is_stopped
+
+    def on_partitions_assigned(self, assigned: list[semel.TopicPartition]) -> None:
+        self._ownership.assign(self._name, [each.partition for each in assigned], time.monotonic())
+
+    def on_partitions_revoked(self, revoked: list[semel.TopicPartition]) -> None:
+        stays = not self._is_stopped.is_set()
+        self._ownership.give_up(self._name, [each.partition for each in revoked], time.monotonic(), stays=stays)
+
+
+class Rebalances:
+    """A group that grows to `members`, restarts each member, and shrinks to one. `client`: librdkafka or semel."""
+
+    def __init__(
+        self, address: str, protocol: str, members: int, pid: int, metrics_port: int | None, client: str
+    ) -> None:
+        self._address, self._client = address, client
         self._config: Config = {
             "bootstrap.servers": address,
             "group.id": "g",
@@ -157,9 +208,17 @@ class Rebalances:
         }
         if protocol == "consumer protocol":
             del self._config["session.timeout.ms"]  # the broker decides
+        self._semel_config: dict[str, Any] = {
+            "bootstrap_servers": address,
+            "group_id": "g",
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+            "fetch_max_wait_ms": FETCH_WAIT_MS,
+            **SEMEL_PROTOCOLS[protocol],
+        }
         self._count, self._broker, self._metrics_port = members, psutil.Process(pid), metrics_port
         self._ownership = Ownership(PARTITIONS)
-        self._members: list[Member] = []
+        self._members: list[Member | SemelMember] = []
         self._started = 0
 
     def run(self) -> dict[str, Phase]:
@@ -203,7 +262,11 @@ class Rebalances:
 
     def _start(self) -> None:
         self._started += 1
-        self._members.append(Member(f"m{self._started}", self._config, self._ownership))
+        name = f"m{self._started}"
+        if self._client == "semel":
+            self._members.append(SemelMember(name, self._semel_config, self._ownership))
+        else:
+            self._members.append(Member(name, self._config, self._ownership))
         self._members[-1].start()
 
     def _settle(self) -> None:

@@ -1,6 +1,6 @@
 """Rebalances of a large group with each group protocol, and the cost of many idle groups.
 
-Members are librdkafka's, on semel and, with `--kafka`, on Apache Kafka in the same run.
+Members are librdkafka's, on semel and, with `--kafka`, on Apache Kafka in the same run; then those of semel's client.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ def groups(
 ) -> list[Figure]:
     """Measures one run of each protocol on each broker; `releases` are those of Apache Kafka."""
     measured, figures = brokers(releases)
+    runs_of: list[tuple[str, str | None]] = [*(("librdkafka", release) for release in measured), ("semel", None)]
     for protocol in PROTOCOLS:
-        for release in measured:
-            with running(release, directory / f"{release}-{protocol}", SETTINGS) as served:
+        for client, release in runs_of:
+            with running(release, directory / f"{client}-{release}-{protocol}", SETTINGS) as served:
                 found: dict[str, Any] = measured_by(
-                    "bench.group_members", protocol=protocol, members=members, **served._asdict()
+                    "bench.group_members", protocol=protocol, members=members, client=client, **served._asdict()
                 )
             phases = {name: Phase(**fields) for name, fields in found.items()}
-            figures += rebalances(f"{name_of(release)}, {protocol}, {members} members", phases)
+            figures += rebalances(f"{name_of(release)}, {protocol}, {members} members of {client}", phases)
     return figures
 
 

@@ -215,8 +215,6 @@ class GroupShard(Shard):
                 member.has_committed_over(connection)
         elif generation_id >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}: join it first")
-        elif member_id:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {group_id}: join it first")
         if records:
             await self.offset_store.commit(group_id, records)
 
@@ -245,8 +243,6 @@ class GroupShard(Shard):
             state.check_commit_in_transaction(group, member_id, instance_id, generation_id)
         elif generation_id >= 0:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {group_id}: join it first")
-        elif member_id:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {group_id}: join it first")
         if records:
             await self.offset_store.hold(group_id, records, producer)
 

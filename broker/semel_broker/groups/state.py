@@ -389,16 +389,17 @@ def check_commit(group: Group, member_id: str, instance_id: str | None, generati
     """Whether this member may commit offsets now (OffsetCommit). Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
     UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID.
 
-    Generation -1 without a member is a simple consumer or an administrator: allowed while the group has no members.
+    Generation -1 is a simple consumer or an administrator: allowed while the group has no members. The client may name a
+    member: clients that make their member ids themselves do (KIP-1082).
     """
     check_alive(group)
-    if generation_id < 0 and not member_id and instance_id is None:
-        if group.state is not EMPTY:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"{group.group_id} has members, so only they may commit: stop them first, or commit as one of them",
-            )
+    if generation_id < 0 and group.state is EMPTY:
         return
+    if generation_id < 0 and not member_id and instance_id is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"{group.group_id} has members, so only they may commit: stop them first, or commit as one of them",
+        )
     member = _current_member(group, member_id, instance_id, generation_id)
     member.expires_ms = now.monotonic_ms + member.session_timeout_ms
     if group.state is COMPLETING:
@@ -413,6 +414,8 @@ def check_commit_in_transaction(group: Group, member_id: str, instance_id: str |
     rebalance, as long as the next generation has not begun.
     """
     check_alive(group)
+    if generation_id < 0 and group.state is EMPTY:
+        return
     if generation_id >= 0 or member_id or instance_id is not None:
         _current_member(group, member_id, instance_id, generation_id)
 

@@ -78,3 +78,19 @@ async def test_only_a_member_at_its_epoch_commits_in_a_transaction(desk: Desk) -
     stale = await code_of(desk.hold({0: 7}, member_id="a", generation=place.epoch + 1))
     assert stale is ErrorCode.STALE_MEMBER_EPOCH
     assert for_version(KafkaError(stale, ""), TXN_OFFSET_COMMIT, 5).code is ErrorCode.ILLEGAL_GENERATION
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["no group", "empty classic group"])
+async def test_a_client_that_names_itself_commits_before_it_joins(desk: Desk, is_known: bool) -> None:
+    """librdkafka makes member ids itself with `group.protocol=consumer` (KIP-1082), and sends them with every commit. As
+    in Kafka, a commit without a generation is one of a simple consumer while the group has no members."""
+    if is_known:
+        left = await desk.enter()
+        await desk.ask.leave("g", [(left.member_id, None)])
+    await desk.commit({0: 5}, member_id="self-made")
+    await desk.hold({1: 6}, member_id="self-made")
+    await desk.end()
+    assert (await desk.offset(0), await desk.offset(1)) == (5, 6)
+    await desk.enter()
+    assert await code_of(desk.commit({0: 7}, member_id="self-made")) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert await code_of(desk.hold({1: 7}, member_id="self-made")) is ErrorCode.UNKNOWN_MEMBER_ID

@@ -318,16 +318,16 @@ class ConsumerProtocol:
 
     def _with_members(self) -> None:
         with script.test("consumer protocol: list, describe, members and state of a group with members"):
-            stable = rf"^new +127\.0\.0\.1:\d+ +\(\d+\) +uniform +Stable +(\d+) +\1 +{self.MEMBERS} *$"
+            stable = rf"^new +127\.\S+ +\(\d+\) +uniform +Stable +(\d+) +\1 +{self.MEMBERS} *$"
             [[epoch]] = self._wait("--state", "--verbose", rows=stable, count=1)
-            row = rf"^new +(\S+) +/127\.0\.0\.1 +member-\d +(\d) +{epoch} +({self.TOPIC}:\S+) +{epoch} +(\S+) *$"
+            row = rf"^new +(\S+) +/127\.\S+ +member-\d +(\d) +{epoch} +({self.TOPIC}:\S+) +{epoch} +(\S+) *$"
             found = self._wait("--members", "--verbose", rows=row, count=self.MEMBERS)
             self.members = [Member(name, int(epoch), has, int(epoch), target) for name, _, has, target in found]
             require(sorted(number for _, number, _, _ in found) == ["1", "2"], found)
             require(all(has == target for _, _, has, target in found), found)
             parts = [part for _, _, has, _ in found for part in has.rpartition(":")[2].split(",")]
             require(sorted(parts) == ["0", "1", "2"], found)
-            owned = rf"^new +{self.TOPIC} +\d +(\d+) +\1 +0 +(\S+) +/127\.0\.0\.1 +member-\d *$"
+            owned = rf"^new +{self.TOPIC} +\d +(\d+) +\1 +0 +(\S+) +/127\.\S+ +member-\d *$"
             rows = self._wait(rows=owned, count=PARTITIONS)
             require({name for _, name in rows} == {each.member_id for each in self.members}, rows)
             for words in (["--type", "consumer"], ["--state", "stable"]):

@@ -377,15 +377,15 @@ class ConsumerProtocol:
         for member in self.members:
             own = [(kind, data) for kind, key, data in ours if key.get("memberId") == member.member_id and data]
             subscribed = [data["subscribedTopicNames"] for kind, data in own if kind == GroupRecord.MEMBER_METADATA]
-            require(subscribed == [[self.TOPIC]], subscribed)
+            require(subscribed and all(topics == [self.TOPIC] for topics in subscribed), subscribed)
             targets = [partitions(data["topicPartitions"]) for kind, data in own if kind == GroupRecord.TARGET_MEMBER]
-            require(targets[-1:] == [member.target.rpartition(":")[2]], targets)
+            require(member.target.rpartition(":")[2] in targets, targets)
             current = [
                 (data["memberEpoch"], partitions(data["assignedPartitions"]))
                 for kind, data in own
                 if kind == GroupRecord.CURRENT_ASSIGNMENT
             ]
-            require(current[-1:] == [(member.epoch, member.assignment.rpartition(":")[2])], current)
+            require((member.epoch, member.assignment.rpartition(":")[2]) in current, current)
         require(self.members, "no members were described")
         last = {(kind, json.dumps(key)): data for kind, key, data in ours}
         left = [key for key, data in last.items() if data is not None]

@@ -34,9 +34,9 @@ STARTS_MAX = 100
 class Application:
     """A process that is restarted when it ends, like a container. `starts`: the number of starts."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], log_name: str) -> None:
         self.starts = 0
-        self._command = command
+        self._command, self._log_name = command, log_name
         self._is_over = False
         self._process = self._start()
         self._keeper = threading.Thread(target=self._keep, daemon=True)
@@ -44,7 +44,7 @@ class Application:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self.starts += 1
-        with (script.scratch() / f"application-{self.starts}.log").open("wb") as log:
+        with (script.scratch() / f"{self._log_name}-{self.starts}.log").open("wb") as log:
             return subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
 
     def _keep(self) -> None:
@@ -68,13 +68,22 @@ class Application:
         self._keeper.join(timeout=30)
 
 
-def run(fill: Callable[[int, int], list[str]], work: list[str], read: list[str], records: int) -> None:
+def run(
+    fill: Callable[[int, int], list[str]],
+    work: list[str],
+    read: list[str],
+    records: int,
+    *,
+    prefix: str = "",
+    log_name: str = "application",
+) -> None:
     """Runs an application through kills, and reports three tests. The commands run the third-party client:
 
     `fill(first, count)` writes inputs with these numbers; `work` is the application, which never ends; `read` prints
-    all committed output as JSON lines [key, value], and ends when no more records arrive.
+    all committed output as JSON lines [key, value], and ends when no more records arrive. `prefix`: of the tests'
+    names; `log_name`: of the files with the application's output.
     """
-    name = f"an application works through {ROUNDS} kills of it, and {(ROUNDS + 1) // 2} of a broker"
+    name = f"{prefix}an application works through {ROUNDS} kills of it, and {(ROUNDS + 1) // 2} of a broker"
     application = None
     part = records // (ROUNDS * PARTS)
     assert part * ROUNDS * PARTS == records, "the record count is not divisible by the parts of the rounds"
@@ -82,7 +91,7 @@ def run(fill: Callable[[int, int], list[str]], work: list[str], read: list[str],
         with script.test(name):
             for first in range(0, records, part):
                 script.output(fill(first, part), COMMAND_TIMEOUT_S)
-                application = application or Application(work)
+                application = application or Application(work, log_name)
                 number, step = divmod(first // part, PARTS)
                 threading.Event().wait(AMID_S)
                 if step == 1 and number % 2 == 0:
@@ -95,9 +104,9 @@ def run(fill: Callable[[int, int], list[str]], work: list[str], read: list[str],
             assert application is not None
             assert application.starts <= STARTS_MAX // 2, f"it was started {application.starts} times"
         output = read_all(read, records)
-        with script.test("no input is lost"):
+        with script.test(f"{prefix}no input is lost"):
             audit_lost(output, records)
-        with script.test("each input has one committed output, and the counts of a key have no gap"):
+        with script.test(f"{prefix}each input has one committed output, and the counts of a key have no gap"):
             audit(output, records)
     finally:
         if application is not None:

@@ -118,10 +118,10 @@ def report(test: str, outcome: Outcome, message: str = "") -> None:
     print(line, flush=True)
 
 
-def report_all(results: Iterable[Result]) -> None:
-    """Reports the results of a third-party test suite to the runner."""
+def report_all(results: Iterable[Result], prefix: str = "") -> None:
+    """Reports the results of a third-party test suite to the runner. `prefix`: of each test's name."""
     for each in results:
-        report(each.test, each.outcome, each.message)
+        report(prefix + each.test, each.outcome, each.message)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """EDGE: runs confluent-kafka's own integration tests, from a checkout of its tag, with the released package.
 
-Not run: tests without a broker, tests that need a schema registry, and tests of share groups (KIP-932), each of which
-waits minutes.
+They run twice: with groups of the classic protocol, and with groups of the consumer protocol (KIP-848). Not run: tests
+without a broker, tests that need a schema registry, and tests of share groups (KIP-932), each of which waits minutes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ NOT_RUN = [
     "tests/integration/share_consumer_oauth",
     "tests/integration/share_consumer_sasl",
 ]
+PROTOCOLS = {"classic": "", "consumer": "consumer protocol: "}
+"""The suite's names of the group protocols, and the prefix of the names of the tests that run with it."""
 DELAY = 'topic_config["file.delete.delay.ms"] = 12345'
 
 
@@ -39,8 +41,10 @@ def main() -> None:
     if script.against() == "semel":  # takes 0 only, because it removes files at once; the rest of the test shall run
         operations.write_text(text.replace(DELAY, DELAY.replace("12345", "0")))
     words = ["tests/integration", *(f"--ignore={path}" for path in NOT_RUN), "--timeout=300"]
-    variables = {"BROKERS": script.bootstrap()}
-    script.report_all(pip.pytest(python, source, script.scratch() / "pytest.log", words, variables, without="tests."))
+    for protocol, prefix in PROTOCOLS.items():
+        variables = {"BROKERS": script.bootstrap(), "TEST_CONSUMER_GROUP_PROTOCOL": protocol}
+        log = script.scratch() / f"pytest-{protocol}.log"
+        script.report_all(pip.pytest(python, source, log, words, variables, without="tests."), prefix)
 
 
 script.run(main)

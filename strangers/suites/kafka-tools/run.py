@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from semel import Producer
 
 from strangers import control, script
+from strangers.children import Child
 
 TOOLS = "org.apache.kafka.tools"
 TOPIC_COMMAND = f"{TOOLS}.TopicCommand"
@@ -34,14 +37,14 @@ class Tools:
     def run(
         self, name: str, *words: str, at: str = "--bootstrap-server", stdin: str = "", status: int | None = 0
     ) -> str:
-        """Returns the output of a tool; `at` is its option for the brokers. Raises AssertionError for another exit
-        status.
-        """
+        """Returns the output of a tool. Raises AssertionError for another exit status."""
+        return script.output(self.command(name, *words, at=at), TOOL_TIMEOUT_S, status=status, stdin=stdin)
+
+    def command(self, name: str, *words: str, at: str = "--bootstrap-server") -> list[str]:
+        """Returns the command line of a tool; `at` is its option for the brokers."""
         where = [at, script.bootstrap()] if at else []
-        command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-        return script.output(
-            [*command, "-cp", self.class_path, name, *where, *words], TOOL_TIMEOUT_S, status=status, stdin=stdin
-        )
+        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+        return ["java", *options, "-cp", self.class_path, name, *where, *words]
 
     def topic(self, name: str) -> str:
         """Creates a topic of this name."""
@@ -245,6 +248,165 @@ def groups(tools: Tools) -> None:
         tools.run(f"{TOOLS}.GroupsCommand", "--list")
 
 
+class Member(NamedTuple):
+    """A row of `--describe --members --verbose`. The assignments are as the tool writes them: "topic:0,1"."""
+
+    member_id: str
+    epoch: int
+    assignment: str
+    target_epoch: int
+    target: str
+
+
+class ConsumerProtocol:
+    """Groups of the consumer protocol (KIP-848). `members`: those of the group `new` that the tool has shown."""
+
+    TOPIC = "read-new"
+    GROUP = ("--group", "new")
+    MEMBERS = 2
+    WAIT_S = 180
+
+    def __init__(self, tools: Tools) -> None:
+        self.members: list[Member] = []
+        self._tools = tools
+
+    def run(self) -> None:
+        with script.test("consumer protocol: console consumer in a group, and again from where it was"):
+            self._tools.topic(self.TOPIC)
+            values = [str(number) for number in range(90)]
+            self._tools.produce(self.TOPIC, values)
+            require(sorted(self._consume(90, "--from-beginning")) == sorted(values), "not each once")
+            self._tools.produce(self.TOPIC, ["after"])
+            require(self._consume(1) == ["after"], "not where it was")
+        with script.test("consumer protocol: verifiable consumer with an assignor, static"):
+            words = ["--topic", self.TOPIC, "--group-id", "verifiable-new", "--max-messages", "91", "--verbose"]
+            new = ["--group-protocol", "consumer", "--group-remote-assignor", "range", "--group-instance-id", "one"]
+            text = self._tools.run(f"{TOOLS}.VerifiableConsumer", *words, *new, "--reset-policy", "earliest")
+            require(len(events(text, "record_data")) == 91, f"{len(events(text, 'record_data'))} read")
+        members = [Child(f"member-{number}", self._console(f"member-{number}")) for number in range(self.MEMBERS)]
+        try:
+            self._with_members()
+        finally:
+            for member in members:
+                member.stop()
+        self._without_members()
+
+    def _console(self, client_id: str, *words: str) -> list[str]:
+        """Returns the command line of a console consumer in the group."""
+        name, new = f"{TOOLS}.consumer.ConsoleConsumer", ["--consumer-property", "group.protocol=consumer"]
+        client = ["--consumer-property", f"client.id={client_id}"]
+        return self._tools.command(name, "--topic", self.TOPIC, *self.GROUP, *new, *client, *words)
+
+    def _consume(self, count: int, *words: str) -> list[str]:
+        """Returns `count` values, read in the group."""
+        limits = ["--max-messages", str(count), "--timeout-ms", "60000"]
+        text = script.output(self._console("reader", *limits, *words), TOOL_TIMEOUT_S, status=None)
+        return [line for line in text.splitlines() if line.isdigit() or line == "after"]
+
+    def _described(self, *words: str) -> str:
+        return self._tools.run(GROUP_COMMAND, "--describe", *self.GROUP, *words)
+
+    def _wait(self, *words: str, rows: str, count: int) -> list[tuple[str, ...]]:
+        """Describes the group until the output has `count` matches of `rows`; returns their groups."""
+        deadline = time.monotonic() + self.WAIT_S
+        while True:
+            text = self._described(*words)
+            found = [each.groups() for each in re.finditer(rows, text, re.MULTILINE)]
+            if len(found) == count:
+                return found
+            require(time.monotonic() < deadline, text)
+
+    def _with_members(self) -> None:
+        with script.test("consumer protocol: list, describe, members and state of a group with members"):
+            stable = rf"^new +127\.\S+ +\(\d+\) +uniform +Stable +(\d+) +\1 +{self.MEMBERS} *$"
+            [[epoch]] = self._wait("--state", "--verbose", rows=stable, count=1)
+            row = rf"^new +(\S+) +/127\.\S+ +member-\d +(\d) +{epoch} +({self.TOPIC}:\S+) +{epoch} +(\S+) *$"
+            found = self._wait("--members", "--verbose", rows=row, count=self.MEMBERS)
+            self.members = [Member(name, int(epoch), has, int(epoch), target) for name, _, has, target in found]
+            require(sorted(number for _, number, _, _ in found) == ["1", "2"], found)
+            require(all(has == target for _, _, has, target in found), found)
+            parts = [part for _, _, has, _ in found for part in has.rpartition(":")[2].split(",")]
+            require(sorted(parts) == ["0", "1", "2"], found)
+            owned = rf"^new +{self.TOPIC} +\d +(\d+) +\1 +0 +(\S+) +/127\.\S+ +member-\d *$"
+            rows = self._wait(rows=owned, count=PARTITIONS)
+            require({name for _, name in rows} == {each.member_id for each in self.members}, rows)
+            for words in (["--type", "consumer"], ["--state", "stable"]):
+                require("new" in self._tools.run(GROUP_COMMAND, "--list", *words).split(), words)
+            require("new" not in self._tools.run(GROUP_COMMAND, "--list", "--type", "classic").split(), "classic")
+            text = self._tools.run(f"{TOOLS}.GroupsCommand", "--list")
+            require(re.search(r"^new +Consumer +consumer *$", text, re.M), text)
+        with script.test("consumer protocol: a group with members keeps its offsets and is not deleted"):
+            reset = ["--reset-offsets", *self.GROUP, "--topic", self.TOPIC, "--to-earliest", "--execute"]
+            text = self._tools.run(GROUP_COMMAND, *reset, status=None)
+            require("if the group 'new' is inactive, but the current state is Stable" in text, text)
+            text = self._tools.run(GROUP_COMMAND, "--delete-offsets", *self.GROUP, "--topic", self.TOPIC, status=None)
+            require(text.count("GroupSubscribedToTopicException") == PARTITIONS, text)
+            text = self._tools.run(GROUP_COMMAND, "--delete", *self.GROUP, status=None)
+            require("GroupNotEmptyException" in text, text)
+            committed = rf"^new +{self.TOPIC} +\d +(\d+) +\1 +0 +\S+ +/"
+            require(len(re.findall(committed, self._described(), re.MULTILINE)) == PARTITIONS, "offsets")
+
+    def _without_members(self) -> None:
+        with script.test("consumer protocol: reset and delete offsets, delete the group"):
+            self._wait("--state", rows=r"^new .* Empty +0 *$", count=1)
+            require("has no active members" in self._described("--members"), "members")
+            reset = ["--reset-offsets", *self.GROUP, "--topic", self.TOPIC]
+            self._tools.run(GROUP_COMMAND, *reset, "--to-earliest", "--dry-run")
+            require(not re.search(rf"^new +{self.TOPIC} +\d +0 ", self._described(), re.M), "dry")
+            self._tools.run(GROUP_COMMAND, *reset, "--to-offset", "3", "--execute")
+            text = self._described()
+            require(len(re.findall(rf"^new +{self.TOPIC} +\d +3 ", text, re.M)) == PARTITIONS, text)
+            require(len(self._consume(82)) == 82, "not from there on")
+            self._tools.run(GROUP_COMMAND, "--delete-offsets", *self.GROUP, "--topic", f"{self.TOPIC}:1")
+            found = re.findall(rf"^new +{self.TOPIC} +(\d) ", self._described(), re.M)
+            require(sorted(found) == ["0", "2"], found)
+            self._tools.run(GROUP_COMMAND, "--delete", *self.GROUP)
+            require("new" not in self._tools.run(GROUP_COMMAND, "--list").split(), "still listed")
+
+    def require_records(self, text: str) -> None:
+        """Checks the output of `dump-log --offsets-decoder`: it has what was described, and then deletes all of it."""
+        records = [
+            (json.loads(key), None if value == "<DELETE>" else json.loads(value)["data"])
+            for key, value in re.findall(r' key: (\{"type":.*\}) payload: (.*)$', text, re.MULTILINE)
+        ]
+        ours = [(int(key["type"]), key["data"], data) for key, data in records if key["data"].get("groupId") == "new"]
+        for kind in GroupRecord:
+            require(any(each == kind and data for each, _, data in ours), f"there is no {kind.name}")
+        epochs = [data["epoch"] for kind, _, data in ours if kind == GroupRecord.GROUP_METADATA and data]
+        require(epochs == sorted(epochs), epochs)
+        for member in self.members:
+            own = [(kind, data) for kind, key, data in ours if key.get("memberId") == member.member_id and data]
+            subscribed = [data["subscribedTopicNames"] for kind, data in own if kind == GroupRecord.MEMBER_METADATA]
+            require(subscribed and all(topics == [self.TOPIC] for topics in subscribed), subscribed)
+            targets = [partitions(data["topicPartitions"]) for kind, data in own if kind == GroupRecord.TARGET_MEMBER]
+            require(member.target.rpartition(":")[2] in targets, targets)
+            current = [
+                (data["memberEpoch"], partitions(data["assignedPartitions"]))
+                for kind, data in own
+                if kind == GroupRecord.CURRENT_ASSIGNMENT
+            ]
+            require((member.epoch, member.assignment.rpartition(":")[2]) in current, current)
+        require(self.members, "no members were described")
+        last = {(kind, json.dumps(key)): data for kind, key, data in ours}
+        left = [key for key, data in last.items() if data is not None]
+        require(not left, f"not deleted: {left}")
+
+
+class GroupRecord(IntEnum):
+    """The types of the records of a group of the consumer protocol, but for those that not every broker writes."""
+
+    GROUP_METADATA = 3
+    MEMBER_METADATA = 5
+    TARGET_METADATA = 6
+    TARGET_MEMBER = 7
+    CURRENT_ASSIGNMENT = 8
+
+
+def partitions(rows: list[dict[str, Any]]) -> str:
+    """Formats the partitions of the only topic of a record as `kafka-consumer-groups.sh` does."""
+    return ",".join(str(each) for row in rows for each in sorted(row["partitions"]))
+
+
 @contextmanager
 def open_transaction(topic: str, transactional_id: str) -> Iterator[None]:
     """Keeps a transaction open in partition 0 of a topic, and commits it at the end."""
@@ -330,11 +492,11 @@ def reassign(tools: Tools) -> None:
             require_exact(tools.consume(topic, VALUES), values)
 
 
-def dump(tools: Tools, data: Path) -> None:
+def dump(tools: Tools, data: Path, groups: ConsumerProtocol) -> None:
     """Runs only with one broker, whose files the suite can read."""
-    with script.test("dump-log: the files of a broker that was stopped"):
-        control.ask("stop", 0)
-        try:
+    control.ask("stop", 0)
+    try:
+        with script.test("dump-log: the files of a broker that was stopped"):
             logs = sorted(data.glob("*/*.log"))
             require(logs, f"no segments in {data}")
             words = ["--files", ",".join(map(str, logs)), "--deep-iteration"]
@@ -344,17 +506,25 @@ def dump(tools: Tools, data: Path) -> None:
             indexes = [str(each) for name in ("index", "timeindex") for each in sorted(data.glob(f"*/*.{name}"))]
             text = tools.run("org.apache.kafka.tools.DumpLogSegments", "--files", ",".join(indexes), at="")
             require("mismatch" not in text.lower() and "out of order" not in text.lower(), text[-300:])
-        finally:
-            control.ask("start", 0)
+        with script.test("dump-log: the records of a group of the consumer protocol"):
+            logs = sorted(data.glob("__consumer_offsets-*/*.log"))
+            words = ["--files", ",".join(map(str, logs)), "--offsets-decoder"]
+            groups.require_records(tools.run("org.apache.kafka.tools.DumpLogSegments", *words, at=""))
+    finally:
+        control.ask("start", 0)
 
 
 def main() -> None:
     lib = script.jars(script.folder() / "pom.xml", "lib", kafka_version=script.pin("kafka-tools"))
     tools = Tools(f"{lib}/*")
-    for part in (topics, console, configs, verifiable, performance, offsets, groups, transactions, cluster, reassign):
+    for part in (topics, console, configs, verifiable, performance, offsets, groups):
+        part(tools)
+    consumer_protocol = ConsumerProtocol(tools)
+    consumer_protocol.run()
+    for part in (transactions, cluster, reassign):
         part(tools)
     if script.brokers() == 1:
-        dump(tools, script.scratch() / "data")
+        dump(tools, script.scratch() / "data", consumer_protocol)
 
 
 script.run(main)

@@ -1,5 +1,6 @@
-// The stranger's side: node app.mjs fill|work|read ... fill TOPIC INTO REPLICAS FIRST COUNT writes numbered records; work TOPIC
-// INTO answers each in a transaction, until it is killed; read TOPIC prints what is committed.
+// The stranger's side: node app.mjs fill|work|epoch ... fill TOPIC INTO REPLICAS FIRST COUNT writes numbered records; work TOPIC
+// INTO PROTOCOL answers each in a transaction, until it is killed; epoch TOPIC INTO answers one record in a transaction, as a
+// member of the consumer protocol. PROTOCOL: of groups, classic or consumer.
 import { createRequire } from 'node:module'
 import { pathToFileURL } from 'node:url'
 
@@ -8,7 +9,6 @@ const { Admin, Consumer, Producer, stringDeserializers, stringSerializers } = aw
 
 const KEYS = 7
 const PARTITIONS = 2
-const QUIET_MS = 15000
 const [what, ...words] = process.argv.slice(2)
 const bootstrapBrokers = process.env.STRANGERS_BOOTSTRAP.split(',')
 const common = { bootstrapBrokers, retries: 50, retryDelay: 500 }
@@ -27,44 +27,58 @@ async function fill (topic, into, replicas, first, count) {
   await producer.close()
 }
 
-async function work (topic, into) {
-  const transactionalId = 'strangers'
+function worker (name, groupProtocol) {
   const fresh = { producerId: -1n, producerEpoch: -1 } // its default, 0 and 0, asks to go on as producer 0: fenced, as KIP-360 has it
-  const own = { ...fresh, idempotent: true, transactionalId, serializers: stringSerializers }
+  const own = { ...fresh, idempotent: true, transactionalId: name, serializers: stringSerializers }
   const producer = new Producer({ ...common, ...own, clientId: 'work' })
-  const group = { groupId: 'strangers', sessionTimeout: 6000, rebalanceTimeout: 6000, heartbeatInterval: 1000 }
+  const times = { sessionTimeout: 6000, rebalanceTimeout: 6000, heartbeatInterval: 1000 } // suite.toml has the same for the brokers
+  const group = { groupId: name, groupProtocol, ...times }
   const consumer = new Consumer({ ...common, ...group, clientId: 'work', autocommit: false, deserializers: stringDeserializers })
+  return { producer, consumer }
+}
+
+async function start (consumer, topic, onData) {
   const stream = await consumer.consume({ topics: [topic], mode: 'committed', fallbackMode: 'earliest', maxWaitTime: 200 })
-  const waiting = []
-  stream.on('data', message => waiting.push(message))
+  stream.on('data', onData)
   stream.on('error', error => {
     throw error
   })
+}
+
+// Offsets of the consumer protocol need the member's epoch, and TxnOffsetCommit of this client carries the classic protocol's
+// generation (see epoch). It may be left out: then the transactional id alone keeps a former life from committing.
+function unfenced ({ topic, partition, offset, metadata }) {
+  const consumer = { ...metadata.consumer, generationId: -1, memberId: '' }
+  return { topic, partition, offset, metadata: { ...metadata, consumer } }
+}
+
+async function answer ({ producer, consumer }, into, messages, offsetOf) {
+  const transaction = await producer.beginTransaction()
+  await transaction.addConsumer(consumer)
+  await transaction.send({ messages: messages.map(({ key, value }) => ({ topic: into, key, value })) })
+  const last = new Map(messages.map(message => [message.partition, message]))
+  for (const message of last.values()) await transaction.addOffset(offsetOf(message))
+  await transaction.commit()
+}
+
+async function work (topic, into, protocol) {
+  const own = worker(`strangers-${protocol}`, protocol)
+  const waiting = []
+  await start(own.consumer, topic, message => waiting.push(message))
   while (true) {
     const taken = waiting.splice(0, 50)
-    if (!taken.length) {
-      await sleep(50)
-      continue
-    }
-    const transaction = await producer.beginTransaction()
-    await transaction.addConsumer(consumer)
-    await transaction.send({ messages: taken.map(({ key, value }) => ({ topic: into, key, value })) })
-    const last = new Map(taken.map(message => [message.partition, message]))
-    for (const message of last.values()) await transaction.addOffset(message)
-    await transaction.commit()
+    if (taken.length) await answer(own, into, taken, protocol === 'consumer' ? unfenced : message => message)
+    else await sleep(50)
   }
 }
 
-async function read (topic) {
-  const consumer = new Consumer({ ...common, clientId: 'read', groupId: 'reader', deserializers: stringDeserializers })
-  const stream = await consumer.consume({ topics: [topic], mode: 'earliest', isolationLevel: 1 })
-  let last = Date.now()
-  stream.on('data', ({ key, value }) => {
-    last = Date.now()
-    console.log(JSON.stringify([key, JSON.parse(value)]))
-  })
-  while (Date.now() - last < QUIET_MS) await sleep(200)
-  await consumer.close(true)
+async function epoch (topic, into) {
+  const own = worker('strangers-epoch', 'consumer')
+  const { promise, resolve } = Promise.withResolvers()
+  await start(own.consumer, topic, resolve)
+  await answer(own, into, [await promise], message => message)
+  console.log('committed')
+  process.exit(0)
 }
 
 for (const event of ['uncaughtException', 'unhandledRejection']) {
@@ -73,4 +87,4 @@ for (const event of ['uncaughtException', 'unhandledRejection']) {
     process.exit(1) // the next life goes on at the committed offsets
   })
 }
-await ({ fill, work, read })[what](...words)
+await ({ fill, work, epoch })[what](...words)

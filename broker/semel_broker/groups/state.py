@@ -389,8 +389,8 @@ def check_commit(group: Group, member_id: str, instance_id: str | None, generati
     """Whether this member may commit offsets now (OffsetCommit). Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,
     UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID.
 
-    Generation -1 is a simple consumer or an administrator: allowed while the group has no members. The client may name a
-    member: clients that make their member ids themselves do (KIP-1082).
+    Generation -1 is a simple consumer or an administrator: allowed while the group has no members. The client may name
+    a member: clients that make their member ids themselves do (KIP-1082).
     """
     check_alive(group)
     if generation_id < 0 and group.state is EMPTY:

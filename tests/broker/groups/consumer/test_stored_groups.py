@@ -82,8 +82,8 @@ async def test_only_a_member_at_its_epoch_commits_in_a_transaction(desk: Desk) -
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["no group", "empty classic group"])
 async def test_a_client_that_names_itself_commits_before_it_joins(desk: Desk, is_known: bool) -> None:
-    """librdkafka makes member ids itself with `group.protocol=consumer` (KIP-1082), and sends them with every commit. As
-    in Kafka, a commit without a generation is one of a simple consumer while the group has no members."""
+    """librdkafka makes member ids itself with `group.protocol=consumer` (KIP-1082), and sends them with all commits.
+    As in Kafka, a commit without a generation is one of a simple consumer while the group has no members."""
     if is_known:
         left = await desk.enter()
         await desk.ask.leave("g", [(left.member_id, None)])

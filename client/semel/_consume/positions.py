@@ -164,7 +164,8 @@ class Positions:
                 "%s-%d holds offsets %d to %d and not %d: continuing from the %s",
                 *partition, start, end, state.lost, self._policy.value,
             )  # fmt: skip
-            state.reset = self._policy
+            # Not asked again: another leader may have a lower start by now, with records that were handed out.
+            state.seek(bounds[self._policy][partition][0])
 
     def _fall_back(self, state: PartitionState) -> None:
         if not self._still_lacks(state, Reset.COMMITTED):

@@ -11,6 +11,7 @@ import pytest
 from client.consuming import take, tp, until
 from client.fake_broker import FakeBroker
 from semel._consume.records import Record
+from semel._group.offsets import EARLIEST_TIMESTAMP
 from semel._subscription.fetch_buffer import Decoding, FetchBuffer
 from semel.consumer import Consumer
 from semel.errors import (
@@ -391,6 +392,27 @@ async def test_out_of_range_is_raised_after_the_records_before_it(fetched: Fetch
         fetched.ends[0] = 2  # an unclean truncation
         with pytest.raises(OffsetOutOfRangeError, match="no offset 5"):
             await asyncio.wait_for(consumer.getone(), 5)
+
+
+async def test_a_reset_takes_the_start_that_showed_that_the_position_is_gone(fetched: FetchBroker) -> None:
+    """The next leader may have a lower start of the log than the one before: a second question led back to records that
+    the application had."""
+    fetched.put(0, *batches(10), end=10)
+    fetched.refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
+    starts = deque([8, 2])
+
+    async def list_offsets(request: ListOffsetsRequest) -> ListOffsetsResponse:
+        (row,) = request.topics[0].partitions
+        offset = starts.popleft() if row.timestamp == EARLIEST_TIMESTAMP else 10
+        answer = ListOffsetsResponsePartition(partition_index=0, offset=offset)
+        return ListOffsetsResponse(topics=[ListOffsetsResponseTopic(name="t", partitions=[answer])])
+
+    fetched.answers[2] = list_offsets
+    async with consumer_of(fetched) as consumer:
+        consumer.unsubscribe()
+        consumer.assign([tp(0)])
+        consumer.seek(tp(0), 5)
+        assert [record.offset for record in await take(consumer, 2)] == [8, 9]
 
 
 async def test_a_record_above_max_request_size_is_refused_by_size(fetched: FetchBroker) -> None:

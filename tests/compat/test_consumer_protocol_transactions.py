@@ -21,7 +21,9 @@ from support.tiers import tiered
 
 PARTITIONS = 6
 Start = Callable[..., GroupProcess]
-each_library = pytest.mark.parametrize("library", get_args(Library))
+quick_with_librdkafka = pytest.mark.parametrize(
+    "library", tiered(get_args(Library), lambda library: library == "librdkafka")
+)
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def check_each_once(broker: BrokerProcess, count: int) -> int:
     return len(face.read_to_end("out", "read_uncommitted")) - len(committed)
 
 
-@each_library
+@quick_with_librdkafka
 def test_workers_killed_amid_transactions_and_a_killed_broker_leave_each_input_with_one_output(
     broker: BrokerProcess, start: Start
 ) -> None:
@@ -114,7 +116,7 @@ LOST = {"librdkafka": "UNKNOWN_MEMBER_ID", "semel": "CommitFailedError"}
 FENCED = {"librdkafka": "_FENCED", "semel": "ProducerFenced"}
 
 
-@pytest.mark.parametrize("library", tiered(get_args(Library), lambda library: library == "librdkafka"))
+@quick_with_librdkafka
 def test_a_paused_worker_cannot_commit_for_partitions_that_others_have_got(
     broker: BrokerProcess, start: Start, library: Library
 ) -> None:
@@ -141,7 +143,7 @@ def test_a_paused_worker_cannot_commit_for_partitions_that_others_have_got(
 
 
 @pytest.mark.thorough
-@each_library
+@pytest.mark.parametrize("library", get_args(Library))
 def test_a_worker_paused_after_its_offsets_were_sent_cannot_commit_after_the_transaction_has_timed_out(
     broker: BrokerProcess, start: Start, library: Library
 ) -> None:

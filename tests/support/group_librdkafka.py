@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from support.group_program import Member, run
+from support.group_program import Job, Member, run
 
 BATCH = 20
 POLL_S = 0.1
 CALL_S = 30
 """The timeout of one call of a producer."""
+STUCK_S = 45
+"""Longer than CALL_S: a call that takes so long is one that does not return."""
 COMMIT_S = 60
 LOST = ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "_STATE")
 """Errors of a commit that do not pass."""
 
 
 class LibrdkafkaMember(Member):
+    def __init__(self, name: str, job: Job) -> None:
+        super().__init__(name, job)
+        # Kept until the program ends: a destructor waits for a broker's handle that does not end; see `_send_offsets`.
+        self._producers: list[Producer] = []
+
     def _consumer(self) -> Consumer:
         # With callbacks a partition is revoked inside poll() alone: after what was read of it is committed. consume()
         # may collect records, and then serve a revocation, before it returns: they could no longer be committed.
@@ -112,6 +122,7 @@ class LibrdkafkaMember(Member):
                 "metadata.recovery.strategy": "none",
             }
         )
+        self._producers.append(producer)
         _insist(lambda: producer.init_transactions(CALL_S))
         while not self.is_leaving.is_set():
             self._collect(consumer)
@@ -140,7 +151,7 @@ class LibrdkafkaMember(Member):
             producer.flush(CALL_S)
             self.reach("sent")
             positions = [TopicPartition(topic, partition, last + 1) for topic, partition, last in self._places(-1)]
-            _insist(lambda: producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), CALL_S))
+            self._send_offsets(consumer, producer, positions)
             self.reach("offsets")
             _insist(lambda: producer.commit_transaction(CALL_S))
         except KafkaException as error:
@@ -152,6 +163,31 @@ class LibrdkafkaMember(Member):
                 consumer.seek(TopicPartition(topic, partition, first))
         else:
             self.say("committed", len(self._batch))
+
+    def _send_offsets(self, consumer: Consumer, producer: Producer, positions: list[TopicPartition]) -> None:
+        """Sends the offsets in a thread. If the call does not return, this program becomes a new one.
+
+        With several brokers librdkafka 2.16 may end the handle of a coordinator's broker. A TxnOffsetCommit that waits
+        for this handle does not return, not even after its timeout.
+        """
+        errors: list[KafkaException] = []
+
+        def call() -> None:
+            metadata = consumer.consumer_group_metadata()
+            try:
+                _insist(lambda: producer.send_offsets_to_transaction(positions, metadata, CALL_S))
+            except KafkaException as error:
+                errors.append(error)
+
+        calling = threading.Thread(target=call, daemon=True)
+        calling.start()
+        calling.join(STUCK_S)
+        if calling.is_alive():
+            self.say("stuck")
+            self.say("closed")
+            os.execv(sys.executable, [sys.executable, "-m", "support.group_librdkafka", sys.argv[1]])
+        if errors:
+            raise errors[0]
 
     def _places(self, index: int) -> list[tuple[str, int, int]]:
         """Topic, partition and offset of the batch's first (0) or last (-1) record of each partition."""
@@ -193,3 +229,4 @@ def _insist(call: Callable[[], Any]) -> None:
 
 if __name__ == "__main__":
     run(LibrdkafkaMember)
+    os._exit(0)  # without destructors; the consumers are closed

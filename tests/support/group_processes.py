@@ -120,7 +120,10 @@ class GroupProcess:
     def leave(self) -> None:
         """All members stop reading, and close their consumers."""
         self.tell("stop")
-        assert self._process.wait(END_S) == 0
+        try:
+            assert self._process.wait(END_S) == 0
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"does not end; last events: {self.events[-5:]}") from None
         self._reader.join(END_S)
 
     def pause(self) -> None:

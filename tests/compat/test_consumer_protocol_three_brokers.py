@@ -40,13 +40,13 @@ THREE = {
     # Longer than a busy machine keeps members from running: none may lose its membership here.
     "group.consumer.session.timeout.ms": "15000",
 }
-TIMEOUT_S = 120
+TIMEOUT_S = 240
 
 Start = Callable[..., GroupProcess]
 pytestmark = [
     pytest.mark.thorough,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(etcd.binary() is None, reason=etcd.WHY_NOT),
     pytest.mark.parametrize("library", get_args(Library)),
 ]

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,106 +10,12 @@ from pathlib import Path
 import pytest
 import semel
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from support.group_processes import SETTINGS, GroupProcess, committed, shared, until
+from support.group_program import Job
 from support.processes import BrokerProcess
 from support.strangers import Confluent
 
-SETTINGS = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.consumer.min.session.timeout.ms": "2000",
-    "group.consumer.session.timeout.ms": "2000",
-    "group.consumer.min.heartbeat.interval.ms": "100",
-    "group.consumer.heartbeat.interval.ms": "200",
-}
-MEMBER = """
-import json, sys, threading, time
-from confluent_kafka import Consumer, KafkaError, KafkaException
-config = json.loads(sys.argv[1])
-consumer = Consumer(config)
-# With a callback a partition is revoked inside poll() alone: after what was read of it is committed. consume() may
-# collect records, and then serve a revocation, before it returns: they could no longer be committed.
-consumer.subscribe([sys.argv[2]], on_revoke=lambda consumer, partitions: None)
-before = None
-leaving = threading.Event()
-threading.Thread(target=lambda: (sys.stdin.readline(), leaving.set()), daemon=True).start()
-def commit():
-    for attempt in range(100):
-        try:
-            return consumer.commit(asynchronous=False)
-        except KafkaException as error:
-            codes = KafkaError.STALE_MEMBER_EPOCH, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS
-            if error.args[0].code() not in codes or attempt == 99:
-                raise
-            time.sleep(0.05)  # the member learns its next epoch or generation
-while not leaving.is_set():
-    message = consumer.poll(0.1)
-    if message is not None:
-        assert message.error() is None, message.error()
-        print("value", message.value().decode(), flush=True)
-        commit()
-        print("committed", 1, flush=True)
-    assigned = sorted(each.partition for each in consumer.assignment())
-    if assigned != before:
-        before = assigned
-        print("assigned", *assigned, flush=True)
-consumer.close()
-"""
-
-
-class MemberProcess:
-    """A consumer in a process of its own, which a test can kill."""
-
-    def __init__(self, address: str, subscription: str, **config: str) -> None:
-        settings = {
-            "bootstrap.servers": address,
-            "group.id": "g",
-            "group.protocol": "consumer",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            **{key.replace("_", "."): value for key, value in config.items()},
-        }
-        self.values: list[str] = []
-        self.committed = 0
-        self.assigned: list[int] = []
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", MEMBER, json.dumps(settings), subscription],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            word, *rest = line.split()
-            if word == "value":
-                self.values += rest
-            elif word == "committed":
-                self.committed += int(rest[0])
-            else:
-                self.assigned = [int(each) for each in rest]
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    def leave(self) -> None:
-        """Stop reading, and close the consumer."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        assert self._process.wait(20) == 0
-        self._reader.join(20)
-        self.assigned = []
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(20)
-        self._reader.join(20)
-
-
-Start = Callable[..., MemberProcess]
+Start = Callable[..., GroupProcess]
 
 
 @pytest.fixture
@@ -126,29 +27,17 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def start(broker: BrokerProcess) -> Iterator[Start]:
-    started: list[MemberProcess] = []
+    """Starts a member; more settings of its consumer by their names, with underscores for dots."""
+    started: list[GroupProcess] = []
 
-    def start(subscription: str = "t", **config: str) -> MemberProcess:
-        started.append(MemberProcess(broker.address, subscription, **config))
+    def start(subscription: str = "t", **config: str) -> GroupProcess:
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        started.append(GroupProcess(Job(bootstrap=broker.address, subscription=subscription, config=settings)))
         return started[-1]
 
     yield start
     for member in started:
         member.kill()
-
-
-def until(condition: Callable[[], bool], members: list[MemberProcess], what: str) -> None:
-    deadline = time.monotonic() + 40
-    while not condition():
-        assert all(member.is_running for member in members), what
-        state = [(member.assigned, member.committed) for member in members]
-        assert time.monotonic() < deadline, f"{what}: not within 40 s: {state}"
-        time.sleep(0.02)
-
-
-def shared(members: list[MemberProcess], partitions: int = 6) -> bool:
-    owned = sorted(partition for member in members for partition in member.assigned)
-    return owned == list(range(partitions)) and all(member.assigned for member in members)
 
 
 def group_type(broker: BrokerProcess) -> str:
@@ -170,12 +59,12 @@ def test_three_members_share_and_the_others_take_over_from_one_that_is_killed(
     members = [start() for _ in range(3)]
     until(lambda: shared(members), members, "three members share six partitions")
     face.produce("t", values(0, 300))
-    until(lambda: sum(member.committed for member in members) == 300, members, "all is read and committed")
+    until(lambda: committed(members) == 300, members, "all is read and committed")
     members[1].kill()
     left = [members[0], members[2]]
     until(lambda: shared(left), left, "two members take over")
     face.produce("t", values(300, 600))
-    until(lambda: sum(member.committed for member in members) == 600, left, "all is read and committed")
+    until(lambda: committed(members) == 600, left, "all is read and committed")
     counts = Counter(value for member in members for value in member.values)
     assert counts == Counter(str(number) for number in range(600)), "each value once"
 
@@ -222,11 +111,11 @@ def test_members_continue_when_the_broker_is_killed_and_started_again(broker: Br
     members = [start(), start()]
     until(lambda: shared(members), members, "two members share six partitions")
     face.produce("t", values(0, 60))
-    until(lambda: sum(member.committed for member in members) == 60, members, "all is read and committed")
+    until(lambda: committed(members) == 60, members, "all is read and committed")
     broker.kill()
     broker.start()
     Confluent(broker.address).produce("t", values(60, 120))
-    until(lambda: sum(member.committed for member in members) == 120, members, "reading goes on")
+    until(lambda: committed(members) == 120, members, "reading goes on")
     counts = Counter(value for member in members for value in member.values)
     assert counts == Counter(str(number) for number in range(120)), "each value once"
 
@@ -303,7 +192,7 @@ def test_a_group_is_rolled_to_the_consumer_protocol_and_back_while_it_reads(
                 broker.kill()
                 broker.start()
             produce()
-            until(lambda: sum(member.committed for member in everyone) >= sent, members, "all is read and committed")
+            until(lambda: committed(everyone) >= sent, members, "all is read and committed")
         assert group_type(broker) == protocol
     counts = Counter(value for member in everyone for value in member.values)
     assert counts == Counter(str(number) for number in range(sent)), "each value once"

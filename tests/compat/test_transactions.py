@@ -14,12 +14,15 @@ import pytest
 from support.processes import BrokerProcess
 from support.strangers import EVERYONE, STRANGERS
 from support.tiers import tiered
-from support.transactional import TRANSACTIONAL, Pipeline
+from support.transactional import TRANSACTIONAL, ConfluentOfTheConsumerProtocol, Pipeline
 
 Make = Callable[..., Pipeline]
-each_pipeline = pytest.mark.parametrize("make", TRANSACTIONAL, ids=lambda m: m.name)
+PIPELINES = [*TRANSACTIONAL, ConfluentOfTheConsumerProtocol]
+each_pipeline = pytest.mark.parametrize(
+    "make", tiered(PIPELINES, lambda make: make in TRANSACTIONAL), ids=lambda m: m.name
+)
 # Of the same client, and of the next one: semel's speaks transaction version 2, the others 1.
-SUCCESSIONS = [(make, make) for make in TRANSACTIONAL] + list(pairwise([*TRANSACTIONAL, TRANSACTIONAL[0]]))
+SUCCESSIONS = [(make, make) for make in TRANSACTIONAL] + list(pairwise([*PIPELINES, TRANSACTIONAL[0]]))
 
 
 def values(count: int, start: int = 0) -> list[bytes]:
@@ -87,7 +90,7 @@ def test_a_zombie_is_fenced_and_nothing_of_it_is_read(
 # (test_kafka_python_transactions.py) says why, and goes as far as it can.
 @pytest.mark.parametrize(
     "make",
-    tiered([m for m in TRANSACTIONAL if m.name != "kafka-python"], lambda make: make.name == "confluent-kafka"),
+    tiered([m for m in PIPELINES if m.name != "kafka-python"], lambda make: make.name == "confluent-kafka"),
     ids=lambda m: m.name,
 )
 def test_kill_9_of_the_broker_leaves_every_input_with_exactly_one_output(

@@ -64,6 +64,12 @@ class Confluent:
         admin = AdminClient(dict(self.config))
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
 
+    def delete_topic(self, topic: str) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient(dict(self.config))
+        admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+
     def produce(self, topic: str, rows: Sent, codec: str = "none", idempotent: bool = True) -> None:
         from confluent_kafka import Producer
 
@@ -104,6 +110,28 @@ class Confluent:
         deadline = time.monotonic() + timeout_s
         while len(rows) < count and time.monotonic() < deadline:
             rows += [self._row(m) for m in consumer.consume(1000, 0.2)]
+        consumer.close()
+        return rows
+
+    def read_to_end(self, topic: str, isolation: str = "read_committed", timeout_s: float = 60) -> list[Row]:
+        """All records of a topic that is not written to meanwhile."""
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+        config = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True}
+        consumer = Consumer({**self.config, **config, "isolation.level": isolation})
+        at_end = dict.fromkeys(consumer.list_topics(topic, 10).topics[topic].partitions, False)
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in at_end])
+        rows: list[Row] = []
+        deadline = time.monotonic() + timeout_s
+        while not all(at_end.values()):
+            assert time.monotonic() < deadline, f"{len(rows)} records after {timeout_s} s"
+            for message in consumer.consume(1000, 0.2):
+                error, partition = message.error(), message.partition()
+                assert partition is not None
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    at_end[partition] = True
+                else:
+                    rows.append(self._row(message))
         consumer.close()
         return rows
 

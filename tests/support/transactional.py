@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 BATCH = 25
 PATIENCE_S = 60
@@ -87,6 +87,7 @@ class Base:
 
 class Confluent(Base):
     name = "confluent-kafka"
+    group_settings: ClassVar[dict[str, Any]] = {"session.timeout.ms": 6000}
 
     def __enter__(self) -> Confluent:
         self.left = False
@@ -99,7 +100,7 @@ class Confluent(Base):
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
-                "session.timeout.ms": 6000,
+                **self.group_settings,
             }
         )
         self.consumer.subscribe([self.source])
@@ -179,6 +180,13 @@ class Confluent(Base):
                 e.args[0].fatal() or e.args[0].name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
             )
         return False
+
+
+class ConfluentOfTheConsumerProtocol(Confluent):
+    """Its consumer is a member of KIP-848."""
+
+    name = "confluent-kafka-consumer-protocol"
+    group_settings: ClassVar[dict[str, Any]] = {"group.protocol": "consumer"}  # the broker decides on the session
 
 
 class KafkaPython(Base):

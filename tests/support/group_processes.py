@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -38,7 +38,7 @@ class Event(NamedTuple):
     at_s: float
     member: str
     what: str
-    more: tuple[object, ...]
+    more: tuple[Any, ...]
 
 
 class GroupProcess:
@@ -72,9 +72,9 @@ class GroupProcess:
         self.events.append(event)
         match event.what:
             case "value":
-                self.values += event.more  # type: ignore[arg-type]
+                self.values += event.more
             case "committed":
-                self.committed += event.more[0]  # type: ignore[operator]
+                self.committed += event.more[0]
             case "assigned":
                 self.owned[event.member] = self.owned.get(event.member, set()) | _places(event)
             case "revoked" | "lost":
@@ -145,7 +145,7 @@ class GroupProcess:
 
 
 def _places(event: Event) -> set[Place]:
-    return {(topic, partition) for topic, partition in event.more}  # type: ignore[misc]
+    return {(topic, partition) for topic, partition in event.more}
 
 
 def until(condition: Callable[[], bool], running: Iterable[GroupProcess], what: str, timeout_s: float = 60) -> None:

@@ -41,9 +41,13 @@ public final class NewSubscriptions {
     static GroupMember member(Reading reading, String pattern, String group) {
         return new GroupMember(reading,
             (consumer, listener) -> consumer.subscribe(new SubscriptionPattern(pattern), listener),
-            GroupMember.joined(GroupMember.NEW, "group.id", group));
+            GroupMember.joined(GroupMember.NEW, "group.id", group, "group.remote.assignor", "range"));
     }
 
+    /**
+     * Range gives both members partitions of each topic. Once a topic is deleted, a member of 4.1.2 or 4.4.0 may never
+     * again learn the name of a topic that is new to it, because its request for metadata by topic id fails; of Kafka too.
+     */
     static void pattern() throws Exception {
         String one = Common.topic("pattern-one", 4);
         String two = Common.topic("pattern-two", 4);

@@ -12,6 +12,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Supplier;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.Config;
@@ -198,11 +199,20 @@ public final class Clients {
     }
 
     static void await(Condition condition, String what) throws Exception {
+        await(condition, () -> what);
+    }
+
+    static void await(Condition condition, Supplier<String> what) throws Exception {
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(90);
         while (!condition.holds()) {
-            Tier.require(System.nanoTime() < deadline, "not within 90 s: " + what);
+            Tier.require(System.nanoTime() < deadline, "not within 90 s: " + what.get());
             Thread.sleep(50);
         }
+    }
+
+    static void join(Thread thread, String what) throws Exception {
+        thread.join(200_000);
+        Tier.require(!thread.isAlive(), what + " does not end");
     }
 
     static final class Member {

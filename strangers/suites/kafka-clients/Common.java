@@ -55,19 +55,27 @@ final class Common {
 
     /** A topic of this name and version, which is returned; its partitions have leaders that serve. */
     static String topic(String name) throws Exception {
+        return topic(name, PARTITIONS);
+    }
+
+    static String topic(String name, int partitions) throws Exception {
         String topic = name + "-" + version;
         try (Admin admin = admin()) {
-            admin.createTopics(List.of(new NewTopic(topic, PARTITIONS, Tier.REPLICAS))).all().get(60, TimeUnit.SECONDS);
+            admin.createTopics(List.of(new NewTopic(topic, partitions, Tier.REPLICAS))).all().get(60, TimeUnit.SECONDS);
         }
         try (KafkaConsumer<String, String> consumer = consumer()) {
-            consumer.endOffsets(partitions(topic), Duration.ofSeconds(120));
+            consumer.endOffsets(partitions(topic, partitions), Duration.ofSeconds(120));
         }
         return topic;
     }
 
     static List<TopicPartition> partitions(String topic) {
+        return partitions(topic, PARTITIONS);
+    }
+
+    static List<TopicPartition> partitions(String topic, int count) {
         List<TopicPartition> found = new ArrayList<>();
-        for (int p = 0; p < PARTITIONS; p++) {
+        for (int p = 0; p < count; p++) {
             found.add(new TopicPartition(topic, p));
         }
         return found;

@@ -1,4 +1,4 @@
-"""EDGE: compiles one Java program against each release line of kafka-clients, and runs it."""
+"""EDGE: compiles Java programs against each release line of kafka-clients, and runs them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from strangers import script
 FIRST_WITH_TRANSACTION_CALLS = 3
 FIRST_WITH_NEW_GROUPS = 4
 RUN_TIMEOUT_S = 900
+NEW_GROUPS = ["NewGroups", "NewSubscriptions", "NewCommits", "NewTransactions", "Migrations", "NewKills"]
+"""The programs of the consumer protocol."""
+NEW_GROUPS_PARTS = ["Feed", "GroupMember", "Reading"]
 
 
 def main() -> None:
     for version in script.pins("kafka-clients"):
         lib = script.jars(script.folder() / "pom.xml", f"lib-{version}", kafka_version=version)
         line = int(version.partition(".")[0])
-        names = ["Clients"]
+        names, parts = ["Clients"], ["Common"]
         names += ["TransactionCalls"] * (line >= FIRST_WITH_TRANSACTION_CALLS)
-        names += ["NewGroups"] * (line >= FIRST_WITH_NEW_GROUPS)
-        sources = [script.folder() / f"{name}.java" for name in ["Common", *names]]
+        if line >= FIRST_WITH_NEW_GROUPS:
+            names += NEW_GROUPS
+            parts += NEW_GROUPS_PARTS
+        sources = [script.folder() / f"{name}.java" for name in [*parts, *names]]
         class_path = script.classes(lib, f"classes-{version}", sources)
         options = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
         for name in names:

@@ -70,7 +70,7 @@ final class GroupMember implements ConsumerRebalanceListener {
         return all;
     }
 
-    /** Waits until the members own these partitions, each of them one owner, and each member at least `min` and at most `max`. */
+    /** Waits until each of these partitions has one owner among the members, and each member `min` to `max` of them. */
     static void settled(Collection<GroupMember> members, Collection<TopicPartition> places, int min, int max)
             throws Exception {
         Clients.await(() -> {

@@ -161,7 +161,7 @@ public final class NewCommits {
         }
     }
 
-    /** A member that does not poll within max.poll.interval.ms leaves. Its commit fails, and does not change what its heir committed. */
+    /** A member that does not poll within max.poll.interval.ms leaves. Its commit fails, and changes nothing. */
     static void lost() throws Exception {
         String topic = Common.topic("new-lost");
         List<TopicPartition> places = Common.partitions(topic);
@@ -188,8 +188,8 @@ public final class NewCommits {
             GroupMember heir = GroupMember.of(reading, topic, topic);
             GroupMember.settled(List.of(heir), places, 3, 3);
             reading.requireOnce(30);
-            Clients.await(() -> late.committed(Set.copyOf(places)).values().stream().allMatch(each -> each != null && each.offset() == 10),
-                "the commits of the heir");
+            Clients.await(() -> late.committed(Set.copyOf(places)).values().stream()
+                .allMatch(each -> each != null && each.offset() == 10), "the commits of the heir");
             try {
                 late.commitSync(Map.of(places.get(0), new OffsetAndMetadata(1)));
                 throw new AssertionError("a member that was removed could commit");

@@ -4,6 +4,7 @@ import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
@@ -11,6 +12,7 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ConsumerGroupDescription;
+import org.apache.kafka.clients.admin.ListConfigResourcesOptions;
 import org.apache.kafka.clients.admin.MemberDescription;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.SubscriptionPattern;
@@ -23,7 +25,7 @@ import org.apache.kafka.common.errors.InvalidConfigurationException;
 import org.apache.kafka.common.errors.InvalidRegularExpression;
 import org.apache.kafka.common.errors.UnsupportedAssignorException;
 
-/** Groups of the consumer protocol: regular expressions, assignors of the broker, settings of a group, and what Admin shows. */
+/** Groups of the consumer protocol: regular expressions, assignors, settings of a group, and what Admin shows. */
 public final class NewSubscriptions {
     public static void main(String[] arguments) {
         NewGroups.begin(arguments[0]);
@@ -100,7 +102,8 @@ public final class NewSubscriptions {
             members.forEach(GroupMember::requireRunning);
             List<Set<TopicPartition>> shares = members.stream().map(GroupMember::owned).toList();
             List<Integer> sizes = shares.stream().map(Set::size).sorted(Comparator.reverseOrder()).toList();
-            return GroupMember.isSettled(shares, places, 0, 2) && sizes.equals(isRange ? List.of(2, 2, 2, 0) : List.of(2, 2, 1, 1));
+            List<Integer> expected = isRange ? List.of(2, 2, 2, 0) : List.of(2, 2, 1, 1);
+            return GroupMember.isSettled(shares, places, 0, 2) && sizes.equals(expected);
         }, () -> "the shares of " + name + ": " + members.stream().map(GroupMember::owned).toList());
         for (GroupMember member : members) {
             Set<Integer> numbers = member.owned().stream().map(TopicPartition::partition).collect(Collectors.toSet());
@@ -132,8 +135,8 @@ public final class NewSubscriptions {
         Map<String, String> given = Map.of("consumer.session.timeout.ms", "7000", "consumer.heartbeat.interval.ms", "700");
         try (Admin admin = Common.admin()) {
             for (Map.Entry<String, String> each : given.entrySet()) {
-                Tier.require(setting(admin, group, each.getKey()).isDefault()
-                    || setting(admin, group, each.getKey()).source() != ConfigEntry.ConfigSource.DYNAMIC_GROUP_CONFIG, "given");
+                ConfigEntry before = setting(admin, group, each.getKey());
+                Tier.require(before.source() != ConfigEntry.ConfigSource.DYNAMIC_GROUP_CONFIG, "given before: " + before);
                 NewGroups.set(group, each.getKey(), each.getValue());
                 Clients.await(() -> each.getValue().equals(setting(admin, group, each.getKey()).value()), each.getKey());
                 ConfigEntry found = setting(admin, group, each.getKey());
@@ -143,7 +146,8 @@ public final class NewSubscriptions {
             refused(group, "consumer.session.timeout.ms", "3600000");
             refused(group, "consumer.heartbeat.interval.ms", "10");
             refused(group, "consumer.patience.ms", "10");
-            boolean isListed = admin.listConfigResources(Set.of(ConfigResource.Type.GROUP), new org.apache.kafka.clients.admin.ListConfigResourcesOptions())
+            boolean isListed = admin
+                .listConfigResources(Set.of(ConfigResource.Type.GROUP), new ListConfigResourcesOptions())
                 .all().get(60, TimeUnit.SECONDS).stream().anyMatch(each -> each.name().equals(group));
             Tier.require(isListed, "the group is not listed among those with settings");
         }
@@ -204,7 +208,7 @@ public final class NewSubscriptions {
             int after = NewGroups.described(admin, topic).groupEpoch().get();
             Tier.require(after > before, "the epoch of the group went from " + before + " to " + after);
             boolean isListed = admin.listGroups().all().get(60, TimeUnit.SECONDS).stream().anyMatch(each ->
-                each.groupId().equals(topic) && each.type().equals(java.util.Optional.of(GroupType.CONSUMER))
+                each.groupId().equals(topic) && each.type().equals(Optional.of(GroupType.CONSUMER))
                     && each.protocol().equals("consumer"));
             Tier.require(isListed, "not listed as of type consumer");
             GroupMember.leave(List.of(one, two));
@@ -229,7 +233,7 @@ public final class NewSubscriptions {
             Tier.require(member.memberEpoch().equals(found.groupEpoch()), "member epoch " + member.memberEpoch());
             Tier.require(member.assignment().topicPartitions().equals(expected), member + ", not " + expected);
             Tier.require(member.targetAssignment().get().topicPartitions().equals(expected), member + ": target");
-            Tier.require(member.upgraded().equals(java.util.Optional.of(true)), "upgraded " + member.upgraded());
+            Tier.require(member.upgraded().equals(Optional.of(true)), "upgraded " + member.upgraded());
         }
         Tier.require(clients.equals(owned.keySet()), "members " + clients);
     }

@@ -206,7 +206,8 @@ public final class NewTransactions {
 
     /** A process that works until it gets a line, and then stays within its next transaction until it is killed. */
     static void stall(String source, String target, String id) throws Exception {
-        try (KafkaConsumer<String, String> consumer = consumer(source); KafkaProducer<String, String> producer = producer(id)) {
+        try (KafkaConsumer<String, String> consumer = consumer(source);
+                KafkaProducer<String, String> producer = producer(id)) {
             producer.initTransactions();
             while (true) {
                 ConsumerRecords<String, String> found = consumer.poll(Duration.ofMillis(100));

@@ -117,8 +117,7 @@ async def _transaction(mine: RecordingProducer, reader: RecordingConsumer, clien
         return True
     except KafkaError as error:
         raise_unexpected(error)
-        await recover(mine, txn, error, insists=args["insists"])
-        return False
+        return await recover(mine, txn, error, insists=args["insists"])
 
 
 async def _abandon(mine: RecordingProducer, client: ClientPlan, op: Op) -> None:
@@ -138,20 +137,22 @@ async def _look(reader: RecordingConsumer, txn: int) -> None:
         raise_unexpected(error)
 
 
-async def recover(mine: RecordingProducer, txn: int, error: KafkaError, *, insists: bool) -> None:
-    """Act as an application does after a failed call. Raises KafkaError when a new producer is needed."""
+async def recover(mine: RecordingProducer, txn: int, error: KafkaError, *, insists: bool) -> bool:
+    """Act as an application does after a failed call. Whether the transaction is committed after all: a commit can take
+    longer than the call waits. Raises KafkaError when a new producer is needed.
+    """
     times = 0
     while isinstance(error, RetriableError) and insists and times < ASKED_TIMES_MAX and was_sent(mine):
         times += 1
         try:
             await mine.producer.commit_transaction()
             mine.recorder.committed(txn)
-            return
+            return True
         except KafkaError as again:
             error = again
     if not isinstance(error, RetriableError | AbortableError):
         raise error
-    await abort(mine, txn)
+    return not await abort(mine, txn)
 
 
 def was_sent(mine: RecordingProducer) -> bool:
@@ -160,16 +161,18 @@ def was_sent(mine: RecordingProducer) -> bool:
     return transactions is not None and transactions._commit_outcome is not None and transactions._commit_outcome.commit
 
 
-async def abort(mine: RecordingProducer, txn: int) -> None:
-    """Abort the transaction. Raises KafkaError if it fails or its outcome stays unknown."""
+async def abort(mine: RecordingProducer, txn: int) -> bool:
+    """Abort the transaction. False if it was committed before. Raises KafkaError if it fails or its outcome stays
+    unknown.
+    """
     for _ in range(ASKED_TIMES_MAX):
         try:
             await mine.producer.abort_transaction()
             mine.recorder.aborted(txn)
-            return
+            return True
         except TransactionWasCommitted:
             mine.recorder.committed(txn)
-            return
+            return False
         except RetriableError as error:
             last = error
     raise last

@@ -120,9 +120,9 @@ class World:
         """The coordinator removes the member, as when its session has ended."""
         membership = group_of(consumer).member.membership
         raw = RawConsumer(await self.broker.wire(), membership.member_id, instance=membership.group_instance_id)
-        await raw.leave()
-        owners.is_removed = True
+        owners.is_removed = True  # before the answer: another member may get the partitions as soon
         owners.forget(list(self.owned))
+        await raw.leave()
 
     async def send(self) -> None:
         for topic, count in PARTITIONS.items():

@@ -76,7 +76,7 @@ class Consumer(Generic[K_co, V_co]):
         cluster = self._cluster = Cluster(config, auto_create_topics=config.allow_auto_create_topics)
         self._timeout_ms = config.default_api_timeout_ms
         self._subscription = Subscription(exclude_internal_topics=config.exclude_internal_topics)
-        self._offsets = Offsets(cluster, config, self._fetching_membership)
+        self._offsets = Offsets(cluster, config, self._fetching_membership, self._topic_id)
         self._fetcher = Fetcher(cluster, config, self._subscription, lambda: self._positions.wake())
         self._positions = Positions(
             cluster.edge, config, self._subscription, self._offsets, found=self._fetcher.wake, fail=self._fetcher.fail
@@ -336,7 +336,9 @@ class Consumer(Generic[K_co, V_co]):
         """
         if not isinstance(offset, SupportsIndex) or int(offset) < 0:
             raise ValueError(f"offset={offset!r}: offsets start at 0; see seek_to_beginning and seek_to_end")
-        self._subscription.state(partition).seek(offset)
+        state = self._subscription.state(partition)
+        state.seek(offset)
+        state.sought()
         self._changed()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
@@ -363,6 +365,7 @@ class Consumer(Generic[K_co, V_co]):
                 state.lose_position(Reset(self._config.auto_offset_reset))
             else:
                 state.seek(at.offset)
+            state.sought()
         self._changed()
         return {partition: None if at is None else at.offset for partition, at in found.items()}
 
@@ -484,6 +487,7 @@ class Consumer(Generic[K_co, V_co]):
 
     def _changed(self) -> None:
         """Wakes all tasks that depend on the assignment, the positions and the pauses."""
+        self._topic_watch.follow_topics()
         self._positions.wake()
         self._fetcher.wake()
         self._fetcher.arrived.notify()
@@ -492,6 +496,10 @@ class Consumer(Generic[K_co, V_co]):
 
     def _fetching_membership(self) -> Membership | None:
         return self._group.member.fetching_membership if isinstance(self._group, ConsumerGroup) else None
+
+    def _topic_id(self, partition: TopicPartition) -> bytes:
+        state = self._subscription.states.get(partition)
+        return self._cluster.metadata.topic_id(partition.topic) if state is None else state.topic_id
 
     async def _before_revocation(self, partitions: Sequence[TopicPartition]) -> None:
         await self._require_group().commit_consumed(partitions)

@@ -3,6 +3,7 @@
 from typing import Generic, NamedTuple
 
 import msgspec
+from semel_protocol.schema import ZERO_UUID
 
 from semel._type_variables import K_co, V_co
 
@@ -135,7 +136,7 @@ class TopicMetadata(msgspec.Struct, frozen=True):
     name: str
     partitions: tuple[PartitionMetadata, ...]
     is_internal: bool = False
-    topic_id: bytes = bytes(16)
+    topic_id: bytes = ZERO_UUID
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -149,6 +150,16 @@ class Metadata(msgspec.Struct, frozen=True):
     controller_id: int = -1
     cluster_id: str | None = None
     errors: dict[str, int] = {}
+
+    def topic_id(self, topic: str) -> bytes:
+        """The id of the topic that has this name; zeros when it is unknown."""
+        found = self.topics.get(topic)
+        return ZERO_UUID if found is None else found.topic_id
+
+    def describes(self, topic: str, topic_id: bytes) -> bool:
+        """Whether the topic of this name has this id, as far as both ids are known. If not, it was created again."""
+        known = self.topic_id(topic)
+        return known == topic_id or ZERO_UUID in (known, topic_id)
 
     def leader(self, topic: str, partition: int) -> int:
         """Node id of the partition's leader; -1 when it is unknown or there is none."""

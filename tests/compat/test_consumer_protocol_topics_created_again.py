@@ -3,7 +3,8 @@
 The members read the new topic from its start. Nothing is carried over by its name, least of all committed offsets.
 
 The records of the new topic are written once the members have got it. Until then they have positions of the old topic,
-and librdkafka 2.16 and semel's client continue from these in the new one (docs/compatibility.md).
+and librdkafka 2.16 continues from these in the new one (docs/compatibility.md). semel's client does not, which has a
+test of its own.
 """
 
 from __future__ import annotations
@@ -103,3 +104,23 @@ def test_members_read_a_topic_that_is_created_again_from_its_start(
     values = [value for member in members for value in member.values]
     assert not_once(values, [f"old-{n}" for n in range(60)] + [f"new-{n}" for n in range(30)]) == {}
     assert committed_offsets(broker) == [10, 10, 10]
+
+
+@pytest.mark.parametrize("library", tiered(["semel"], lambda _: False))
+def test_no_record_is_missed_that_is_written_before_the_members_have_the_new_topic(
+    broker: BrokerProcess, start: Start
+) -> None:
+    """The new topic is longer than the old one when they look, so that their old positions are in its range."""
+    face = Confluent(broker.address)
+    face.create_topic("orders", PARTITIONS)
+    members = [start("orders"), start("orders")]
+    until(lambda: shared(members, PARTITIONS), members, "two members share three partitions")
+    face.produce("orders", [(n % PARTITIONS, None, b"old-%d" % n) for n in range(60)])
+    until(lambda: committed(members) == 60, members, "the old topic is read")
+    face.delete_topic("orders")
+    face.create_topic("orders", PARTITIONS)
+    face.produce("orders", [(n % PARTITIONS, None, b"new-%d" % n) for n in range(120)])
+    until(lambda: committed(members) == 180, members, "the new topic is read")
+    values = [value for member in members for value in member.values]
+    assert not_once(values, [f"old-{n}" for n in range(60)] + [f"new-{n}" for n in range(120)]) == {}
+    assert committed_offsets(broker) == [40, 40, 40]

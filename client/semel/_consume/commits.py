@@ -16,12 +16,15 @@ from semel._net.retry import Deadline
 from semel._subscription.subscription import Subscription
 from semel.errors import (
     CommitFailedError,
+    DeletedTopicCommitError,
     FencedMemberEpochError,
+    GroupIdNotFound,
     IllegalGenerationError,
     KafkaError,
     RebalanceInProgressError,
     StaleMemberEpochError,
     UnknownMemberIdError,
+    UnknownTopicIdError,
 )
 from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -83,8 +86,13 @@ class Commits:
     async def commit(self, offsets: ToCommit, timeout_ms: float) -> None:
         """Commits offsets. Waits for a rebalance to end, as long as the partitions stay assigned.
 
-        Raises CommitFailedError when they do not, KafkaTimeoutError, and final errors of the coordinator.
+        Raises CommitFailedError when they do not, DeletedTopicCommitError when the topic of the records was deleted,
+        KafkaTimeoutError, and final errors of the coordinator.
         """
+        for partition in offsets:
+            state = self._subscription.states.get(partition)
+            if state is not None and state.topic_in_hand != state.topic_id:
+                raise _topic_is_gone(partition)
         if not self._subscription.is_automatic:
             await self._commit_without_membership(offsets, timeout_ms)
             return
@@ -96,8 +104,12 @@ class Commits:
         while not await self._try(offsets, deadline):
             await self._group.until_settled(deadline.remaining_ms)
             await asyncio.sleep(self._config.retry_backoff_ms / 1000)
-            if any(self._subscription.states.get(partition) is not state for partition, state in states.items()):
-                raise CommitFailedError("the group has rebalanced and moved the partitions")
+            for partition, state in states.items():
+                now = self._subscription.states.get(partition)
+                if now is not None and state is not None and now.topic_id != state.topic_id:
+                    raise _topic_is_gone(partition)
+                if now is not state:
+                    raise CommitFailedError("the group has rebalanced and moved the partitions")
         for partition, state in states.items():
             assert state is not None
             state.committed = offsets[partition].offset
@@ -112,7 +124,9 @@ class Commits:
             return False
         except StaleMemberEpochError:
             return False  # a heartbeat brings the present epoch of the consumer protocol
-        except (IllegalGenerationError, UnknownMemberIdError, FencedMemberEpochError) as error:
+        except UnknownTopicIdError as error:
+            raise DeletedTopicCommitError(error.message) from error
+        except (IllegalGenerationError, UnknownMemberIdError, FencedMemberEpochError, GroupIdNotFound) as error:
             if membership != self._group.member.membership and isinstance(error, IllegalGenerationError):
                 return False  # the request was sent just before a new generation began
             self._group.commit_refused(error, membership)
@@ -122,6 +136,8 @@ class Commits:
     async def _commit_without_membership(self, offsets: ToCommit, timeout_ms: float) -> None:
         try:
             await self._offsets.commit(offsets, Membership(), timeout_ms)
+        except UnknownTopicIdError as error:
+            raise DeletedTopicCommitError(error.message) from error
         except (UnknownMemberIdError, IllegalGenerationError, StaleMemberEpochError, RebalanceInProgressError) as error:
             raise CommitFailedError(
                 f"group {self._config.group_id!r} has members, and this consumer is none: it has assigned partitions"
@@ -129,3 +145,8 @@ class Commits:
         for partition, at in offsets.items():
             if (state := self._subscription.states.get(partition)) is not None:
                 state.committed = at.offset
+
+
+def _topic_is_gone(partition: TopicPartition) -> DeletedTopicCommitError:
+    topic, index = partition
+    return DeletedTopicCommitError(f"{topic}-{index} was read from a topic that was deleted and created again since")

@@ -4,11 +4,14 @@ A request with epoch 0 is full and begins a session; it ends the session that it
 new, changed or not wanted any more. The answers leave out partitions without news. A request without an answer leaves
 open which changes the broker has, so the next one is full. A broker that has no room for a session answers with id 0;
 brokers below Fetch v7 send no id, which is the same: each fetch is then full.
+
+All partitions of a session are named in the same way: by topic id from Fetch v13 on (KIP-516), else by topic name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 from semel_protocol.errors import ErrorCode
@@ -18,10 +21,14 @@ from semel_protocol.messages.k01_fetch import (
     FetchRequestPartition,
     FetchRequestTopic,
     FetchResponse,
+    FetchResponsePartition,
 )
+from semel_protocol.schema import ZERO_UUID
 
 from semel.structs import TopicPartition
 
+BY_ID_VERSION = 13
+"""The version of Fetch that names topics by id."""
 NO_SESSION = 0
 BEGIN_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
@@ -32,8 +39,21 @@ SESSION_IS_GONE = (
 )
 """The broker does not have the session as the client has it."""
 
-Wanted = dict[TopicPartition, FetchRequestPartition]
-"""The partitions to fetch, in this order."""
+
+class FetchedPartition(NamedTuple):
+    """A partition of a session. topic_id: zeros when the session names topics by name."""
+
+    topic: str
+    partition: int
+    topic_id: bytes = ZERO_UUID
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+Wanted = dict[FetchedPartition, FetchRequestPartition]
+"""The partitions to fetch, in this order. All have topic ids, or none has."""
 
 
 class Ends(msgspec.Struct, frozen=True, gc=False):
@@ -53,44 +73,57 @@ class FetchSession:
     def __init__(self) -> None:
         self._session_id, self._epoch = NO_SESSION, BEGIN_EPOCH
         self._at_broker: Wanted = {}
-        self._ends: dict[TopicPartition, Ends] = {}
-        self._is_in_flight = False
+        self._ends: dict[FetchedPartition, Ends] = {}
+        self._names: dict[bytes, str] = {}
+        self._is_in_flight = self._is_by_id = False
         self._connection: object = None
 
-    def fill(self, request: FetchRequest, wanted: Wanted, connection: object) -> None:
+    def fill(self, request: FetchRequest, wanted: Wanted, connection: object, *, is_by_id: bool = False) -> None:
         """Puts the session and its changes into `request`. Sessions do not outlive their connection.
 
-        `wanted` belongs to the session from now on.
+        `wanted` belongs to the session from now on. is_by_id: whether it has topic ids.
         """
-        if self._is_in_flight or connection is not self._connection:
+        if self._is_in_flight or connection is not self._connection or is_by_id is not self._is_by_id:
             self._begin_again()
-        self._connection, self._is_in_flight = connection, True
+        self._connection, self._is_in_flight, self._is_by_id = connection, True, is_by_id
         if self._epoch == BEGIN_EPOCH:
-            self._at_broker, self._ends = {}, {}
+            self._at_broker, self._ends, self._names = {}, {}, {}
         before, self._at_broker = self._at_broker, wanted
         request.session_id, request.session_epoch = self._session_id, self._epoch
         request.topics = [
-            FetchRequestTopic(topic=topic, partitions=[wanted[partition] for partition in partitions])
-            for topic, partitions in _by_topic(each for each, row in wanted.items() if before.get(each) != row)
+            FetchRequestTopic(
+                topic=topic, topic_id=topic_id, partitions=[wanted[partition] for partition in partitions]
+            )
+            for (topic, topic_id), partitions in _by_topic(
+                each for each, row in wanted.items() if before.get(each) != row
+            )
         ]
+        self._names |= {row.topic_id: row.topic for row in request.topics}
         forgotten = [partition for partition in before if partition not in wanted]
         for partition in forgotten:
             self._ends.pop(partition, None)
         request.forgotten_topics_data = [
-            FetchRequestForgottenTopic(topic=topic, partitions=[partition.partition for partition in partitions])
-            for topic, partitions in _by_topic(forgotten)
+            FetchRequestForgottenTopic(
+                topic=topic, topic_id=topic_id, partitions=[partition.partition for partition in partitions]
+            )
+            for (topic, topic_id), partitions in _by_topic(forgotten)
         ]
+
+    def rows(self, response: FetchResponse) -> Iterator[tuple[FetchedPartition, FetchResponsePartition]]:
+        """The rows of an answer. Rows of topic ids that were not asked for are left out."""
+        for topic in response.responses:
+            name = self._names.get(topic.topic_id, "") if self._is_by_id else topic.topic
+            for row in topic.partitions if name else ():
+                yield FetchedPartition(name, row.partition_index, topic.topic_id), row
 
     def answered(self, response: FetchResponse) -> None:
         """Notes an answer without an error of its own. `ends` has its offsets from now on."""
         self._is_in_flight = False
-        for topic in response.responses:
-            for row in topic.partitions:
-                partition = TopicPartition(topic.topic, row.partition_index)
-                if row.error_code or row.high_watermark < 0:
-                    self._ends.pop(partition, None)  # the broker sends the offsets again after an error
-                elif partition in self._at_broker:
-                    self._ends[partition] = Ends(row.high_watermark, row.last_stable_offset, row.log_start_offset)
+        for partition, row in self.rows(response):
+            if row.error_code or row.high_watermark < 0:
+                self._ends.pop(partition, None)  # the broker sends the offsets again after an error
+            elif partition in self._at_broker:
+                self._ends[partition] = Ends(row.high_watermark, row.last_stable_offset, row.log_start_offset)
         self._session_id = response.session_id
         if self._session_id == NO_SESSION:
             self._epoch = BEGIN_EPOCH
@@ -105,7 +138,7 @@ class FetchSession:
             self._session_id = NO_SESSION
         return had_begun and code in SESSION_IS_GONE
 
-    def ends(self, partition: TopicPartition) -> Ends | None:
+    def ends(self, partition: FetchedPartition) -> Ends | None:
         """The offsets of a partition that the last fetch has asked for; None: the broker has answered with an error."""
         return self._ends.get(partition)
 
@@ -114,8 +147,10 @@ class FetchSession:
         self._epoch, self._is_in_flight = BEGIN_EPOCH, False
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[TopicPartition]]]:
-    topics: dict[str, list[TopicPartition]] = {}
+def _by_topic(
+    partitions: Iterable[FetchedPartition],
+) -> Iterator[tuple[tuple[str, bytes], list[FetchedPartition]]]:
+    topics: dict[tuple[str, bytes], list[FetchedPartition]] = {}
     for partition in partitions:
-        topics.setdefault(partition.topic, []).append(partition)
+        topics.setdefault((partition.topic, partition.topic_id), []).append(partition)
     return iter(topics.items())

@@ -3,6 +3,9 @@
 A broker has a task only while there is something to fetch from it. A partition is fetched while less than
 `max_partition_fetch_bytes` of it are buffered, so the next fetch is in flight while the application processes the last
 one. The fetches from a broker are one session (KIP-227); the broker forgets it some time after the last one.
+
+Topics are fetched by their ids (KIP-516), so that a topic that was created again is never read at a position of its
+predecessor. Brokers below Fetch v13 know only names.
 """
 
 from __future__ import annotations
@@ -19,10 +22,11 @@ from semel_protocol.messages.k01_fetch import (
     FetchResponseDivergingEpoch,
     FetchResponsePartition,
 )
+from semel_protocol.schema import ZERO_UUID
 
 from semel._config.consumer import ConsumerConfig
 from semel._consume import truncation
-from semel._consume.fetch_session import FetchSession
+from semel._consume.fetch_session import BY_ID_VERSION, FetchedPartition, FetchSession, Wanted
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.leader_watch import LeaderWatch
@@ -49,12 +53,15 @@ WAIT_WHILE_FULL_MS = 25
 fetch at any moment.
 """
 RETRY_LEADER_MS = 100
+"""The pause between metadata requests while a partition has no leader."""
 
 ROOM_SHARE = 4
 """A fetch is sent when at least one ROOM_SHARE-th of a broker's share of `fetch_buffer_bytes` is free."""
 
 Asked = dict[TopicPartition, tuple[PartitionState, int]]
-"""The partition states of a request, and the requested offsets."""
+"""The partition states to fetch, and the requested offsets."""
+Named = dict[FetchedPartition, tuple[PartitionState, int]]
+"""The same, as they are named to the broker."""
 
 
 class Fetcher:
@@ -72,6 +79,7 @@ class Fetcher:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._sessions: dict[int, FetchSession] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._refresh_at = 0.0
         self._stopped = False
         self._tallies: dict[int, ByteCount] = {}
         self._share_bytes = config.fetch_buffer_bytes
@@ -105,7 +113,9 @@ class Fetcher:
                 leaderless = True
             else:
                 self._ensure_task(source)
-        if leaderless:
+        # Not at once: the answer calls this again.
+        if leaderless and self._edge.monotonic() >= self._refresh_at:
+            self._refresh_at = self._edge.monotonic() + RETRY_LEADER_MS / 1000
             self._cluster.request_refresh()
 
     def records_taken(self, state: PartitionState) -> None:
@@ -127,6 +137,8 @@ class Fetcher:
         (KIP-392). -1: no leader is known.
         """
         metadata, partition = self._cluster.metadata, state.topic_partition
+        if not metadata.describes(partition.topic, state.topic_id):
+            return -1
         near = state.near
         if near is not None:
             epoch = metadata.leader_epoch(*partition)
@@ -215,9 +227,13 @@ class Fetcher:
                 connection = await self._cluster.connection(node_id, Role.FETCH)
                 if not await self._check_logs(connection, asked):
                     continue
+                is_by_id = _is_by_id(connection, asked)
+                named = _named(asked, is_by_id)
                 request = self._request(room, left_out)
-                session.fill(request, self._wanted_rows(asked), connection)
-                response: FetchResponse = await connection.request(request, timeout_ms=config.request_timeout_ms)
+                session.fill(request, self._wanted_rows(named), connection, is_by_id=is_by_id)
+                response: FetchResponse = await connection.request(
+                    request, timeout_ms=config.request_timeout_ms, version_max=BY_ID_VERSION if is_by_id else None
+                )
             except KafkaError as error:
                 if outage.is_due():
                     log.info("fetch from broker %d failed, trying again: %s", node_id, error)
@@ -247,7 +263,7 @@ class Fetcher:
             backoff.reset()
             outage.end()
             session.answered(response)
-            self._accept(node_id, asked, response)
+            self._accept(node_id, named, response)
 
     def _wanted_from(self, node_id: int) -> tuple[Asked, bool]:
         """The partitions to fetch from this broker now, and whether some were left out because their buffers are
@@ -307,7 +323,7 @@ class Fetcher:
                 state.leader_epoch = one.leader_epoch
         return False
 
-    def _wanted_rows(self, asked: Asked) -> dict[TopicPartition, FetchRequestPartition]:
+    def _wanted_rows(self, named: Named) -> Wanted:
         partition_max_bytes = self._config.max_partition_fetch_bytes
         return {
             partition: FetchRequestPartition(
@@ -317,7 +333,7 @@ class Fetcher:
                 last_fetched_epoch=state.buffer.epochs.last,
                 partition_max_bytes=partition_max_bytes,
             )
-            for partition, (state, offset) in asked.items()
+            for partition, (state, offset) in named.items()
         }
 
     def _request(self, room: int, left_out: bool) -> FetchRequest:
@@ -334,41 +350,41 @@ class Fetcher:
             rack_id=config.client_rack,
         )
 
-    def _accept(self, node_id: int, asked: Asked, response: FetchResponse) -> None:
+    def _accept(self, node_id: int, named: Named, response: FetchResponse) -> None:
         arrived = has_moved = False
-        self._note_ends(node_id, asked)
-        for topic in response.responses:
-            for row in topic.partitions:
-                partition = TopicPartition(topic.topic, row.partition_index)
-                state, offset = asked.get(partition, (None, -1))
-                if state is None or not self._subscription.in_charge(state) or state.buffer.fetch_offset != offset:
-                    continue  # since the request was sent, the partition was revoked or its position changed
-                if row.error_code and state.leave_near(node_id):
-                    log.info("%s; fetching from the leader", _refusal(row.error_code, state, offset, node_id))
-                    has_moved = True
-                    continue
-                if row.error_code:
+        self._note_ends(node_id, named)
+        for partition, row in self._sessions[node_id].rows(response):
+            state, offset = named.get(partition, (None, -1))
+            if state is None or not self._subscription.in_charge(state) or state.buffer.fetch_offset != offset:
+                continue  # since the request was sent, the partition was revoked or its position changed
+            if row.error_code and state.leave_near(node_id):
+                log.info("%s; fetching from the leader", _refusal(row.error_code, state, offset, node_id))
+                has_moved = True
+                continue
+            if row.error_code:
+                leader = row.current_leader
+                if self._cluster.metadata.describes(partition.topic, state.topic_id):
                     self._cluster.update_leader(
-                        *partition, row.current_leader.leader_id, row.current_leader.leader_epoch
+                        partition.topic, partition.partition, leader.leader_id, leader.leader_epoch
                     )
-                    arrived = self._refused(state, offset, row.error_code) or arrived
-                    continue
-                if row.diverging_epoch.end_offset >= 0:
-                    arrived = self._truncated(state, row.diverging_epoch) or arrived
-                    continue
-                if row.records and not state.held:
-                    arrived = self._buffer(state, row) or arrived
-                if row.preferred_read_replica >= 0:
-                    has_moved = self._move(state, row.preferred_read_replica) or has_moved
+                arrived = self._refused(state, offset, row.error_code) or arrived
+                continue
+            if row.diverging_epoch.end_offset >= 0:
+                arrived = self._truncated(state, row.diverging_epoch) or arrived
+                continue
+            if row.records and not state.held:
+                arrived = self._buffer(state, row) or arrived
+            if row.preferred_read_replica >= 0:
+                has_moved = self._move(state, row.preferred_read_replica) or has_moved
         if has_moved:
             self.wake()
         if arrived:
             self.arrived.notify()
 
-    def _note_ends(self, node_id: int, asked: Asked) -> None:
+    def _note_ends(self, node_id: int, named: Named) -> None:
         """The offsets of all partitions that were fetched without an error. Those without a row have not changed."""
         session, now_ms = self._sessions[node_id], self._edge.now_ms()
-        for partition, (state, _) in asked.items():
+        for partition, (state, _) in named.items():
             ends = session.ends(partition)
             if ends is not None and self._subscription.in_charge(state):
                 state.high_watermark, state.last_stable_offset = ends.high_watermark, ends.last_stable_offset
@@ -469,6 +485,20 @@ class Fetcher:
             log.warning("%s; continuing at offset %d", message, to)
             state.seek(to)
         return False
+
+
+def _is_by_id(connection: Connection, asked: Asked) -> bool:
+    """Whether the broker is asked by topic id. Without an id of each topic it is asked by name."""
+    return connection.serves(FetchRequest, BY_ID_VERSION) and all(
+        state.topic_id != ZERO_UUID for state, _ in asked.values()
+    )
+
+
+def _named(asked: Asked, is_by_id: bool) -> Named:
+    return {
+        FetchedPartition(topic, index, row[0].topic_id if is_by_id else ZERO_UUID): row
+        for (topic, index), row in asked.items()
+    }
 
 
 def _refusal(code: int, state: PartitionState, offset: int, node_id: int) -> KafkaError:

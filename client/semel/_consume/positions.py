@@ -51,6 +51,7 @@ class Positions:
         """Finds new positions. Raises as `position`."""
         for state in states:
             state.lose_position(reset)
+            state.sought()
         for state in states:
             await self.position(state)
 
@@ -64,9 +65,11 @@ class Positions:
         while state.position is None:
             if (error := state.take_error()) is not None:
                 raise error
-            if not self._subscription.in_charge(state):
+            now = self._subscription.states.get(state.topic_partition)
+            if now is None or (now is not state and now.topic_id == state.topic_id):
                 raise IllegalStateError(f"{state.topic_partition} was revoked while its position was looked up")
-            if not await self.changed.wait(deadline.remaining_ms):
+            state = now  # the topic may have been created again
+            if state.position is None and not await self.changed.wait(deadline.remaining_ms):
                 raise KafkaTimeoutError(f"no position of {state.topic_partition} within {deadline.timeout_ms:.0f} ms")
         return state.position
 
@@ -122,7 +125,7 @@ class Positions:
                 self._fall_back(state)
             return
         try:
-            found = await self._offsets.committed(
+            found, unknown = await self._offsets.find_committed(
                 [state.topic_partition for state in lacking], self._config.request_timeout_ms
             )
         except KafkaError as error:
@@ -130,6 +133,9 @@ class Positions:
                 self._failed(state, Reset.COMMITTED, error)
             return
         for state in lacking:
+            if state.topic_partition in unknown:
+                self._failed(state, Reset.COMMITTED, unknown[state.topic_partition])
+                continue
             at = found[state.topic_partition]
             if at is None:
                 self._fall_back(state)

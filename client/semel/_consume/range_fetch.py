@@ -1,4 +1,8 @@
-"""Fetches an offset range of one partition. Each fetch is sent while the caller processes the one before."""
+"""Fetches an offset range of one partition. Each fetch is sent while the caller processes the one before.
+
+The range belongs to the topic id of the first answer (KIP-516). If the topic is deleted and created again after that,
+its offsets mean other records, and the range ends with an error.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,10 @@ from semel_protocol.messages.k01_fetch import (
     FetchResponse,
     FetchResponsePartition,
 )
+from semel_protocol.schema import ZERO_UUID
 
 from semel._config.consumer import ConsumerConfig
+from semel._consume.fetch_session import BY_ID_VERSION
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
 from semel._net.cluster import ANSWER_TIMEOUT_MS, Cluster
 from semel._net.pool import Role
@@ -30,6 +36,7 @@ from semel.errors import (
     KafkaTimeoutError,
     OffsetOutOfRangeError,
     RecordTooLargeError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     error_for,
 )
@@ -71,6 +78,7 @@ class RangeFetch:
         self._partition, self._at, self._end = partition, start, end
         self._name = f"{partition.topic}-{partition.partition}"
         self._fetching: asyncio.Task[CommittedBatches] | None = None
+        self._topic_id = ZERO_UUID
         cluster.want([partition.topic])
 
     async def next(self) -> CommittedBatches | None:
@@ -111,7 +119,8 @@ class RangeFetch:
                 pause_ms = 0.0
                 backoff.reset()
             except KafkaError as error:
-                unknown_answers = unknown_answers + 1 if isinstance(error, UnknownTopicOrPartitionError) else 0
+                is_unknown = isinstance(error, (UnknownTopicIdError, UnknownTopicOrPartitionError))
+                unknown_answers = unknown_answers + 1 if is_unknown else 0
                 if unknown_answers >= UNKNOWN_ANSWERS:
                     raise
                 if isinstance(error, OffsetOutOfRangeError):
@@ -133,6 +142,10 @@ class RangeFetch:
             code = self._cluster.metadata.errors.get(topic, 0)
             self._cluster.request_refresh()
             raise error_for(code or ErrorCode.LEADER_NOT_AVAILABLE, self._name)
+        if not self._cluster.metadata.describes(topic, self._topic_id):
+            self._cluster.request_refresh()
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_ID, self._name)
+        topic_id = self._cluster.metadata.topic_id(topic)
         request = FetchRequest(
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
@@ -141,6 +154,7 @@ class RangeFetch:
             topics=[
                 FetchRequestTopic(
                     topic=topic,
+                    topic_id=topic_id,
                     partitions=[
                         FetchRequestPartition(
                             partition=index,
@@ -155,13 +169,19 @@ class RangeFetch:
         )
         connection = await self._cluster.connection(leader, Role.FETCH)
         timeout_ms = min(config.request_timeout_ms, max(deadline.remaining_ms, ANSWER_TIMEOUT_MS))
-        answer: FetchResponse = await connection.request(request, timeout_ms=timeout_ms)
+        is_by_id = topic_id != ZERO_UUID and connection.serves(FetchRequest, BY_ID_VERSION)
+        answer: FetchResponse = await connection.request(
+            request, timeout_ms=timeout_ms, version_max=BY_ID_VERSION if is_by_id else None
+        )
         if answer.error_code:
             raise error_for(answer.error_code, f"fetch from {self._name}")
         for rows in answer.responses:
             for row in rows.partitions:
-                if (rows.topic, row.partition_index) == self._partition:
-                    return self._checked(row, at)
+                is_topic = rows.topic_id == topic_id if is_by_id else rows.topic == topic
+                if is_topic and row.partition_index == index:
+                    checked = self._checked(row, at)
+                    self._topic_id = topic_id if is_by_id else ZERO_UUID
+                    return checked
         raise KafkaConnectionError(f"{connection.name} left {self._name} out of its answer")
 
     def _checked(self, row: FetchResponsePartition, at: int) -> FetchResponsePartition:

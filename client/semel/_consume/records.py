@@ -128,7 +128,7 @@ class Records:
             buffer = state.buffer
             record = buffer.records[buffer.at]
             buffer.at += 1
-            state.position = record.offset + 1
+            state.hand_out(record.offset + 1)
             self._subscription.handed_out.append(state)
             self._to_the_end(state)
             self._fetcher.records_taken(state)
@@ -154,7 +154,7 @@ class Records:
                 continue
             rows = found[state.topic_partition] = state.buffer.take(left)
             left -= len(rows)
-            state.position = rows[-1].offset + 1
+            state.hand_out(rows[-1].offset + 1)
             _skip_offsets_without_record(state)
             self._subscription.handed_out.append(state)
             self._to_the_end(state)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 
-from semel._group.consumer_group import AnyGroup
+from semel._group.consumer_group import AnyGroup, ConsumerGroup
 from semel._net.cluster import Cluster
 from semel._subscription.subscription import Mode, Subscription
 from semel.structs import TopicPartition
+
+log = logging.getLogger(__name__)
 
 MISSING_TOPIC_REFRESH_MS = 1_000
 """The pause between metadata requests while a subscribed topic does not exist."""
@@ -66,6 +69,16 @@ class TopicWatch:
             self._cluster.want_all()
         else:
             self._cluster.want_only(self._subscription.topics)
+
+    def follow_topics(self) -> None:
+        """After a change of metadata or assignment: partitions of a topic that was created again begin anew.
+
+        In the consumer protocol the coordinator tells which topic a partition is of, and assigns the new one.
+        """
+        if isinstance(self._group, ConsumerGroup) and self._subscription.is_automatic:
+            return
+        for topic, partition in self._subscription.follow(self._cluster.metadata):
+            log.warning("%s-%d: the topic was deleted and created again; reading the new one", topic, partition)
 
     def _metadata_changed(self) -> None:
         if not self._running:

@@ -1,6 +1,9 @@
 """ListOffsets, OffsetFetch and OffsetCommit: offsets of partitions, and committed offsets of the group.
 
 Commits use a data connection to the coordinator, not the one that waits in JoinGroup: a rebalance must not delay them.
+
+Committed offsets belong to a topic id where brokers know it (KIP-516, OffsetCommit and OffsetFetch v10). So a topic
+that was created again does not get those of its predecessor.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
+from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
@@ -30,6 +34,7 @@ from semel_protocol.messages.k09_offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
+from semel_protocol.schema import ZERO_UUID, Message
 
 from semel._config.consumer import ConsumerConfig
 from semel._net.calls import grouped
@@ -45,6 +50,7 @@ from semel.errors import (
     KafkaError,
     StaleMemberEpochError,
     UnknownMemberIdError,
+    UnknownTopicIdError,
     error_for,
 )
 from semel.structs import OffsetAndMetadata, TopicPartition
@@ -54,6 +60,12 @@ LATEST_TIMESTAMP = -1
 NO_OFFSET = -1
 MEMBER_EPOCH_VERSION = 9
 """The version of OffsetCommit and OffsetFetch that has the epoch of a member of the consumer protocol (KIP-848)."""
+BY_ID_VERSION = 10
+"""The version of OffsetCommit and OffsetFetch that names topics by id."""
+UNKNOWN_ANSWERS = 3
+"""A topic id is gone when the coordinator has refused it so often, and the metadata does not have it either. Each of
+them alone may only lag behind.
+"""
 OUTDATED_MEMBER = (StaleMemberEpochError, FencedMemberEpochError, UnknownMemberIdError, GroupIdNotFound)
 """The coordinator does not know the member at this epoch."""
 
@@ -74,12 +86,18 @@ class Offsets:
     """Requests about offsets. Each public call but `list_once` retries until its deadline.
 
     member: the membership to read committed offsets as, in the consumer protocol (KIP-848); None without one.
+    topic_id: the id of the topic that a partition is of; zeros when it is unknown, then the topic is named by name.
     """
 
     def __init__(
-        self, cluster: Cluster, config: ConsumerConfig, member: Callable[[], Membership | None] = lambda: None
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        member: Callable[[], Membership | None] = lambda: None,
+        topic_id: Callable[[TopicPartition], bytes] = lambda partition: ZERO_UUID,
     ) -> None:
         self._cluster, self._config, self._edge, self._member = cluster, config, cluster.edge, member
+        self._topic_id = topic_id
 
     # From the leaders
 
@@ -112,7 +130,7 @@ class Offsets:
         failures: dict[TopicPartition, KafkaError] = {}
         for partition, timestamp in wanted.items():
             leader = metadata.leader(partition.topic, partition.partition)
-            if leader < 0:
+            if leader < 0 or not metadata.describes(partition.topic, self._topic_id(partition)):
                 self._cluster.want([partition.topic])
                 self._cluster.request_refresh()
                 failures[partition] = KafkaConnectionError(f"{partition.topic}-{partition.partition} has no leader")
@@ -178,23 +196,57 @@ class Offsets:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offsets; None where there is none.
 
-        A read_committed consumer waits while a transaction with such offsets completes (KIP-447).
+        A read_committed consumer waits while a transaction with such offsets completes (KIP-447). Raises
+        UnknownTopicIdError for a topic that was deleted.
         """
         wanted = list(partitions)
 
+        async def attempt(deadline: Deadline) -> dict[TopicPartition, OffsetAndMetadata | None]:
+            found, unknown = await self.find_committed(wanted, max(deadline.remaining_ms, 1))
+            for error in unknown.values():
+                raise error
+            return found
+
+        return await retrying(
+            attempt,
+            edge=self._edge,
+            backoff=self._backoff(),
+            timeout_ms=timeout_ms,
+            what=f"fetching committed offsets of group {self._group_id!r}",
+            is_retriable=self._unless_gone(lambda: self._topic_ids(wanted)),
+        )
+
+    async def find_committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], dict[TopicPartition, UnknownTopicIdError]]:
+        """As `committed`. The second part has the partitions whose topic ids the coordinator does not know, at least
+        not yet.
+        """
+        wanted = list(partitions)
+        unknown: dict[TopicPartition, UnknownTopicIdError] = {}
+
         async def ask(connection: Connection, request_ms: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
-            answer = await self._fetch_offsets(connection, wanted, request_ms)
+            topics = _by_topic(self._topic_ids(wanted), connection, OffsetFetchRequest)
+            names = {topic_id: name for name, topic_id in topics}
+            answer = await self._fetch_offsets(connection, topics, request_ms)
             _raise_for(answer.error_code, f"committed offsets of group {self._group_id!r}")
             found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+            unknown.clear()
             for topic in answer.topics:
                 for row in topic.partitions:
-                    _raise_for(row.error_code, f"committed offset of {topic.name}-{row.partition_index}")
+                    partition = TopicPartition(topic.name or names.get(topic.topic_id, ""), row.partition_index)
+                    try:
+                        _raise_for(row.error_code, f"committed offset of {partition.topic}-{partition.partition}")
+                    except UnknownTopicIdError as error:
+                        unknown[partition] = error
+                        self._cluster.request_refresh()
+                        continue
                     at = OffsetAndMetadata(row.committed_offset, row.metadata or "")
-                    found[TopicPartition(topic.name, row.partition_index)] = at if at.offset >= 0 else None
-            _check_complete(found, wanted, connection)
-            return {partition: found[partition] for partition in wanted}
+                    found[partition] = at if at.offset >= 0 else None
+            _check_complete({**found, **unknown}, wanted, connection)
+            return {partition: found[partition] for partition in wanted if partition not in unknown}
 
-        return await self._coordinator(
+        found = await self._coordinator(
             ask,
             timeout_ms,
             "fetching committed offsets",
@@ -203,26 +255,29 @@ class Offsets:
                 error.retriable or (self._config.is_consumer_protocol and isinstance(error, OUTDATED_MEMBER))
             ),
         )
+        return found, unknown
 
     async def _fetch_offsets(
-        self, connection: Connection, wanted: Iterable[TopicPartition], request_ms: float
+        self, connection: Connection, topics: _Topics, request_ms: float
     ) -> OffsetFetchResponse | OffsetFetchResponseGroup:
-        topics = [
-            OffsetFetchRequestTopic(name=topic, partition_indexes=indexes) for topic, indexes in grouped(wanted).items()
+        rows = [
+            OffsetFetchRequestTopic(name=name, topic_id=topic_id, partition_indexes=indexes)
+            for (name, topic_id), indexes in topics.items()
         ]
         request = OffsetFetchRequest(require_stable=self._config.read_committed)
+        is_by_id = _is_by_id(topics)
         member = self._member() if connection.serves(OffsetFetchRequest, MEMBER_EPOCH_VERSION) else None
-        if member is None:
-            request.group_id, request.topics = self._group_id, topics
-            version_max = None
-        else:
-            row = OffsetFetchRequestGroup(
-                group_id=self._group_id, member_id=member.member_id, member_epoch=member.generation, topics=topics
-            )
-            request.groups, version_max = [row], MEMBER_EPOCH_VERSION
-        answer: OffsetFetchResponse = await connection.request(request, timeout_ms=request_ms, version_max=version_max)
-        if member is None:
+        if member is None and not is_by_id:
+            request.group_id, request.topics = self._group_id, rows
+            answer: OffsetFetchResponse = await connection.request(request, timeout_ms=request_ms)
             return answer
+        asked = OffsetFetchRequestGroup(group_id=self._group_id, topics=rows)
+        if member is not None:
+            asked.member_id, asked.member_epoch = member.member_id, member.generation
+        request.groups = [asked]
+        answer = await connection.request(
+            request, timeout_ms=request_ms, version_max=BY_ID_VERSION if is_by_id else MEMBER_EPOCH_VERSION
+        )
         for group in answer.groups:
             if group.group_id == self._group_id:
                 return group
@@ -233,38 +288,66 @@ class Offsets:
     ) -> None:
         """Commits offsets as `membership`.
 
-        Raises RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError when the
-        group has rebalanced, StaleMemberEpochError when the member has another epoch (KIP-848), KafkaTimeoutError, and
-        other final errors such as OffsetMetadataTooLargeError.
+        Raises RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError,
+        GroupIdNotFound when the group has rebalanced, StaleMemberEpochError when the member has another epoch
+        (KIP-848), UnknownTopicIdError for a topic that was deleted, KafkaTimeoutError, and other final errors such as
+        OffsetMetadataTooLargeError.
         """
-        request = OffsetCommitRequest(
-            group_id=self._group_id,
-            generation_id_or_member_epoch=membership.generation,
-            member_id=membership.member_id,
-            group_instance_id=membership.group_instance_id,
-            topics=[
-                OffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[_commit_row(index, offsets[TopicPartition(topic, index)]) for index in indexes],
-                )
-                for topic, indexes in grouped(offsets).items()
-            ],
-        )
-
-        version_max = MEMBER_EPOCH_VERSION if self._config.is_consumer_protocol else None
+        ids = self._topic_ids(offsets)  # not those of a later try: the offsets belong to these topics
 
         async def tell(connection: Connection, request_ms: float) -> None:
+            topics = _by_topic(ids, connection, OffsetCommitRequest)
+            names = {topic_id: name for name, topic_id in topics}
+            request = OffsetCommitRequest(
+                group_id=self._group_id,
+                generation_id_or_member_epoch=membership.generation,
+                member_id=membership.member_id,
+                group_instance_id=membership.group_instance_id,
+                topics=[
+                    OffsetCommitRequestTopic(
+                        name=name,
+                        topic_id=topic_id,
+                        partitions=[_commit_row(index, offsets[TopicPartition(name, index)]) for index in indexes],
+                    )
+                    for (name, topic_id), indexes in topics.items()
+                ],
+            )
+            version_max = MEMBER_EPOCH_VERSION if self._config.is_consumer_protocol else None
             answer: OffsetCommitResponse = await connection.request(
-                request, timeout_ms=request_ms, version_max=version_max
+                request, timeout_ms=request_ms, version_max=BY_ID_VERSION if _is_by_id(topics) else version_max
             )
             answered: dict[TopicPartition, None] = {}
             for topic in answer.topics:
                 for row in topic.partitions:
-                    _raise_for(row.error_code, f"commit of {topic.name}-{row.partition_index}")
-                    answered[TopicPartition(topic.name, row.partition_index)] = None
+                    partition = TopicPartition(topic.name or names.get(topic.topic_id, ""), row.partition_index)
+                    _raise_for(row.error_code, f"commit of {partition.topic}-{partition.partition}")
+                    answered[partition] = None
             _check_complete(answered, offsets, connection)
 
-        await self._coordinator(tell, timeout_ms, "committing offsets")
+        await self._coordinator(tell, timeout_ms, "committing offsets", is_retriable=self._unless_gone(lambda: ids))
+
+    def _topic_ids(self, partitions: Iterable[TopicPartition]) -> _TopicIds:
+        return {partition: self._topic_id(partition) for partition in partitions}
+
+    def _unless_gone(self, ids: Callable[[], _TopicIds]) -> Callable[[KafkaError], bool]:
+        """Whether an error is retriable, asked once for each error: a topic id may be refused for good."""
+        refusals = 0
+
+        def is_retriable(error: KafkaError) -> bool:
+            nonlocal refusals
+            if not isinstance(error, UnknownTopicIdError):
+                return error.retriable
+            refusals += 1
+            self._cluster.request_refresh()
+            return refusals < UNKNOWN_ANSWERS or not any(self._is_gone(each, at) for each, at in ids().items())
+
+        return is_retriable
+
+    def _is_gone(self, partition: TopicPartition, topic_id: bytes) -> bool:
+        """Whether the metadata has no topic of this name and id."""
+        metadata, topic = self._cluster.metadata, partition.topic
+        is_unknown = metadata.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return is_unknown or not metadata.describes(topic, topic_id)
 
     async def _coordinator(
         self,
@@ -303,6 +386,24 @@ class Offsets:
 
     def _backoff(self) -> Backoff:
         return Backoff(self._edge, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+
+
+_TopicIds = dict[TopicPartition, bytes]
+_Topics = dict[tuple[str, bytes], list[int]]
+"""(name, topic id) -> partition indexes."""
+
+
+def _by_topic(ids: _TopicIds, connection: Connection, request: type[Message]) -> _Topics:
+    """The partitions by topic. The topic ids are zeros unless the broker is asked by id."""
+    is_by_id = ZERO_UUID not in ids.values() and connection.serves(request, BY_ID_VERSION)
+    topics: _Topics = {}
+    for (topic, index), topic_id in ids.items():
+        topics.setdefault((topic, topic_id if is_by_id else ZERO_UUID), []).append(index)
+    return topics
+
+
+def _is_by_id(topics: _Topics) -> bool:
+    return any(topic_id != ZERO_UUID for _, topic_id in topics)
 
 
 def _commit_row(index: int, at: OffsetAndMetadata) -> OffsetCommitRequestPartition:

@@ -6,7 +6,7 @@ A revocation waits while the application processes records of the partitions, th
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from semel._config.consumer import ConsumerConfig
@@ -112,11 +112,16 @@ class Ownership:
             log.warning("group %r: lost %s: %s", self._config.group_id, names_of(owned), error)
             await self.notify_listener("on_partitions_lost", owned)
 
-    async def adopt(self, given: Sequence[TopicPartition]) -> None:
-        """Replaces the assignment and calls on_partitions_assigned. Partitions in both keep their state."""
+    async def adopt(
+        self, given: Sequence[TopicPartition], topic_ids: Mapping[TopicPartition, bytes] | None = None
+    ) -> None:
+        """Replaces the assignment and calls on_partitions_assigned. Partitions in both keep their state.
+
+        topic_ids: as in `Subscription.assign`.
+        """
         subscription = self._subscription
         new = [partition for partition in given if partition not in subscription.states]
-        subscription.assign(given)
+        subscription.assign(given, topic_ids)
         for partition, state in subscription.states.items():
             # A kept partition may be held too, after a subscription that was changed and changed back.
             state.held = partition in new

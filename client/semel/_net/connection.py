@@ -41,7 +41,7 @@ VERSION_MAX = {
     0: 11,  # Produce 12 is transaction version 2 (KIP-890)
     1: 12,  # Fetch 13 names topics by id
     2: 7,  # ListOffsets 8 and later ask for tiered offsets
-    3: 7,  # Metadata 8 adds authorized operations, 10 topic ids
+    3: 12,  # Metadata 13 adds an error of the whole answer
     8: 8,  # OffsetCommit 9 is the consumer group protocol of KIP-848
     9: 7,  # OffsetFetch 8 asks for several groups at once
     10: 3,  # FindCoordinator 4 asks for several keys at once

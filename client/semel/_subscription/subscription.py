@@ -2,21 +2,27 @@
 
 A `PartitionState` lives exactly as long as its assignment. A fetch response or an offset that arrives for an older one
 is dropped, because that state is no longer in charge. So no record of a revoked partition is handed out.
+
+A state belongs to one topic id (KIP-516). A topic that is deleted and created again has another id, and another state.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
 import msgspec
 from semel_protocol.errors import ErrorCode
+from semel_protocol.schema import ZERO_UUID
 
 from semel._subscription.fetch_buffer import DecodedCount, FetchBuffer
 from semel._subscription.listener import ConsumerRebalanceListener
 from semel.errors import IllegalStateError, KafkaError, TopicAuthorizationFailedError
 from semel.structs import Metadata, TopicPartition
+
+FORMER_TOPICS_MAX = 4
+"""The states of earlier topics of a name that are kept."""
 
 
 class Mode(Enum):
@@ -50,6 +56,8 @@ class NearReplica(msgspec.Struct, frozen=True):
 class PartitionState:
     """One assigned partition.
 
+    topic_id: the id of the topic that everything here belongs to; zeros when brokers do not tell it.
+    topic_in_hand: the id of the topic whose records the application got last. It commits offsets of that one.
     position: offset of the next record to hand out, None until it is known.
     consumed: offset below which every record is consumed; auto-commit commits it.
     committed: the offset last committed to the coordinator, None when unknown.
@@ -78,11 +86,20 @@ class PartitionState:
         "position",
         "reset",
         "retry_at",
+        "topic_id",
+        "topic_in_hand",
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, reset: Reset, decoded: DecodedCount | None = None) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        reset: Reset,
+        decoded: DecodedCount | None = None,
+        topic_id: bytes = ZERO_UUID,
+    ) -> None:
         self.topic_partition = topic_partition
+        self.topic_id = self.topic_in_hand = topic_id
         self.position: int | None = None
         self.consumed: int | None = None
         self.committed: int | None = None
@@ -112,6 +129,15 @@ class PartitionState:
         self.error = None
         self.retry_at = 0.0
         self.buffer.restart(offset)
+
+    def sought(self) -> None:
+        """The application has chosen this position: it knows the present topic."""
+        self.topic_in_hand = self.topic_id
+
+    def hand_out(self, next_offset: int) -> None:
+        """The application gets records up to this offset."""
+        self.position = next_offset
+        self.topic_in_hand = self.topic_id
 
     def leave_near(self, node_id: int) -> bool:
         """Fetches from the leader again if this broker has been its substitute. Whether it has."""
@@ -152,6 +178,7 @@ class Subscription:
         self.states: dict[TopicPartition, PartitionState] = {}
         self.handed_out: list[PartitionState] = []
         """The partitions whose records the application processes now."""
+        self._former: dict[TopicPartition, dict[bytes, PartitionState]] = {}
         self._exclude_internal_topics = exclude_internal_topics
         self._decoded = DecodedCount()
 
@@ -204,15 +231,55 @@ class Subscription:
 
     # Assigned partitions
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replaces the assignment. Partitions in both keep their state: position, buffered records, pause."""
-        old = self.states
+    def assign(
+        self, partitions: Iterable[TopicPartition], topic_ids: Mapping[TopicPartition, bytes] | None = None
+    ) -> None:
+        """Replaces the assignment. Partitions in both keep their state: position, buffered records, pause.
+
+        topic_ids: the topics of the partitions, if the coordinator has told them (KIP-848). If not, see `follow`.
+        """
+        old, ids = self.states, topic_ids or {}
         wanted = dict.fromkeys(TopicPartition(*partition) for partition in partitions)
-        self.drop([partition for partition in old if partition not in wanted])
-        self.states = {p: old.get(p) or PartitionState(p, Reset.COMMITTED, self._decoded) for p in wanted}
+        self.drop([p for p, state in old.items() if p not in wanted or ids.get(p, state.topic_id) != state.topic_id])
+        self.states = {p: old.get(p) or self._new_state(p, ids.get(p, ZERO_UUID)) for p in wanted}
+
+    def _new_state(self, partition: TopicPartition, topic_id: bytes) -> PartitionState:
+        return PartitionState(partition, Reset.COMMITTED, self._decoded, topic_id)
+
+    def follow(self, metadata: Metadata) -> list[TopicPartition]:
+        """Moves each partition to the topic that has its name now. Returns those that were in another topic before.
+
+        The state in the former topic is kept. A broker may lag behind the others and name that topic once more; the
+        partition then moves there and back, and loses no position.
+        """
+        moved = []
+        for partition, state in self.states.items():
+            topic_id = metadata.topic_id(partition.topic)
+            if topic_id in (state.topic_id, ZERO_UUID):
+                continue
+            if state.topic_id == ZERO_UUID:
+                state.topic_id = state.topic_in_hand = topic_id
+            else:
+                self.states[partition] = self._in_topic(topic_id, state)
+                moved.append(partition)
+        return moved
+
+    def _in_topic(self, topic_id: bytes, old: PartitionState) -> PartitionState:
+        """The state of this partition in another topic of the same name. It replaces `old`."""
+        partition = old.topic_partition
+        former = self._former.setdefault(partition, {})
+        state = former.pop(topic_id, None) or self._new_state(partition, topic_id)
+        state.paused, state.held, state.topic_in_hand = old.paused, old.held, old.topic_in_hand
+        state.buffer.restart(state.position)
+        old.buffer.restart(None)
+        former[old.topic_id] = old
+        if len(former) > FORMER_TOPICS_MAX:
+            del former[next(iter(former))]
+        return state
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
+            self._former.pop(partition, None)
             state = self.states.pop(partition, None)
             if state is not None:
                 # An iteration in progress may still hold the state: leave no records in it.

@@ -67,6 +67,12 @@ class CommitFailedError(ApplicationRecoverableError):
     )
 
 
+class DeletedTopicCommitError(CommitFailedError):
+    """The topic of these offsets was deleted: they were not committed."""
+
+    advice = "Nothing is left to commit; a topic that was created again under this name is read from its own positions"
+
+
 class NoOffsetForPartitionError(KafkaError):
     """There is no committed offset, and auto_offset_reset='none'."""
 

@@ -7,17 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from client.consuming import tp
 from hypothesis import given
 from hypothesis import strategies as st
-from semel._consume.fetch_session import EPOCH_MAX, Ends, FetchSession, Wanted
-from semel.structs import TopicPartition
+from semel._consume.fetch_session import EPOCH_MAX, Ends, FetchedPartition, FetchSession, Wanted
 from semel_broker.handlers.k01_sessions import with_sessions
 from semel_broker.partitions.fetch_sessions import FetchSessions
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k01_fetch import (
     FetchRequest,
     FetchRequestPartition,
+    FetchRequestTopic,
     FetchResponse,
     FetchResponsePartition,
     FetchResponseTopic,
@@ -26,19 +25,23 @@ from semel_protocol.messages.k01_fetch import (
 LINK = object()
 
 
+def tp(partition: int, topic: str = "t") -> FetchedPartition:
+    return FetchedPartition(topic, partition)
+
+
 def wanted(**offsets: int) -> Wanted:
     """`t0=5`: partition 0 of topic t at offset 5."""
-    places = {TopicPartition(name[0], int(name[1:])): offset for name, offset in offsets.items()}
+    places = {FetchedPartition(name[0], int(name[1:])): offset for name, offset in offsets.items()}
     return {place: row_of(place, offset) for place, offset in places.items()}
 
 
-def row_of(place: TopicPartition, offset: int) -> FetchRequestPartition:
+def row_of(place: FetchedPartition, offset: int) -> FetchRequestPartition:
     return FetchRequestPartition(partition=place.partition, fetch_offset=offset, partition_max_bytes=100)
 
 
-def filled(session: FetchSession, rows: Wanted, link: object = LINK) -> FetchRequest:
+def filled(session: FetchSession, rows: Wanted, link: object = LINK, *, is_by_id: bool = False) -> FetchRequest:
     request = FetchRequest(max_wait_ms=0, min_bytes=1, isolation_level=0, topics=[])
-    session.fill(request, rows, link)
+    session.fill(request, rows, link, is_by_id=is_by_id)
     return request
 
 
@@ -70,7 +73,7 @@ def begun() -> FetchSession:
     return session
 
 
-def watermark(session: FetchSession, place: TopicPartition) -> int | None:
+def watermark(session: FetchSession, place: FetchedPartition) -> int | None:
     ends = session.ends(place)
     return None if ends is None else ends.high_watermark
 
@@ -198,21 +201,57 @@ def test_after_the_last_epoch_comes_the_first() -> None:
     assert filled(session, wanted(t0=0)).session_epoch == 1
 
 
+def test_a_topic_that_is_created_again_is_another_partition() -> None:
+    session = FetchSession()
+    old, new = FetchedPartition("t", 0, b"a" * 16), FetchedPartition("t", 0, b"b" * 16)
+    filled(session, {old: row_of(old, 20)}, is_by_id=True)
+    response = answer(7)
+    response.responses = [FetchResponseTopic(topic_id=old.topic_id, partitions=[FetchResponsePartition()])]
+    assert [(place, row.partition_index) for place, row in session.rows(response)] == [(old, 0)]
+    session.answered(response)
+    request = filled(session, {new: row_of(new, 0)}, is_by_id=True)
+    assert [topic.topic_id for topic in request.topics] == [new.topic_id]
+    assert [topic.topic_id for topic in request.forgotten_topics_data] == [old.topic_id]
+    assert (session.ends(old), session.ends(new)) == (None, None)
+
+
+def test_a_row_of_a_topic_id_that_was_not_asked_for_is_left_out() -> None:
+    session = FetchSession()
+    place = FetchedPartition("t", 0, b"a" * 16)
+    filled(session, {place: row_of(place, 0)}, is_by_id=True)
+    response = answer(7)
+    response.responses = [FetchResponseTopic(topic_id=b"c" * 16, partitions=[FetchResponsePartition()])]
+    session.answered(response)
+    assert list(session.rows(response)) == []
+
+
+def test_a_session_by_name_ends_before_one_by_id_begins() -> None:
+    """A broker refuses a session that names topics in two ways."""
+    session = begun()
+    place = FetchedPartition("t", 0, b"a" * 16)
+    request = filled(session, {place: row_of(place, 0)}, is_by_id=True)
+    assert (request.session_id, request.session_epoch, request.forgotten_topics_data) == (7, 0, [])
+
+
 # --- against the broker's side
 
-PLACES = [TopicPartition(topic, index) for topic in "tu" for index in range(3)]
+PLACES = [FetchedPartition(topic, index) for topic in "tu" for index in range(3)]
+"""By name."""
+IDS = {b"a" * 16: "t", b"b" * 16: "t", b"c" * 16: "u"}
+"""Two topics have the name `t`, one after the other."""
+ID_PLACES = [FetchedPartition(topic, index, topic_id) for topic_id, topic in IDS.items() for index in range(2)]
 
 
 class Truth:
     """Partitions of one broker: (high watermark, log start, error code) of each; a full fetch answers with them."""
 
-    def __init__(self, slots: int) -> None:
-        self.ends = dict.fromkeys(PLACES, (5, 0, 0))
+    def __init__(self, slots: int, *, is_by_id: bool) -> None:
+        self.ends = dict.fromkeys(ID_PLACES if is_by_id else PLACES, (5, 0, 0))
         self.sessions = FetchSessions(slots, 100, Random(1), lambda: 0.0)
         self.asked: Wanted = {}
         self._handle: Any = with_sessions(self._fetch)
         self._ctx: Any = SimpleNamespace(
-            api_version=12,
+            api_version=13 if is_by_id else 12,
             broker=SimpleNamespace(fetch_sessions=self.sessions),
             principal=SimpleNamespace(name="User:a"),
         )
@@ -225,20 +264,22 @@ class Truth:
         return found
 
     def _fetch(self, request: FetchRequest, _: object) -> FetchResponse:
-        self.asked = {
-            TopicPartition(topic.topic, row.partition): row for topic in request.topics for row in topic.partitions
-        }
+        self.asked = {self._place(topic, row.partition): row for topic in request.topics for row in topic.partitions}
         return FetchResponse(
             responses=[
                 FetchResponseTopic(
-                    topic=topic.topic,
-                    partitions=[self._row(TopicPartition(topic.topic, row.partition)) for row in topic.partitions],
+                    topic="" if topic.topic_id in IDS else topic.topic,
+                    topic_id=topic.topic_id,
+                    partitions=[self._row(self._place(topic, row.partition)) for row in topic.partitions],
                 )
                 for topic in request.topics
             ]
         )
 
-    def _row(self, place: TopicPartition) -> FetchResponsePartition:
+    def _place(self, topic: FetchRequestTopic, partition: int) -> FetchedPartition:
+        return FetchedPartition(IDS.get(topic.topic_id, topic.topic), partition, topic.topic_id)
+
+    def _row(self, place: FetchedPartition) -> FetchResponsePartition:
         end, start, code = self.ends[place]
         return FetchResponsePartition(
             partition_index=place.partition,
@@ -249,7 +290,7 @@ class Truth:
             records=self.records(place),
         )
 
-    def records(self, place: TopicPartition) -> bytes:
+    def records(self, place: FetchedPartition) -> bytes:
         end, _, code = self.ends[place]
         return b"" if code else b"%d" % end * (end > self.asked[place].fetch_offset)
 
@@ -258,19 +299,24 @@ class Truth:
             self.sessions.remove(session_id, "User:a")
 
 
-places = st.sampled_from(PLACES)
-steps = st.one_of(
-    st.tuples(st.just("change"), places, st.tuples(st.integers(5, 9), st.integers(0, 2), st.sampled_from([0, 0, 6]))),
-    st.tuples(st.just("want"), st.dictionaries(places, st.integers(0, 9), min_size=1)),
-    st.tuples(st.just("lose"), st.booleans()),
-    st.tuples(st.sampled_from(["reconnect", "evict", "fetch", "fetch"])),
-)
+def steps(places: list[FetchedPartition]) -> st.SearchStrategy[Any]:
+    place = st.sampled_from(places)
+    truth = st.tuples(st.integers(5, 9), st.integers(0, 2), st.sampled_from([0, 0, 6]))
+    return st.one_of(
+        st.tuples(st.just("change"), place, truth),
+        st.tuples(st.just("want"), st.dictionaries(place, st.integers(0, 9), min_size=1)),
+        st.tuples(st.just("lose"), st.booleans()),
+        st.tuples(st.sampled_from(["reconnect", "evict", "fetch", "fetch"])),
+    )
 
 
-@given(st.integers(0, 1), st.lists(steps, max_size=30))
-def test_a_session_knows_what_a_full_fetch_would_bring(slots: int, taken: list[Any]) -> None:
-    truth, session = Truth(slots), FetchSession()
-    offsets, link = dict.fromkeys(PLACES, 0), object()
+@pytest.mark.parametrize("is_by_id", [False, True])
+@given(st.integers(0, 1), st.data())
+def test_a_session_knows_what_a_full_fetch_would_bring(is_by_id: bool, slots: int, data: st.DataObject) -> None:
+    places = ID_PLACES if is_by_id else PLACES
+    taken = data.draw(st.lists(steps(places), max_size=30))
+    truth, session = Truth(slots, is_by_id=is_by_id), FetchSession()
+    offsets, link = dict.fromkeys(places, 0), object()
     for kind, *rest in [*taken, ("fetch",)]:
         rows = {place: row_of(place, offset) for place, offset in offsets.items()}
         match kind:
@@ -283,25 +329,21 @@ def test_a_session_knows_what_a_full_fetch_would_bring(slots: int, taken: list[A
             case "evict":
                 truth.end_sessions()
             case "lose":
-                request = filled(session, rows, link)
+                request = filled(session, rows, link, is_by_id=is_by_id)
                 if rest[0]:
                     truth.answer(request)  # the answer is lost, not the request
             case "fetch":
-                response = truth.answer(filled(session, rows, link))
+                response = truth.answer(filled(session, rows, link, is_by_id=is_by_id))
                 if response.error_code:
                     assert session.refused(response.error_code)
-                    response = truth.answer(filled(session, rows, link))
+                    response = truth.answer(filled(session, rows, link, is_by_id=is_by_id))
                 assert not response.error_code
                 session.answered(response)
                 assert truth.asked == rows
                 for place in rows:
                     end, start, code = truth.ends[place]
                     assert session.ends(place) == (None if code else Ends(end, end, start))
-                brought = {
-                    TopicPartition(topic.topic, row.partition_index): bytes(row.records or b"")
-                    for topic in response.responses
-                    for row in topic.partitions
-                }
+                brought = {place: bytes(row.records or b"") for place, row in session.rows(response)}
                 assert {place: brought.get(place, b"") for place in rows} == {
                     place: truth.records(place) for place in rows
                 }

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from client.consuming import take, tp, until
-from client.fake_broker import FakeBroker
+from client.fake_broker import NO_LEADER, FakeBroker
 from semel._consume.records import Record
 from semel._group.offsets import EARLIEST_TIMESTAMP
 from semel._subscription.fetch_buffer import Decoding, FetchBuffer
@@ -442,3 +442,16 @@ async def test_a_lost_connection_is_opened_again_and_nothing_is_read_twice(fetch
             for writer in list(fetched.connections):
                 writer.transport.abort()
     assert seen == list(range(200))
+
+
+async def test_metadata_is_asked_for_at_intervals_while_a_partition_has_no_leader(fetched: FetchBroker) -> None:
+    async with consumer_of(fetched) as consumer:
+        await until(lambda: len(fetched.seen(1)) > 1)
+        fetched.leader = NO_LEADER
+        await consumer._cluster.refresh()
+        before = len(fetched.seen(3))
+        await asyncio.sleep(2)
+        assert 10 <= len(fetched.seen(3)) - before <= 21
+        fetched.leader = 0
+        fetches = len(fetched.seen(1))
+        await until(lambda: len(fetched.seen(1)) > fetches, 1)

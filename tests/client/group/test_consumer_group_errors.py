@@ -33,6 +33,7 @@ from semel_protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponseAssignment,
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
+from semel_protocol.schema import ZERO_UUID
 
 BEAT, COMMITTED, METADATA = 68, 9, 3
 TOPIC_ID = b"t" * 16
@@ -233,10 +234,10 @@ async def test_an_assigned_topic_that_metadata_does_not_know_yet_waits(coordinat
         assert epochs(coordinator).count(0) == 1, "it stays a member meanwhile"
 
 
-async def test_the_topic_is_asked_for_by_id_in_version_12_and_otherwise_by_name(coordinator: ScriptedGroup) -> None:
+async def test_an_assigned_topic_is_asked_for_by_id(coordinator: ScriptedGroup) -> None:
     async with member_of(coordinator):
-        versions = {version for key, version, _ in coordinator.requests if key == METADATA}
-        assert versions == {7, 12}
+        rows = [row for request in coordinator.seen(METADATA) for row in request.topics]
+        assert [row for row in rows if row.topic_id != ZERO_UUID]
 
 
 async def test_commits_and_committed_offsets_carry_the_member_epoch(coordinator: ScriptedGroup) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from semel._consume.fetcher import Asked, Fetcher
+from semel._consume.fetcher import Fetcher, Named
 from semel._group.consumer_group import AnyGroup, ConsumerGroup
 from semel._group.group import Group
 from semel._group.member import Member
@@ -236,8 +236,8 @@ def below_position(seam: Seam) -> None:
 def fetched_for_another(seam: Seam) -> None:
     accept = Fetcher._accept
 
-    def credulous(self: Fetcher, node_id: int, asked: Asked, response: Any) -> None:
-        now = {place: (state, state.buffer.fetch_offset or 0) for place, (state, _) in asked.items()}
+    def credulous(self: Fetcher, node_id: int, named: Named, response: Any) -> None:
+        now = {place: (state, state.buffer.fetch_offset or 0) for place, (state, _) in named.items()}
         accept(self, node_id, now, response)
 
     seam.replace(Fetcher, "_accept", credulous)

@@ -1,0 +1,198 @@
+"""A topic that is deleted and created again while a consumer reads it: another topic, with positions of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from client.consume.test_consumer import numbers
+from client.consuming import Record, produce, take, tp, until
+from semel import Admin, BatchReader, Consumer, NewTopic
+from semel.errors import DeletedTopicCommitError, NoOffsetForPartitionError, UnknownTopicIdError
+from semel.structs import OffsetAndMetadata
+
+WAYS: dict[str, dict[str, Any]] = {
+    "assigned": {},
+    "subscribed": {},
+    "classic": {"group_id": "g"},
+    "consumer": {"group_id": "g", "group_protocol": "consumer"},
+}
+GROUPS = ["classic", "consumer"]
+
+
+async def delete(bootstrap: str) -> None:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.delete_topics(["t"])
+
+
+async def create_again(bootstrap: str, partitions: int = 1) -> None:
+    await delete(bootstrap)
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([NewTopic("t", partitions)])
+
+
+def consumer_of(bootstrap: str, way: str, **settings: Any) -> Consumer:
+    merged = {"auto_offset_reset": "earliest", "allow_auto_create_topics": False, **WAYS[way], **settings}
+    consumer = Consumer(bootstrap_servers=bootstrap, **merged)
+    if way == "assigned":
+        consumer.assign([tp(0)])
+    else:
+        consumer.subscribe(["t"])
+    return consumer
+
+
+def values(records: list[Record]) -> list[bytes]:
+    return [record.value for record in records]
+
+
+async def committed(bootstrap: str) -> dict[Any, OffsetAndMetadata]:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        return await admin.list_consumer_group_offsets("g")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_all_records_of_the_new_topic_are_read(bootstrap: str, way: str) -> None:
+    """The new topic has more records than the old one, so that the old position is in its range."""
+    await produce(bootstrap, numbers(0, 20))
+    async with consumer_of(bootstrap, way) as consumer:
+        await take(consumer, 20)
+        await create_again(bootstrap)
+        await produce(bootstrap, numbers(100, 130))
+        assert values(await take(consumer, 30)) == numbers(100, 130)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_buffered_record_of_the_old_topic_is_handed_out(bootstrap: str, way: str) -> None:
+    await produce(bootstrap, numbers(0, 20))
+    async with consumer_of(bootstrap, way) as consumer:
+        await take(consumer, 5)
+        await create_again(bootstrap)
+        await produce(bootstrap, numbers(100, 130))
+        await asyncio.sleep(6)  # seconds: more than the heartbeat interval of the consumer protocol
+        assert values(await take(consumer, 30)) == numbers(100, 130)
+
+
+@pytest.mark.parametrize("way", GROUPS)
+async def test_the_new_topic_gets_no_committed_offset_of_the_old_one(bootstrap: str, way: str) -> None:
+    await produce(bootstrap, numbers(0, 20))
+    async with consumer_of(bootstrap, way, auto_commit_interval_ms=50) as consumer:
+        await take(consumer, 20)
+        await create_again(bootstrap)
+        await asyncio.sleep(2)
+        assert tp(0) not in await committed(bootstrap) or (await committed(bootstrap))[tp(0)].offset == 0
+        await produce(bootstrap, numbers(100, 130))
+        await take(consumer, 30)
+    assert (await committed(bootstrap))[tp(0)].offset == 30
+
+
+@pytest.mark.parametrize("way", ["assigned", "classic", "consumer"])
+async def test_offsets_of_records_in_hand_are_not_committed_for_the_new_topic(bootstrap: str, way: str) -> None:
+    await produce(bootstrap, numbers(0, 20))
+    async with consumer_of(bootstrap, way, group_id="g", enable_auto_commit=False) as consumer:
+        await take(consumer, 20)
+        await create_again(bootstrap)
+        await asyncio.sleep(1)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(DeletedTopicCommitError):
+            await consumer.commit({tp(0): 20})
+        assert loop.time() - began < 2, "seconds"
+        await produce(bootstrap, numbers(100, 130))
+        await take(consumer, 10)
+        await consumer.commit({tp(0): 10})
+        assert await consumer.committed(tp(0)) == 10
+
+
+async def test_a_position_that_the_application_has_chosen_may_be_committed(bootstrap: str) -> None:
+    await produce(bootstrap, numbers(0, 20))
+    async with consumer_of(bootstrap, "classic", enable_auto_commit=False) as consumer:
+        await take(consumer, 20)
+        await create_again(bootstrap)
+        await produce(bootstrap, numbers(100, 130))
+        assert await consumer.position(tp(0)) == 20
+        await until(lambda: consumer._subscription.states[tp(0)].topic_id == consumer._cluster.metadata.topic_id("t"))
+        assert await consumer.position(tp(0)) == 0
+        consumer.seek(tp(0), 7)
+        await consumer.commit({tp(0): 7})
+        assert await consumer.committed(tp(0)) == 7
+        assert values(await take(consumer, 23)) == numbers(107, 130)
+
+
+@pytest.mark.parametrize("way", GROUPS)
+async def test_another_number_of_partitions(bootstrap: str, way: str) -> None:
+    await produce(bootstrap, numbers(0, 20))
+    async with consumer_of(bootstrap, way) as consumer:
+        await take(consumer, 20)
+        await create_again(bootstrap, 3)
+        for partition in range(3):
+            await produce(bootstrap, numbers(100 * partition, 100 * partition + 30), partition=partition)
+        found = values(await take(consumer, 90, timeout_ms=20_000))
+        assert sorted(found) == sorted(value for n in range(3) for value in numbers(100 * n, 100 * n + 30))
+
+
+async def test_without_a_reset_policy_the_application_decides(bootstrap: str) -> None:
+    await produce(bootstrap, numbers(0, 20))
+    async with consumer_of(bootstrap, "assigned", auto_offset_reset="none") as consumer:
+        consumer.seek(tp(0), 0)
+        await take(consumer, 20)
+        await create_again(bootstrap)
+        await produce(bootstrap, numbers(100, 130))
+        with pytest.raises(NoOffsetForPartitionError):
+            await take(consumer, 1)
+        consumer.seek(tp(0), 0)
+        assert values(await take(consumer, 30)) == numbers(100, 130)
+
+
+async def test_a_paused_partition_stays_paused(bootstrap: str) -> None:
+    await produce(bootstrap, numbers(0, 20))
+    async with consumer_of(bootstrap, "assigned") as consumer:
+        await take(consumer, 20)
+        consumer.pause(tp(0))
+        await create_again(bootstrap)
+        await produce(bootstrap, numbers(100, 130))
+        await consumer._cluster.refresh()
+        assert await consumer.getmany(timeout_ms=1_000) == {}
+        assert consumer.paused() == {tp(0)}
+        consumer.resume(tp(0))
+        assert values(await take(consumer, 30)) == numbers(100, 130)
+
+
+async def test_a_deleted_topic_does_not_keep_another_one_waiting(bootstrap: str) -> None:
+    """A position of each is looked up while one of the topics does not exist any more."""
+    await produce(bootstrap, numbers(0, 5))
+    await produce(bootstrap, numbers(50, 55), topic="u")
+    async with consumer_of(bootstrap, "assigned", group_id="g") as consumer:
+        await take(consumer, 5)
+        await delete(bootstrap)
+        consumer.assign([tp(0), tp(0, "u")])
+        await consumer._cluster.refresh()
+        state = consumer._subscription.states[tp(0)]
+        state.lose_position(consumer._positions._policy)
+        assert values(await take(consumer, 5)) == numbers(50, 55)
+
+
+async def test_a_commit_for_a_deleted_topic_fails_soon(bootstrap: str) -> None:
+    await produce(bootstrap, numbers(0, 20))
+    async with consumer_of(bootstrap, "assigned", group_id="g", enable_auto_commit=False) as consumer:
+        await take(consumer, 20)
+        await delete(bootstrap)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(DeletedTopicCommitError):
+            await consumer.commit()
+        with pytest.raises(UnknownTopicIdError):
+            await consumer.committed(tp(0))
+        assert loop.time() - began < 5, "seconds"
+
+
+async def test_a_range_is_not_continued_in_the_new_topic(bootstrap: str) -> None:
+    await produce(bootstrap, numbers(0, 20))
+    async with BatchReader(bootstrap_servers=bootstrap) as reader:
+        read = aiter(reader.read(tp(0), 0, 40))
+        assert (await anext(read)).next_offset == 20
+        await create_again(bootstrap)
+        await produce(bootstrap, numbers(100, 140))
+        with pytest.raises(UnknownTopicIdError):
+            await anext(read)
+        assert [fetched.next_offset async for fetched in reader.read(tp(0), 0, 40)][-1] == 40

@@ -86,7 +86,9 @@ class Consumer:
         self.epoch, self.owned = 0, frozenset()
         return int(answer.error_code)
 
-    async def commit(self, offsets: dict[int, int], *, epoch: int | None = None, topic: str = "t") -> list[int]:
+    async def commit(
+        self, offsets: dict[int, int], *, epoch: int | None = None, topic: str = "t", version: int = 9
+    ) -> list[int]:
         rows = [
             OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
             for index, offset in offsets.items()
@@ -98,14 +100,14 @@ class Consumer:
             group_instance_id=self.instance,
             topics=[OffsetCommitRequestTopic(name=topic, partitions=rows)],
         )
-        answer = await self.wire.call(request, 9)
+        answer = await self.wire.call(request, version)
         return [row.error_code for row in answer.topics[0].partitions]
 
-    async def fetch(self, *partitions: int, epoch: int | None = None, topic: str = "t") -> Any:
-        """The answer for the group."""
+    async def fetch(self, *partitions: int, epoch: int | None = None, topic: str = "t", is_named: bool = True) -> Any:
+        """The answer for the group. is_named: whether the request has a member id."""
         row = OffsetFetchRequestGroup(
             group_id=self.group,
-            member_id=self.member_id,
+            member_id=self.member_id if is_named else None,
             member_epoch=self.epoch if epoch is None else epoch,
             topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=list(partitions))],
         )

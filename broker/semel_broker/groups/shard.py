@@ -198,16 +198,20 @@ class GroupShard(Shard):
         instance_id: str | None,
         generation_id: int,
         connection: int,
+        has_epochs: bool = True,
     ) -> None:
-        """OffsetCommit: return once `records` are durable and in effect.
+        """OffsetCommit: return once `records` are durable and in effect. `has_epochs`: as in `check_commit`.
 
         Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS,
-        GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, CloseConnectionError (`Member.has_committed_over`)."""
+        GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, UNSUPPORTED_VERSION, CloseConnectionError (`Member.has_committed_over`).
+        """
         group = self.groups.get(group_id)
         if group is not None and group.consumer is not None:
             joins = self.consumers.is_joining(group_id, member_id)
             joining_for = [(record.topic, record.partition) for record in records] if joins else None
-            consumer_state.check_commit(group.consumer, member_id, instance_id, generation_id, joining_for)
+            consumer_state.check_commit(
+                group.consumer, member_id, instance_id, generation_id, joining_for, has_epochs=has_epochs
+            )
             self.consumers.has_committed_over(group_id, member_id, connection)
         elif group is not None:
             state.check_commit(group, member_id, instance_id, generation_id, self._now())
@@ -253,13 +257,14 @@ class GroupShard(Shard):
         return group.offsets if group is not None else GroupOffsets()
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
-        """Whether a member of the consumer protocol may read offsets (OffsetFetch v9); others always may.
+        """Whether a member of the consumer protocol may read offsets (OffsetFetch v9). A request that names neither a
+        member nor an epoch always may, and so may all requests of other groups.
 
         Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
         """
-        group = self.groups.get(group_id)
-        if member_id is not None and epoch >= 0 and group is not None and group.consumer is not None:
-            consumer_state.check_member_epoch(group.consumer, member_id, None, epoch)
+        group, is_named = self.groups.get(group_id), member_id is not None or epoch >= 0
+        if is_named and group is not None and group.consumer is not None:
+            consumer_state.check_member_epoch(group.consumer, member_id or "", None, epoch)
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
         """OffsetDelete: delete offsets of topics that no member reads; a code for each partition.

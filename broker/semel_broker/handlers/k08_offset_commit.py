@@ -4,8 +4,9 @@ Errors of one row: see `offset_rows`. A request with very many rows is stored in
 comes between two of them, the rows before it are stored and carry no error. v2 to v4 may ask for an expiry time of
 their own (removed by KIP-211). v6 adds the leader epoch, v7 the instance id. v9 answers an unknown group with
 GROUP_ID_NOT_FOUND and a stale generation with ILLEGAL_GENERATION; before, both get ILLEGAL_GENERATION. In v9 the
-generation may be the epoch of a member of the consumer protocol (KIP-848); a stale one gets STALE_MEMBER_EPOCH. v10
-names topics by id, so that no offset of a deleted topic is stored for its successor: UNKNOWN_TOPIC_ID.
+generation may be the epoch of a member of the consumer protocol (KIP-848); a stale one gets STALE_MEMBER_EPOCH, and
+earlier versions get UNSUPPORTED_VERSION. v10 names topics by id, so that no offset of a deleted topic is stored for its
+successor: UNKNOWN_TOPIC_ID.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from semel_broker.coordination.errors import OFFSET_COMMIT, for_version
 from semel_broker.groups.offsets import NO_EXPIRY, OffsetRecord
 from semel_broker.handlers.offset_rows import OffsetRows
 
+EPOCHS_SINCE = 9
 IDS_SINCE = 10
 
 
@@ -37,6 +39,7 @@ async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
             instance_id=request.group_instance_id,
             generation_id=request.generation_id_or_member_epoch,
             connection=ctx.connection,
+            has_epochs=ctx.api_version >= EPOCHS_SINCE,
         )
 
     id_of = (lambda topic: topic.topic_id) if ctx.api_version >= IDS_SINCE else None

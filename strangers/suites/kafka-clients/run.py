@@ -19,7 +19,7 @@ def main() -> None:
         names, parts = ["Clients"], ["Common"]
         names += ["TransactionCalls"] * (line >= FIRST_WITH_TRANSACTION_CALLS)
         if line >= FIRST_WITH_NEW_GROUPS:
-            names += NEW_GROUPS
+            names += [*NEW_GROUPS, "ShareGroups"]
             parts += NEW_GROUPS_PARTS
         sources = [script.folder() / f"{name}.java" for name in [*parts, *names]]
         class_path = script.classes(lib, f"classes-{version}", sources)

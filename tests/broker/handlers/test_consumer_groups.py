@@ -301,6 +301,30 @@ async def test_only_a_member_at_its_epoch_commits_and_fetches(broker: Harness) -
     assert await one.commit({0: 9}, epoch=-1) == [0], "an administrator, once there are no members"
 
 
+async def test_a_member_commits_with_a_version_that_has_epochs(broker: Harness) -> None:
+    """Below OffsetCommit v9 the number is a generation of the classic protocol, also if it equals the epoch."""
+    one = await member(broker, "a")
+    await one.beat()
+    assert await one.commit({0: 5}, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
+    assert [row.committed_offset for row in (await one.fetch(0)).topics[0].partitions] == [-1]
+    one.member_id = "stranger"
+    assert await one.commit({0: 5}, version=8) == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+async def test_offsets_are_fetched_by_a_member_at_its_epoch_or_by_nobody_in_particular(broker: Harness) -> None:
+    one = await member(broker, "a")
+    await one.beat()
+    await one.commit({0: 5})
+    assert (await one.fetch(0, epoch=-1)).error_code == ErrorCode.STALE_MEMBER_EPOCH
+    one.member_id = "stranger"
+    assert (await one.fetch(0, epoch=-1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    one.member_id = ""
+    assert (await one.fetch(0, epoch=-1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    found = await one.fetch(0, epoch=-1, is_named=False)
+    assert [row.committed_offset for row in found.topics[0].partitions] == [5]
+    assert (await one.fetch(0, epoch=1, is_named=False)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 async def test_a_member_with_more_to_revoke_no_longer_commits_what_it_has_revoked(broker: Harness) -> None:
     """Its epoch grows with each revocation that it acknowledges, although it has yet to reach the group's epoch."""
     one, two, three = await member(broker, "a"), await member(broker, "b"), await member(broker, "c")

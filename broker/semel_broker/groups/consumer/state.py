@@ -169,9 +169,11 @@ def check_commit(
     joining_for: Iterable[tuple[str, int]] | None = None,
     *,
     in_transaction: bool = False,
+    has_epochs: bool = True,
 ) -> None:
     """Whether offsets may be committed now. `joining_for`: the member is between JoinGroup and SyncGroup, and commits
-    offsets of these partitions (topic, partition); None: it is not. Raises as `check_member_epoch`.
+    offsets of these partitions (topic, partition); None: it is not. `has_epochs`: whether the request's version has
+    member epochs. Raises as `check_member_epoch`, and UNSUPPORTED_VERSION.
 
     A negative epoch is a simple consumer or an administrator: allowed while the group has no members, and in a
     transaction that does not name a member.
@@ -179,6 +181,11 @@ def check_commit(
     is_anonymous = not member_id and instance_id is None
     if epoch < 0 and (not group.members or (in_transaction and is_anonymous)):
         return
+    if not has_epochs and identified(group, member_id, instance_id).classic is None:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{member_id} uses group.protocol=consumer: commit with OffsetCommit v9 or later",
+        )
     if joining_for is not None:
         epoch = _known_generation(group, member_id, epoch, joining_for)
     check_member_epoch(group, member_id, instance_id, epoch)

@@ -161,10 +161,14 @@ class Metadata(msgspec.Struct, frozen=True):
         known = self.topic_id(topic)
         return known == topic_id or ZERO_UUID in (known, topic_id)
 
-    def leader(self, topic: str, partition: int) -> int:
-        """Node id of the partition's leader; -1 when it is unknown or there is none."""
+    def leader(self, topic: str, partition: int, topic_id: bytes = ZERO_UUID) -> int:
+        """Node id of the partition's leader; -1 when it is unknown or there is none, also if the topic of this name is
+        known to have another id.
+        """
         found = self.topics.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):
+            return -1
+        if found.topic_id != topic_id and ZERO_UUID not in (found.topic_id, topic_id):
             return -1
         return found.partitions[partition].leader
 

@@ -11,7 +11,6 @@ All partitions of a session are named in the same way: by topic id from Fetch v1
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import msgspec
 from semel_protocol.errors import ErrorCode
@@ -23,9 +22,8 @@ from semel_protocol.messages.k01_fetch import (
     FetchResponse,
     FetchResponsePartition,
 )
-from semel_protocol.schema import ZERO_UUID
 
-from semel.structs import TopicPartition
+from semel._subscription.subscription import TopicIdPartition
 
 BY_ID_VERSION = 13
 """The version of Fetch that names topics by id."""
@@ -39,21 +37,8 @@ SESSION_IS_GONE = (
 )
 """The broker does not have the session as the client has it."""
 
-
-class FetchedPartition(NamedTuple):
-    """A partition of a session. topic_id: zeros when the session names topics by name."""
-
-    topic: str
-    partition: int
-    topic_id: bytes = ZERO_UUID
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-
-Wanted = dict[FetchedPartition, FetchRequestPartition]
-"""The partitions to fetch, in this order. All have topic ids, or none has."""
+Wanted = dict[TopicIdPartition, FetchRequestPartition]
+"""The partitions to fetch, in this order. All have topic ids, or none has: the session names topics by name."""
 
 
 class Ends(msgspec.Struct, frozen=True, gc=False):
@@ -73,7 +58,7 @@ class FetchSession:
     def __init__(self) -> None:
         self._session_id, self._epoch = NO_SESSION, BEGIN_EPOCH
         self._at_broker: Wanted = {}
-        self._ends: dict[FetchedPartition, Ends] = {}
+        self._ends: dict[TopicIdPartition, Ends] = {}
         self._names: dict[bytes, str] = {}
         self._is_in_flight = self._is_by_id = False
         self._connection: object = None
@@ -109,12 +94,12 @@ class FetchSession:
             for (topic, topic_id), partitions in _by_topic(forgotten)
         ]
 
-    def rows(self, response: FetchResponse) -> Iterator[tuple[FetchedPartition, FetchResponsePartition]]:
+    def rows(self, response: FetchResponse) -> Iterator[tuple[TopicIdPartition, FetchResponsePartition]]:
         """The rows of an answer. Rows of topic ids that were not asked for are left out."""
         for topic in response.responses:
             name = self._names.get(topic.topic_id, "") if self._is_by_id else topic.topic
             for row in topic.partitions if name else ():
-                yield FetchedPartition(name, row.partition_index, topic.topic_id), row
+                yield TopicIdPartition(name, row.partition_index, topic.topic_id), row
 
     def answered(self, response: FetchResponse) -> None:
         """Notes an answer without an error of its own. `ends` has its offsets from now on."""
@@ -138,7 +123,7 @@ class FetchSession:
             self._session_id = NO_SESSION
         return had_begun and code in SESSION_IS_GONE
 
-    def ends(self, partition: FetchedPartition) -> Ends | None:
+    def ends(self, partition: TopicIdPartition) -> Ends | None:
         """The offsets of a partition that the last fetch has asked for; None: the broker has answered with an error."""
         return self._ends.get(partition)
 
@@ -148,9 +133,9 @@ class FetchSession:
 
 
 def _by_topic(
-    partitions: Iterable[FetchedPartition],
-) -> Iterator[tuple[tuple[str, bytes], list[FetchedPartition]]]:
-    topics: dict[tuple[str, bytes], list[FetchedPartition]] = {}
+    partitions: Iterable[TopicIdPartition],
+) -> Iterator[tuple[tuple[str, bytes], list[TopicIdPartition]]]:
+    topics: dict[tuple[str, bytes], list[TopicIdPartition]] = {}
     for partition in partitions:
         topics.setdefault((partition.topic, partition.topic_id), []).append(partition)
     return iter(topics.items())

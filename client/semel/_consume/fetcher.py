@@ -26,7 +26,7 @@ from semel_protocol.schema import ZERO_UUID
 
 from semel._config.consumer import ConsumerConfig
 from semel._consume import truncation
-from semel._consume.fetch_session import BY_ID_VERSION, FetchedPartition, FetchSession, Wanted
+from semel._consume.fetch_session import BY_ID_VERSION, FetchSession, Wanted
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel._net.leader_watch import LeaderWatch
@@ -35,7 +35,7 @@ from semel._net.pool import Role
 from semel._net.retry import LOGIN_REFUSED, Action, Backoff, action_for
 from semel._net.signal import Signal
 from semel._subscription.fetch_buffer import ByteCount
-from semel._subscription.subscription import NearReplica, PartitionState, Reset, Subscription
+from semel._subscription.subscription import NearReplica, PartitionState, Reset, Subscription, TopicIdPartition
 from semel.errors import (
     CorruptRecordException,
     KafkaError,
@@ -60,7 +60,7 @@ ROOM_SHARE = 4
 
 Asked = dict[TopicPartition, tuple[PartitionState, int]]
 """The partition states to fetch, and the requested offsets."""
-Named = dict[FetchedPartition, tuple[PartitionState, int]]
+Named = dict[TopicIdPartition, tuple[PartitionState, int]]
 """The same, as they are named to the broker."""
 
 
@@ -137,15 +137,13 @@ class Fetcher:
         (KIP-392). -1: no leader is known.
         """
         metadata, partition = self._cluster.metadata, state.topic_partition
-        if not metadata.describes(partition.topic, state.topic_id):
-            return -1
         near = state.near
-        if near is not None:
+        if near is not None and metadata.describes(partition.topic, state.topic_id):
             epoch = metadata.leader_epoch(*partition)
             if near.until > self._edge.monotonic() and near.leader_epoch == epoch and near.node_id in metadata.brokers:
                 return near.node_id
             state.near = None
-        return metadata.leader(*partition)
+        return metadata.leader(*partition, state.topic_id)
 
     def _ensure_task(self, node_id: int) -> None:
         if node_id not in self._tasks:
@@ -495,10 +493,9 @@ def _is_by_id(connection: Connection, asked: Asked) -> bool:
 
 
 def _named(asked: Asked, is_by_id: bool) -> Named:
-    return {
-        FetchedPartition(topic, index, row[0].topic_id if is_by_id else ZERO_UUID): row
-        for (topic, index), row in asked.items()
-    }
+    if is_by_id:
+        return {row[0].topic_id_partition: row for row in asked.values()}
+    return {TopicIdPartition(*partition): row for partition, row in asked.items()}
 
 
 def _refusal(code: int, state: PartitionState, offset: int, node_id: int) -> KafkaError:

@@ -129,8 +129,8 @@ class Offsets:
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         failures: dict[TopicPartition, KafkaError] = {}
         for partition, timestamp in wanted.items():
-            leader = metadata.leader(partition.topic, partition.partition)
-            if leader < 0 or not metadata.describes(partition.topic, self._topic_id(partition)):
+            leader = metadata.leader(partition.topic, partition.partition, self._topic_id(partition))
+            if leader < 0:
                 self._cluster.want([partition.topic])
                 self._cluster.request_refresh()
                 failures[partition] = KafkaConnectionError(f"{partition.topic}-{partition.partition} has no leader")

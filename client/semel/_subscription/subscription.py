@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 from semel_protocol.errors import ErrorCode
@@ -43,6 +44,14 @@ class Reset(Enum):
     NONE = "none"
     IN_RANGE = "in range"
     """Its position, `lost`, is not in the range of its leader."""
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition with the id of its topic; zeros when the id is not known."""
+
+    topic: str
+    partition: int
+    topic_id: bytes = ZERO_UUID
 
 
 class NearReplica(msgspec.Struct, frozen=True):
@@ -87,6 +96,7 @@ class PartitionState:
         "reset",
         "retry_at",
         "topic_id",
+        "topic_id_partition",
         "topic_in_hand",
         "topic_partition",
     )
@@ -99,7 +109,7 @@ class PartitionState:
         topic_id: bytes = ZERO_UUID,
     ) -> None:
         self.topic_partition = topic_partition
-        self.topic_id = self.topic_in_hand = topic_id
+        self.learn_topic(topic_id)
         self.position: int | None = None
         self.consumed: int | None = None
         self.committed: int | None = None
@@ -129,6 +139,11 @@ class PartitionState:
         self.error = None
         self.retry_at = 0.0
         self.buffer.restart(offset)
+
+    def learn_topic(self, topic_id: bytes) -> None:
+        """The id was not known before."""
+        self.topic_id = self.topic_in_hand = topic_id
+        self.topic_id_partition = TopicIdPartition(*self.topic_partition, topic_id)
 
     def sought(self) -> None:
         """The application has chosen this position: it knows the present topic."""
@@ -258,7 +273,7 @@ class Subscription:
             if topic_id in (state.topic_id, ZERO_UUID):
                 continue
             if state.topic_id == ZERO_UUID:
-                state.topic_id = state.topic_in_hand = topic_id
+                state.learn_topic(topic_id)
             else:
                 self.states[partition] = self._in_topic(topic_id, state)
                 moved.append(partition)

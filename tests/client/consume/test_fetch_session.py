@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from semel._consume.fetch_session import EPOCH_MAX, Ends, FetchedPartition, FetchSession, Wanted
+from semel._consume.fetch_session import EPOCH_MAX, Ends, FetchSession, Wanted
+from semel._subscription.subscription import TopicIdPartition
 from semel_broker.handlers.k01_sessions import with_sessions
 from semel_broker.partitions.fetch_sessions import FetchSessions
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -25,17 +26,17 @@ from semel_protocol.messages.k01_fetch import (
 LINK = object()
 
 
-def tp(partition: int, topic: str = "t") -> FetchedPartition:
-    return FetchedPartition(topic, partition)
+def tp(partition: int, topic: str = "t") -> TopicIdPartition:
+    return TopicIdPartition(topic, partition)
 
 
 def wanted(**offsets: int) -> Wanted:
     """`t0=5`: partition 0 of topic t at offset 5."""
-    places = {FetchedPartition(name[0], int(name[1:])): offset for name, offset in offsets.items()}
+    places = {TopicIdPartition(name[0], int(name[1:])): offset for name, offset in offsets.items()}
     return {place: row_of(place, offset) for place, offset in places.items()}
 
 
-def row_of(place: FetchedPartition, offset: int) -> FetchRequestPartition:
+def row_of(place: TopicIdPartition, offset: int) -> FetchRequestPartition:
     return FetchRequestPartition(partition=place.partition, fetch_offset=offset, partition_max_bytes=100)
 
 
@@ -73,7 +74,7 @@ def begun() -> FetchSession:
     return session
 
 
-def watermark(session: FetchSession, place: FetchedPartition) -> int | None:
+def watermark(session: FetchSession, place: TopicIdPartition) -> int | None:
     ends = session.ends(place)
     return None if ends is None else ends.high_watermark
 
@@ -203,7 +204,7 @@ def test_after_the_last_epoch_comes_the_first() -> None:
 
 def test_a_topic_that_is_created_again_is_another_partition() -> None:
     session = FetchSession()
-    old, new = FetchedPartition("t", 0, b"a" * 16), FetchedPartition("t", 0, b"b" * 16)
+    old, new = TopicIdPartition("t", 0, b"a" * 16), TopicIdPartition("t", 0, b"b" * 16)
     filled(session, {old: row_of(old, 20)}, is_by_id=True)
     response = answer(7)
     response.responses = [FetchResponseTopic(topic_id=old.topic_id, partitions=[FetchResponsePartition()])]
@@ -217,7 +218,7 @@ def test_a_topic_that_is_created_again_is_another_partition() -> None:
 
 def test_a_row_of_a_topic_id_that_was_not_asked_for_is_left_out() -> None:
     session = FetchSession()
-    place = FetchedPartition("t", 0, b"a" * 16)
+    place = TopicIdPartition("t", 0, b"a" * 16)
     filled(session, {place: row_of(place, 0)}, is_by_id=True)
     response = answer(7)
     response.responses = [FetchResponseTopic(topic_id=b"c" * 16, partitions=[FetchResponsePartition()])]
@@ -228,18 +229,18 @@ def test_a_row_of_a_topic_id_that_was_not_asked_for_is_left_out() -> None:
 def test_a_session_by_name_ends_before_one_by_id_begins() -> None:
     """A broker refuses a session that names topics in two ways."""
     session = begun()
-    place = FetchedPartition("t", 0, b"a" * 16)
+    place = TopicIdPartition("t", 0, b"a" * 16)
     request = filled(session, {place: row_of(place, 0)}, is_by_id=True)
     assert (request.session_id, request.session_epoch, request.forgotten_topics_data) == (7, 0, [])
 
 
 # --- against the broker's side
 
-PLACES = [FetchedPartition(topic, index) for topic in "tu" for index in range(3)]
+PLACES = [TopicIdPartition(topic, index) for topic in "tu" for index in range(3)]
 """By name."""
 IDS = {b"a" * 16: "t", b"b" * 16: "t", b"c" * 16: "u"}
 """Two topics have the name `t`, one after the other."""
-ID_PLACES = [FetchedPartition(topic, index, topic_id) for topic_id, topic in IDS.items() for index in range(2)]
+ID_PLACES = [TopicIdPartition(topic, index, topic_id) for topic_id, topic in IDS.items() for index in range(2)]
 
 
 class Truth:
@@ -276,10 +277,10 @@ class Truth:
             ]
         )
 
-    def _place(self, topic: FetchRequestTopic, partition: int) -> FetchedPartition:
-        return FetchedPartition(IDS.get(topic.topic_id, topic.topic), partition, topic.topic_id)
+    def _place(self, topic: FetchRequestTopic, partition: int) -> TopicIdPartition:
+        return TopicIdPartition(IDS.get(topic.topic_id, topic.topic), partition, topic.topic_id)
 
-    def _row(self, place: FetchedPartition) -> FetchResponsePartition:
+    def _row(self, place: TopicIdPartition) -> FetchResponsePartition:
         end, start, code = self.ends[place]
         return FetchResponsePartition(
             partition_index=place.partition,
@@ -290,7 +291,7 @@ class Truth:
             records=self.records(place),
         )
 
-    def records(self, place: FetchedPartition) -> bytes:
+    def records(self, place: TopicIdPartition) -> bytes:
         end, _, code = self.ends[place]
         return b"" if code else b"%d" % end * (end > self.asked[place].fetch_offset)
 
@@ -299,7 +300,7 @@ class Truth:
             self.sessions.remove(session_id, "User:a")
 
 
-def steps(places: list[FetchedPartition]) -> st.SearchStrategy[Any]:
+def steps(places: list[TopicIdPartition]) -> st.SearchStrategy[Any]:
     place = st.sampled_from(places)
     truth = st.tuples(st.integers(5, 9), st.integers(0, 2), st.sampled_from([0, 0, 6]))
     return st.one_of(

@@ -32,13 +32,15 @@ class OffsetAndTimestamp(NamedTuple):
 class ConsumerGroupMetadata(NamedTuple):
     """A consumer's membership in its group (KIP-447), for offsets that are committed in a producer's transaction.
 
-    With `group_id` alone the coordinator does not check the membership.
+    With `group_id` alone the coordinator does not check the membership. topic_ids: the topics that the records are of
+    (KIP-1319), so that no offset of a deleted topic is committed for its successor. Without one the name counts.
     """
 
     group_id: str
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+    topic_ids: tuple[tuple[TopicPartition, bytes], ...] = ()
 
 
 class GroupStep(msgspec.Struct, frozen=True):

@@ -163,7 +163,7 @@ _TABLE = (
     _api(25, "AddOffsetsToTxn", k25_add_offsets_to_txn, (0, 4), 3, (0, 4)),
     _api(26, "EndTxn", k26_end_txn, (0, 5), 3, (0, 1)),
     _api(27, "WriteTxnMarkers", k27_write_txn_markers, (1, 1), 1, (0, 1)),
-    _api(28, "TxnOffsetCommit", k28_txn_offset_commit, (0, 5), 3, (0, 3)),
+    _api(28, "TxnOffsetCommit", k28_txn_offset_commit, (0, 6), 3, (0, 3)),
     _api(29, "DescribeAcls", k29_describe_acls, (1, 3), 2, (0, 3)),
     _api(30, "CreateAcls", k30_create_acls, (1, 3), 2, (0, 3)),
     _api(31, "DeleteAcls", k31_delete_acls, (1, 3), 2, (0, 3)),

@@ -21,6 +21,7 @@ from semel_protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from semel_protocol.schema import ZERO_UUID
 
 PRODUCE_VERSION = {1: 7, 2: 12}
 COMMIT_VERSION = {1: 3, 2: 5}
@@ -114,7 +115,11 @@ class TransactionalProducer:
             "group_id": "g",
             "producer_id": self.producer_id,
             "producer_epoch": self.epoch,
-            "topics": [TxnOffsetCommitRequestTopic(name=fields.pop("topic", "t"), partitions=rows)],
+            "topics": [
+                TxnOffsetCommitRequestTopic(
+                    name=fields.pop("topic", "t"), topic_id=fields.pop("topic_id", ZERO_UUID), partitions=rows
+                )
+            ],
         }
         if member is not None:
             settings |= {

@@ -93,7 +93,7 @@ TOPIC, GROUP, CLUSTER, TXN = (
 ACKS_NONE = 0
 ASKED_BY_ID_VERSION = 12
 """From this version of Metadata on, a topic with an id is asked for by it."""
-PRODUCE_IDS_SINCE, FETCH_IDS_SINCE, OFFSET_IDS_SINCE = 13, 13, 10
+PRODUCE_IDS_SINCE, FETCH_IDS_SINCE, OFFSET_IDS_SINCE, TXN_OFFSET_IDS_SINCE = 13, 13, 10, 6
 """From these versions on a row has the id of a topic instead of its name."""
 COORDINATOR_KEYS_SINCE = 4
 CONFIG_RESOURCES = {2: TOPIC, 32: GROUP}
@@ -855,7 +855,14 @@ RULES: dict[int, tuple[Requirement, ...]] = {
     28: (
         _txn(WRITE, _TXN_COMMIT),
         Whole(READ, GROUP, lambda request: request.group_id, _TXN_COMMIT),
-        _topic(READ, "topics", _rows_of(*_TXN_COMMIT_ROWS), k28_txn_offset_commit.TxnOffsetCommitResponse, "topics"),
+        _topic(
+            READ,
+            "topics",
+            _rows_of(*_TXN_COMMIT_ROWS),
+            k28_txn_offset_commit.TxnOffsetCommitResponse,
+            "topics",
+            ids_since=TXN_OFFSET_IDS_SINCE,
+        ),
     ),
     29: (cluster(DESCRIBE, _error(k29_describe_acls.DescribeAclsResponse)),),
     30: (

@@ -44,7 +44,8 @@ RULES: dict[int, tuple[Rule, ...]] = {
     END_TXN: _not_fenced_until(2),
     TXN_OFFSET_COMMIT: (
         *_not_fenced_until(ALL_VERSIONS),
-        Rule(ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION),
+        Rule(ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION, until=6),
+        Rule(ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION, until=6),
         Rule(ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         Rule(ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         Rule(ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE, since=4),

@@ -237,8 +237,8 @@ class GroupShard(Shard):
 
         `verify(partition of __consumer_offsets)` raises unless the transaction is open and includes the partition; it
         is called without an await before the append (KIP-890). Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
-        ILLEGAL_GENERATION, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, INVALID_PRODUCER_EPOCH, FENCED_INSTANCE_ID, and what it
-        raises."""
+        ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, INVALID_PRODUCER_EPOCH, FENCED_INSTANCE_ID, and what
+        it raises."""
         verify(self.index)
         group = self.groups.get(group_id)
         if group is not None and group.consumer is not None:
@@ -246,7 +246,7 @@ class GroupShard(Shard):
         elif group is not None:
             state.check_commit_in_transaction(group, member_id, instance_id, generation_id)
         elif generation_id >= 0:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {group_id}: join it first")
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}: join it first")
         if records:
             await self.offset_store.hold(group_id, records, producer)
 

@@ -2,8 +2,8 @@
 
 Group version 1 (KIP-848) is the consumer protocol of groups. Its clients need the member epoch in OffsetCommit and
 OffsetFetch. Transaction version 2 (KIP-890) spans several APIs. A client that sees the feature finalized sends Produce
-v12 or later, TxnOffsetCommit v5 and EndTxn v5. The broker therefore offers these versions exactly when the feature is
-finalized.
+v12 or later, TxnOffsetCommit v5 or later and EndTxn v5. The broker therefore offers these versions exactly when the
+feature is finalized.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PRODUCE, INIT_PRODUCER_ID, END_TXN, TXN_OFFSET_COMMIT = 0, 22, 26, 28
 OFFSET_COMMIT, OFFSET_FETCH, DESCRIBE_GROUPS, LIST_GROUPS = 8, 9, 15, 16
 TRANSACTION_VERSION = "transaction.version"
 TRANSACTION_VERSION_MAX = 2
-LAST_WITH_TRANSACTION_VERSION_2 = {PRODUCE: 13, INIT_PRODUCER_ID: 5, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
+LAST_WITH_TRANSACTION_VERSION_2 = {PRODUCE: 13, INIT_PRODUCER_ID: 5, END_TXN: 5, TXN_OFFSET_COMMIT: 6}
 GROUP_VERSION = "group.version"
 GROUP_VERSION_MAX = 1
 LAST_WITH_GROUP_VERSION_1 = {OFFSET_COMMIT: 10, OFFSET_FETCH: 10, DESCRIBE_GROUPS: 6, LIST_GROUPS: 5}

@@ -1,10 +1,12 @@
 """TxnOffsetCommit (key 28): a group stores its offsets as part of a transaction; answered once they are durable.
 
-Served: v0 to v3; up to v5 with transaction version 2. The offsets become visible when the transaction commits. v3
+Served: v0 to v3; up to v6 with transaction version 2. The offsets become visible when the transaction commits. v3
 carries the member's generation, so that a replaced member cannot commit (KIP-447). v4 adds TRANSACTION_ABORTABLE. v5
-adds the group to the transaction by itself (KIP-890); before, AddOffsetsToTxn does so. Errors of rows, and requests
-with very many of them: as OffsetCommit. Below v5 only the newest connection of a producer may commit offsets: the
-request itself does not say which transaction it belongs to.
+adds the group to the transaction by itself (KIP-890); before, AddOffsetsToTxn does so. v6 names topics by id, so that
+no offset of a deleted topic is stored for its successor, and answers GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH, which
+are ILLEGAL_GENERATION before (KIP-1319). Errors of rows, and requests with very many of them: as OffsetCommit. Below v5
+only the newest connection of a producer may commit offsets: the request itself does not say which transaction it
+belongs to.
 """
 
 from __future__ import annotations
@@ -26,16 +28,20 @@ from semel_broker.groups.offsets import OffsetRecord
 from semel_broker.handlers.offset_rows import OffsetRows
 
 JOINING_VERSION = 5
+IDS_SINCE = 6
 
 
 async def handle(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
-    rows = OffsetRows(request.topics, ctx)
+    id_of = (lambda topic: topic.topic_id) if ctx.api_version >= IDS_SINCE else None
+    rows = OffsetRows(request.topics, ctx, id_of=id_of)
     try:
         await _commit(request, ctx, rows)
     except KafkaError as error:
         rows.refusal = for_version(error, TXN_OFFSET_COMMIT, ctx.api_version).code
     topics = await rows.answer(
-        lambda asked, partitions: TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions),
+        lambda asked, partitions: TxnOffsetCommitResponseTopic(
+            name=asked.name, topic_id=asked.topic_id, partitions=partitions
+        ),
         lambda index, code: TxnOffsetCommitResponsePartition(partition_index=index, error_code=code),
     )
     return TxnOffsetCommitResponse(topics=topics)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-import msgspec
+from semel_protocol.schema import ZERO_UUID
 
 from semel._config.consumer import ConsumerConfig
 from semel._edge import Edge
@@ -55,13 +55,15 @@ class Commits:
         self._subscription, self._offsets, self._group = subscription, offsets, group
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The membership under which the application got its records. After a revocation the coordinator refuses it.
-        For a consumer with assigned partitions only the group's id.
+        """The membership under which the application got its records, and the topics of the records. After a revocation
+        the coordinator refuses it. For a consumer with assigned partitions the membership is only the group's id.
         """
-        member = self._group.member
-        if not self._subscription.is_automatic:
-            return ConsumerGroupMetadata(member.group_id)
-        return ConsumerGroupMetadata(member.group_id, *msgspec.structs.astuple(member.transaction_membership))
+        member, states = self._group.member, self._subscription.states
+        ids = tuple((place, state.topic_in_hand) for place, state in states.items() if state.topic_in_hand != ZERO_UUID)
+        membership = member.transaction_membership if self._subscription.is_automatic else Membership()
+        return ConsumerGroupMetadata(
+            member.group_id, membership.generation, membership.member_id, membership.group_instance_id, ids
+        )
 
     async def run(self) -> None:
         """Auto-commits until cancelled."""

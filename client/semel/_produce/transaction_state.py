@@ -13,6 +13,7 @@ from semel_protocol.errors import ErrorCode
 
 from semel.errors import (
     BrokerResponseError,
+    DeletedTopicCommitError,
     IllegalOperation,
     IllegalStateError,
     InvalidTxnState,
@@ -74,6 +75,8 @@ VERDICT = {
     ErrorCode.UNKNOWN_MEMBER_ID: Verdict.ABORT,
     ErrorCode.FENCED_INSTANCE_ID: Verdict.ABORT,
     ErrorCode.REBALANCE_IN_PROGRESS: Verdict.ABORT,
+    ErrorCode.STALE_MEMBER_EPOCH: Verdict.ABORT,
+    ErrorCode.GROUP_ID_NOT_FOUND: Verdict.ABORT,
     ErrorCode.OFFSET_METADATA_TOO_LARGE: Verdict.ABORT,
     ErrorCode.INVALID_GROUP_ID: Verdict.ABORT,
     ErrorCode.INVALID_TOPIC_EXCEPTION: Verdict.ABORT,
@@ -87,7 +90,7 @@ def verdict_on(error: KafkaError) -> Verdict:
     """The effect on the transaction of an error from, or on the way to, a coordinator."""
     if isinstance(error, BrokerResponseError) and error.code in VERDICT:
         return VERDICT[error.code]
-    if isinstance(error, UnsupportedVersionError):
+    if isinstance(error, (UnsupportedVersionError, DeletedTopicCommitError)):
         return Verdict.ABORT
     return Verdict.RETRY if error.retriable else Verdict.END
 

@@ -27,7 +27,7 @@ from semel_protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from semel_protocol.messages.k20001_begin_transaction_group import BeginTransactionGroupRequest
-from semel_protocol.schema import Message
+from semel_protocol.schema import ZERO_UUID, Message
 
 from semel._config.client import ProducerConfig
 from semel._net.calls import grouped
@@ -39,6 +39,7 @@ from semel._produce.sequences import NO_EPOCH, NO_PRODUCER_ID, TransactionManage
 from semel._produce.transaction_state import Verdict, verdict_on
 from semel.errors import (
     BrokerResponseError,
+    DeletedTopicCommitError,
     KafkaConnectionError,
     KafkaError,
     UnsupportedVersionError,
@@ -56,6 +57,10 @@ GROUP_METADATA_VERSION_MIN = 3
 END_TXN_VERSION = {1: 4, 2: 5}
 TXN_OFFSET_COMMIT_VERSION = {1: 4, 2: 5}
 """By transaction version (KIP-890): the highest version to use; for transaction version 2 also the lowest."""
+TXN_OFFSET_COMMIT_BY_ID_VERSION = 6
+"""The TxnOffsetCommit version that names topics by id (KIP-1319)."""
+UNKNOWN_ANSWERS = 3
+"""A topic id is gone when the group's coordinator has refused it so often in a row. Once, it may only lag behind."""
 CONCURRENT_PAUSE_MS = 20
 """The longest pause after CONCURRENT_TRANSACTIONS: the previous transaction usually completes within a few ms."""
 
@@ -140,7 +145,16 @@ class TransactionCoordinator:
         version: int,
         timeout_ms: float,
     ) -> None:
-        """Adds offsets of a group to the transaction, at the group's coordinator."""
+        """Adds offsets of a group to the transaction, at the group's coordinator.
+
+        Raises DeletedTopicCommitError when the topic that they belong to was deleted.
+        """
+        ids = dict(group.topic_ids)
+        topics: dict[tuple[str, bytes], list[TxnOffsetCommitRequestPartition]] = {}
+        for partition, at in offsets.items():
+            key = partition.topic, ids.get(partition, ZERO_UUID)
+            topics.setdefault(key, []).append(_offset_row(partition.partition, at))
+        has_ids = all(topic_id != ZERO_UUID for _, topic_id in topics)
         request = TxnOffsetCommitRequest(
             transactional_id=self._id,
             group_id=group.group_id,
@@ -150,28 +164,40 @@ class TransactionCoordinator:
             member_id=group.member_id,
             group_instance_id=group.group_instance_id,
             topics=[
-                TxnOffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[_offset_row(index, offsets[TopicPartition(topic, index)]) for index in indexes],
-                )
-                for topic, indexes in grouped(offsets).items()
+                TxnOffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=rows)
+                for (name, topic_id), rows in topics.items()
             ],
         )
-        version_max = TXN_OFFSET_COMMIT_VERSION[version]
+        names = {topic_id: name for name, topic_id in topics}
+        refusals = 0
 
         def made(connection: Connection) -> Message:
             if version >= 2:
-                check_serves(connection, TxnOffsetCommitRequest, version_max)
+                check_serves(connection, TxnOffsetCommitRequest, TXN_OFFSET_COMMIT_VERSION[version])
             if group.member_id and connection.version(TxnOffsetCommitRequest) < GROUP_METADATA_VERSION_MIN:
                 raise UnsupportedVersionError(
                     f"{connection.name} accepts no group metadata with a transaction's offsets: pass the group_id alone"
                 )
             return request
 
+        def version_max(connection: Connection) -> int:
+            serves_ids = connection.serves(TxnOffsetCommitRequest, TXN_OFFSET_COMMIT_BY_ID_VERSION)
+            by_id = version >= 2 and has_ids and serves_ids
+            return TXN_OFFSET_COMMIT_BY_ID_VERSION if by_id else TXN_OFFSET_COMMIT_VERSION[version]
+
+        def codes(answer: TxnOffsetCommitResponse) -> Iterable[int]:
+            nonlocal refusals
+            found = _offset_codes(offsets, answer, names)
+            refusals = refusals + 1 if ErrorCode.UNKNOWN_TOPIC_ID in found else 0
+            if refusals >= UNKNOWN_ANSWERS:
+                gone = list(offsets)[found.index(ErrorCode.UNKNOWN_TOPIC_ID)]
+                raise DeletedTopicCommitError(f"{gone.topic}-{gone.partition} was read from a topic that was deleted")
+            return found
+
         await self._ask(
             made,
             f"committing offsets of group {group.group_id!r} in the transaction of {self._id!r}",
-            partial(_offset_codes, offsets),
+            codes,
             key=(group.group_id, GROUP),
             version_max=version_max,
             timeout_ms=timeout_ms,
@@ -190,7 +216,7 @@ class TransactionCoordinator:
         what = f"{'commit' if commit else 'abort'} of the transaction of {self._id!r}"
         self.maybe_done = False
         answer: EndTxnResponse = await self._ask(
-            lambda _: request, what, _error_code, version_max=END_TXN_VERSION[version]
+            lambda _: request, what, _error_code, version_max=lambda _: END_TXN_VERSION[version]
         )
         if answer.producer_id < 0:
             return False
@@ -205,7 +231,7 @@ class TransactionCoordinator:
         codes: Callable[[Any], Iterable[int]],
         *,
         key: tuple[str, int] | None = None,
-        version_max: int | None = None,
+        version_max: Callable[[Connection], int | None] = lambda connection: None,
         timeout_ms: float = FOREVER_MS,
     ) -> Any:
         """The first answer without an error. Without `timeout_ms` the request is repeated until cancelled.
@@ -221,7 +247,9 @@ class TransactionCoordinator:
             if key_type == TRANSACTION:
                 self.version = 2 if connection.feature_level(FEATURE) >= 2 else 1
             message = request(connection)
-            answer = await self._answer(connection, message, min(config.request_timeout_ms, left_ms), version_max)
+            answer = await self._answer(
+                connection, message, min(config.request_timeout_ms, left_ms), version_max(connection)
+            )
             code = next((code for code in codes(answer) if code), 0)
             if not code:
                 return answer
@@ -277,9 +305,12 @@ def _added(asked: Collection[TopicPartition], answer: AddPartitionsToTxnResponse
     return sorted(_complete(asked, codes), key=lambda code: code == ErrorCode.OPERATION_NOT_ATTEMPTED)
 
 
-def _offset_codes(asked: Collection[TopicPartition], answer: TxnOffsetCommitResponse) -> Iterable[int]:
+def _offset_codes(
+    asked: Collection[TopicPartition], answer: TxnOffsetCommitResponse, names: Mapping[bytes, str]
+) -> list[int]:
+    """names: of the topic ids that were asked for."""
     codes = {
-        TopicPartition(topic.name, row.partition_index): row.error_code
+        TopicPartition(topic.name or names.get(topic.topic_id, ""), row.partition_index): row.error_code
         for topic in answer.topics
         for row in topic.partitions
     }

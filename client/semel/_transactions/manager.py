@@ -24,6 +24,7 @@ from semel.errors import (
     CommitFailedError,
     FencedInstanceIdError,
     FencedMemberEpochError,
+    GroupIdNotFound,
     IllegalGenerationError,
     IllegalStateError,
     InvalidProducerEpoch,
@@ -50,6 +51,7 @@ GROUP_HAS_MOVED_ON = (
     FencedInstanceIdError,
     StaleMemberEpochError,
     FencedMemberEpochError,
+    GroupIdNotFound,
 )
 
 
@@ -166,8 +168,8 @@ class Transactions:
     ) -> None:
         """Adds a group's offsets to the transaction.
 
-        Raises CommitFailedError when the group has rebalanced, KafkaTimeoutError, ProducerFenced; the transaction can
-        only be aborted then.
+        Raises CommitFailedError when the group has rebalanced, DeletedTopicCommitError when the topic that was read was
+        deleted, KafkaTimeoutError, ProducerFenced; the transaction can only be aborted then.
         """
         self._state.check_open()
         if not offsets:

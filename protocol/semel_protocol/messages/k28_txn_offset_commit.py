@@ -1,11 +1,11 @@
 """TxnOffsetCommit (key 28): commits offsets as part of a transaction.
 
-KIP-98, KIP-447 group metadata (v3), KIP-890 (v4, v5).
+KIP-98, KIP-447 group metadata (v3), KIP-890 (v4, v5), KIP-1319 topic ids (v6).
 """
 
 from typing import Annotated
 
-from semel_protocol.schema import Int16, Int32, Int64, Message, since
+from semel_protocol.schema import ZERO_UUID, Int16, Int32, Int64, Message, Uuid, since, until
 
 
 class TxnOffsetCommitRequestPartition(Message, kw_only=True):
@@ -16,7 +16,8 @@ class TxnOffsetCommitRequestPartition(Message, kw_only=True):
 
 
 class TxnOffsetCommitRequestTopic(Message, kw_only=True):
-    name: str
+    name: Annotated[str, until(5)] = ""
+    topic_id: Annotated[Uuid, since(6)] = ZERO_UUID
     partitions: list[TxnOffsetCommitRequestPartition]
 
 
@@ -37,7 +38,8 @@ class TxnOffsetCommitResponsePartition(Message, kw_only=True):
 
 
 class TxnOffsetCommitResponseTopic(Message, kw_only=True):
-    name: str = ""
+    name: Annotated[str, until(5)] = ""
+    topic_id: Annotated[Uuid, since(6)] = ZERO_UUID
     partitions: list[TxnOffsetCommitResponsePartition] = []
 
 

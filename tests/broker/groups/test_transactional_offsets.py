@@ -227,7 +227,7 @@ async def test_an_old_generations_commit_is_refused(desk: Desk) -> None:
     with pytest.raises(KafkaError) as unknown:
         await desk.hold({0: 4}, group="other", generation=1, member_id=member)
     codes = [error.value.code for error in (stale, stranger, unknown)]
-    assert codes == [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION]
+    assert codes == [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND]
     await desk.end()
     assert await desk.offset() == 5
 

@@ -9,6 +9,7 @@ import pytest
 from broker.authorization.test_rules import allow, guarded
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, records_of
+from broker.transactional import TransactionalProducer
 from semel_broker.handlers import k00_produce
 from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import ErrorCode
@@ -398,3 +399,59 @@ async def test_rights_on_offsets_are_those_on_the_name_behind_the_id(start_broke
     await allow(harness, Operation.READ, ResourceType.TOPIC, "t")
     assert await commit(wire, {t: 1}) == {t: ErrorCode.NONE}
     assert await committed(wire, t) == await committed(wire) == {t: (0, 1)}
+
+
+# --- TxnOffsetCommit
+
+
+async def test_offsets_of_a_transaction_are_committed_by_id(broker: Harness, wire: Wire) -> None:
+    await wire.create_topic("t")
+    t = topic_id(broker)
+    one = await TransactionalProducer(await broker.wire()).init()
+    assert await one.commit_offsets({0: 5}, topic="", topic_id=t, version=6) == [ErrorCode.NONE]
+    absent = await one.commit_offsets({0: 5}, topic="", topic_id=ABSENT, version=6)
+    assert absent == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert await committed(wire, t) == {t: (0, -1)}
+    assert await one.end() == 0
+    assert await committed(wire, t) == {t: (0, 5)}
+    strange = {"topic": "", "topic_id": t, "group_id": "other", "generation_id": 3, "member_id": "m"}
+    assert await one.commit_offsets({0: 5}, version=6, **strange) == [ErrorCode.GROUP_ID_NOT_FOUND]
+    strange |= {"topic": "t"}
+    assert await one.commit_offsets({0: 5}, version=5, **strange) == [ErrorCode.ILLEGAL_GENERATION]
+
+
+@pytest.mark.parametrize("when", ["after the topic was created again", "before it was deleted"])
+async def test_a_transaction_carries_no_offset_over_to_the_successor_of_a_deleted_topic(
+    broker: Harness, wire: Wire, when: str
+) -> None:
+    await wire.create_topic("t")
+    old = topic_id(broker)
+    one = await TransactionalProducer(await broker.wire()).init()
+    if when == "before it was deleted":
+        assert await one.commit_offsets({0: 5}, topic="", topic_id=old, version=6) == [ErrorCode.NONE]
+    await delete(wire, "t")
+    await wire.create_topic("t")
+    new = topic_id(broker)
+    if when != "before it was deleted":
+        late = await one.commit_offsets({0: 5}, topic="", topic_id=old, version=6)
+        assert late == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert await one.end() == 0
+    for _ in range(2):
+        assert await committed(wire, new) == {new: (0, -1)}
+        await broker.restart()
+        wire = await broker.wire()
+
+
+async def test_rights_on_offsets_of_a_transaction_are_those_on_the_name_behind_the_id(
+    start_broker: StartBroker,
+) -> None:
+    harness = await guarded(start_broker)
+    await allow(harness, Operation.READ, ResourceType.GROUP, "g")
+    await allow(harness, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
+    one = await TransactionalProducer(await harness.wire()).init()
+    place = {"topic": "", "topic_id": topic_id(harness), "version": 6}
+    assert await one.commit_offsets({0: 1}, **place) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    await allow(harness, Operation.READ, ResourceType.TOPIC, "t")
+    assert await one.commit_offsets({0: 1}, **place) == [ErrorCode.NONE]
+    absent = await one.commit_offsets({0: 1}, **{**place, "topic_id": ABSENT})
+    assert absent == [ErrorCode.UNKNOWN_TOPIC_ID]

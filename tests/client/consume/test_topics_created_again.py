@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from client.consume.test_consumer import numbers
 from client.consuming import Record, produce, take, tp, until
-from semel import Admin, BatchReader, Consumer, NewTopic
+from semel import Admin, BatchReader, Consumer, NewTopic, Producer
 from semel.errors import DeletedTopicCommitError, NoOffsetForPartitionError, UnknownTopicIdError
 from semel.structs import OffsetAndMetadata
 
@@ -196,3 +196,26 @@ async def test_a_range_is_not_continued_in_the_new_topic(bootstrap: str) -> None
         with pytest.raises(UnknownTopicIdError):
             await anext(read)
         assert [fetched.next_offset async for fetched in reader.read(tp(0), 0, 40)][-1] == 40
+
+
+@pytest.mark.parametrize("way", ["assigned", "classic", "consumer"])
+async def test_a_transaction_commits_no_offset_of_the_old_topic_for_the_new_one(bootstrap: str, way: str) -> None:
+    await produce(bootstrap, numbers(0, 20))
+    async with (
+        Producer(bootstrap_servers=bootstrap, transactional_id="till") as producer,
+        consumer_of(bootstrap, way, group_id="g", enable_auto_commit=False) as consumer,
+    ):
+        await take(consumer, 20)
+        producer_began = asyncio.get_running_loop().time()
+        await producer.begin_transaction()
+        await create_again(bootstrap)
+        await produce(bootstrap, numbers(100, 130))
+        await asyncio.sleep(1)
+        with pytest.raises(DeletedTopicCommitError):
+            await producer.send_offsets_to_transaction({tp(0): 20}, consumer.group_metadata())
+        await producer.abort_transaction()
+        assert asyncio.get_running_loop().time() - producer_began < 5, "seconds"
+        assert values(await take(consumer, 30)) == numbers(100, 130)
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction({tp(0): 30}, consumer.group_metadata())
+        assert await consumer.committed(tp(0)) == 30

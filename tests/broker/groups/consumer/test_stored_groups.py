@@ -77,7 +77,9 @@ async def test_only_a_member_at_its_epoch_commits_in_a_transaction(desk: Desk) -
     assert await code_of(desk.hold({0: 7}, member_id="b", generation=1)) is ErrorCode.UNKNOWN_MEMBER_ID
     stale = await code_of(desk.hold({0: 7}, member_id="a", generation=place.epoch + 1))
     assert stale is ErrorCode.STALE_MEMBER_EPOCH
-    assert for_version(KafkaError(stale, ""), TXN_OFFSET_COMMIT, 5).code is ErrorCode.ILLEGAL_GENERATION
+    for code in (stale, ErrorCode.GROUP_ID_NOT_FOUND):
+        assert for_version(KafkaError(code, ""), TXN_OFFSET_COMMIT, 5).code is ErrorCode.ILLEGAL_GENERATION
+        assert for_version(KafkaError(code, ""), TXN_OFFSET_COMMIT, 6).code is code
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["no group", "empty classic group"])

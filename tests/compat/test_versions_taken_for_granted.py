@@ -30,7 +30,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 def test_the_versions_that_clients_of_kafka_4_1_send_are_offered() -> None:
     served = offered(load())
-    assert {key: served[key][1] for key in FOR_CLIENTS} == FOR_CLIENTS
+    assert {key: min(served[key][1], last) for key, last in FOR_CLIENTS.items()} == FOR_CLIENTS
 
 
 def test_a_transaction_with_offsets_of_a_client_that_asks_for_no_versions(broker: BrokerProcess) -> None:

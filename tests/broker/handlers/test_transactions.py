@@ -84,7 +84,7 @@ async def versions(wire: Wire, version: int = 4) -> tuple[dict[int, tuple[int, i
 
 async def test_kip890_transaction_version_2_is_offered_with_the_requests_that_it_needs(broker: Harness) -> None:
     served, answer = await versions(await broker.wire())
-    assert [served[key] for key in (0, 22, 24, 25, 26, 28)] == [(0, 13), (0, 5), (0, 3), (0, 4), (0, 5), (0, 5)]
+    assert [served[key] for key in (0, 22, 24, 25, 26, 28)] == [(0, 13), (0, 5), (0, 3), (0, 4), (0, 5), (0, 6)]
     (finalized,) = [each for each in answer.finalized_features if each.name != "group.version"]
     assert (finalized.name, finalized.max_version_level) == ("transaction.version", 2)
     assert answer.finalized_features_epoch >= 0

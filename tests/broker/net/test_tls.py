@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import ssl
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -500,6 +501,10 @@ async def test_connections_above_the_rate_of_their_address_wait_before_the_hands
     await asyncio.gather(*(wire.close() for wire in wires))
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 11, 7),
+    reason="asyncio of 3.11.2 reads on after pause_reading() in connection_made(); the broker runs on uvloop",
+)
 async def test_connections_far_above_the_rate_of_their_address_are_closed(start_tls: Any, authority: Authority) -> None:
     broker = await start_tls(quota_window_num="1")
     quotas = broker.node.broker.quotas

@@ -82,12 +82,29 @@ def count_history(tally: Tally, facts: HistoryIndex, held: list[Held]) -> None:
     epoch_commits = [commit for commit in facts.offset_commits.values() if commit.asked.epoch >= 0]
     count("commits with a member epoch", len(epoch_commits))
     count("of these refused", sum(commit.is_refused for commit in epoch_commits))
+    count("topics under a name that is used again", len({event.topic for event in facts.renewed}))
+    count("records read of these", sum(len(given.offsets) for given in facts.given))
+    count("moves of consumers to another topic of the same name", _moves(facts))
     began = [(txn.began.client.partition("#")[0], txn.began.at_ms) for txn in txns]
     for each in held:
         if each.api in LATE and not each.is_answer:
             until_ms = each.at_ms + each.delay_ms
             if any(client == each.source and each.at_ms < at_ms < until_ms for client, at_ms in began):
                 count(f"{each.api} held past the next transaction's begin", 1)
+
+
+def _moves(facts: HistoryIndex) -> int:
+    """How often a consumer got a record of another topic than the last one under the same name and partition."""
+    last: dict[tuple[str, str, int], str] = {}
+    moves = 0
+    for given in facts.given:
+        for value in given.values:
+            write = facts.by_value.get(value)
+            if write is not None:
+                key = given.client, given.name, given.partition
+                moves += last.setdefault(key, write.sent.topic) != write.sent.topic
+                last[key] = write.sent.topic
+    return moves
 
 
 class Coverage:

@@ -14,6 +14,11 @@ Place = tuple[str, int]
 NO_TXN = -1
 
 
+def identified(name: str, topic_id: bytes) -> str:
+    """Stands for a topic in the events, where its name is not enough: another topic had the same name."""
+    return f"{name}@{topic_id.hex()}"
+
+
 class Event(msgspec.Struct, frozen=True, gc=False, tag=True):
     """`client`: one client object, as `name#incarnation`."""
 
@@ -179,6 +184,48 @@ class OffsetsSeen(Event, frozen=True, gc=False):
     offsets: tuple[tuple[str, int, int | None], ...]
 
 
+class Renewed(Event, frozen=True, gc=False):
+    """A topic exists under a name that several topics have one after the other. `topic`: its name and id, see
+    `identified`. `stays`: no other one follows.
+    """
+
+    topic: str
+    partitions: int
+    stays: bool = False
+
+
+class Given(Event, frozen=True, gc=False):
+    """Records of one partition that one call returned, of a topic that is deleted and created again. The consumer knows
+    only its name; the value of each record belongs to a Sending with its id. `group`: "" for none.
+    """
+
+    group: str
+    name: str
+    partition: int
+    offsets: tuple[int, ...]
+    values: tuple[str, ...]
+
+
+class ReadThrough(Event, frozen=True, gc=False):
+    """A consumer without a group, or all members of a group together, have read a topic to its end: to these offsets,
+    by partition. `topic`: its name and id.
+    """
+
+    group: str
+    topic: str
+    ends: tuple[int, ...]
+
+
+class CommittedById(Event, frozen=True, gc=False):
+    """The committed offsets of a group for a topic id, by partition, at the end. None: no offset. `topic`: its name and
+    id.
+    """
+
+    group: str
+    topic: str
+    offsets: tuple[int | None, ...]
+
+
 class Planned(Event, frozen=True, gc=False):
     """The driver of a transaction group has recorded its next batch: `rows`, to be committed with `token`."""
 
@@ -256,6 +303,7 @@ AnyEvent = (
     Initialized | Sending | Stored | NotStored | Beginning | Committing | Committed | Aborted
     | Consuming | Assigned | Revoked | Polled | Beaten
     | CommittingOffsets | OffsetsCommitted | OffsetsRefused | OffsetsSeen
+    | Renewed | Given | ReadThrough | CommittedById
     | Planned | StepBegun | Deciding | Decided | Asking | Changed | Refused | RightChanged
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ Checkers that need these find nothing without them.
 from __future__ import annotations
 
 import msgspec
+from semel_protocol.schema import ZERO_UUID
 
 from sim.events import Place
 
@@ -89,12 +90,13 @@ class Replica(msgspec.Struct, kw_only=True):
 
 
 class Commit(msgspec.Struct, frozen=True, gc=False):
-    """One committed offset in `__consumer_offsets`. `position`: of its record."""
+    """One committed offset in `__consumer_offsets`. `position`: of its record. `topic_id`: zeros if it has none."""
 
     group: str
     place: Place
     offset: int
     position: int
+    topic_id: bytes = ZERO_UUID
 
 
 GroupMember = tuple[str, str, int]

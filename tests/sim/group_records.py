@@ -46,7 +46,8 @@ def commits(nodes: Sequence[Node]) -> Iterator[Commit]:
                     key = decode_offsets_key(record.key) if record.key is not None else None
                     if isinstance(key, OffsetCommitKey) and record.value is not None:
                         value = decode_versioned(OffsetCommitValue, record.value)
-                        yield Commit(key.group, (key.topic, key.partition), value.offset, record.offset)
+                        place = (key.topic, key.partition)
+                        yield Commit(key.group, place, value.offset, record.offset, value.topic_id)
 
 
 class Eras:

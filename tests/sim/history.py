@@ -26,11 +26,13 @@ from sim.events import (
     Beginning,
     Changed,
     Committed,
+    CommittedById,
     Committing,
     CommittingOffsets,
     Consuming,
     Decided,
     Deciding,
+    Given,
     Initialized,
     NotStored,
     OffsetsCommitted,
@@ -40,7 +42,9 @@ from sim.events import (
     Place,
     Planned,
     Polled,
+    ReadThrough,
     Refused,
+    Renewed,
     Revoked,
     RightChanged,
     Sending,
@@ -258,6 +262,20 @@ class Recorder:
 
     def offsets_seen(self, group: str, offsets: Mapping[Any, int | None], *, since_ms: float) -> None:
         self._add(OffsetsSeen(self._now(), self.client, since_ms, group, _offsets(offsets)))
+
+    # Topics that are created again
+
+    def renewed(self, topic: str, partitions: int, *, stays: bool = False) -> None:
+        self._add(Renewed(self._now(), self.client, topic, partitions, stays))
+
+    def given(self, group: str, place: Place, offsets: Iterable[int], values: Iterable[str]) -> None:
+        self._add(Given(self._now(), self.client, group, *place, tuple(offsets), tuple(values)))
+
+    def read_through(self, group: str, topic: str, ends: Iterable[int]) -> None:
+        self._add(ReadThrough(self._now(), self.client, group, topic, tuple(ends)))
+
+    def committed_by_id(self, group: str, topic: str, offsets: Iterable[int | None]) -> None:
+        self._add(CommittedById(self._now(), self.client, group, topic, tuple(offsets)))
 
     # Administration
 

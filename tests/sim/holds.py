@@ -35,6 +35,9 @@ API_KEYS_OF: Mapping[str, tuple[int, ...]] = {
     "driver": (20_001, 20_001, 20_002, 20_002, 20_002),
     "tasker": (0, 0, 22, 22, 24, 26, 28, 28),
     "subscriber": (1, 8, 8, 9, 68, 68, 68, 69),
+    "renewer": (3, 19, 19, 20, 20),
+    "id-writer": (0, 0, 0, 3),
+    "renewal-reader": (1, 1, 3, 8, 8, 9, 11, 14, 68),
 }
 """Requests for holds and triggers, by the role of the client that sends them. A repeated key has more weight."""
 LATE_OF: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -47,6 +50,8 @@ LATE_OF: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "driver": ((20_001, 20_002, 20_002), (20_001, 20_002, 20_002)),
     "tasker": ((0, 0, 22, 24, 26, 28), (0, 22, 22, 24, 26, 28)),
     "subscriber": ((8, 8, 68, 68, 9), (8, 68, 68, 68)),
+    "renewer": ((19, 20, 20), (3, 19, 19, 20)),
+    "renewal-reader": ((8, 8, 8, 9, 11, 68), (1, 3, 8, 8, 9, 14, 68)),
 }
 """By the role of the client: requests to hold, and the later requests of the same client that release them."""
 

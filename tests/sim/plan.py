@@ -17,12 +17,12 @@ from sim.cluster import BROKER, KEEPS, NAMES_OF, STORE
 from sim.disk import DiskWeather
 from sim.faults import WHICHEVER, Fault
 from sim.network import NetworkWeather
-from sim.workloads import ALWAYS_DRAWN, CONSUMER_CHURN, CONSUMER_PIPELINE, CONSUMERS, WITH_CONSUMERS, WORKLOADS
+from sim.workloads import ALWAYS_DRAWN, CONSUMER_CHURN, CONSUMER_PIPELINE, CONSUMERS, RENEWAL, WITH_CONSUMERS, WORKLOADS
 from sim.workloads.plan import WorkloadPlan
 
 NS = 1_000_000_000
 FAULTS_UNTIL_MS = (5_000, 40_000)
-SHARES = {CONSUMERS: 0.1, CONSUMER_PIPELINE: 0.05, CONSUMER_CHURN: 0.05}
+SHARES = {CONSUMERS: 0.1, CONSUMER_PIPELINE: 0.05, CONSUMER_CHURN: 0.05, RENEWAL: 0.05}
 """The shares of the runs that have one of these workloads beside the others."""
 Finale = Literal["none", "kill", "power loss", "terminate"]
 
@@ -113,7 +113,8 @@ def _one_timing(kinds: list[str]) -> list[str]:
 
 def draw_consumers(rng: Random) -> list[WorkloadPlan]:
     """A group of the consumer protocol beside the other workloads, in a tenth of the runs; a pipeline with one in a
-    twentieth; and one of semel's clients that commit outside transactions in another twentieth."""
+    twentieth; one of semel's clients that commit outside transactions in another twentieth; and in one more a topic
+    that is deleted and created again."""
     share = rng.random()
     for kind, part in SHARES.items():
         if share < part:

@@ -67,6 +67,8 @@ RIGHTS_OF: Mapping[str, tuple[What, ...]] = {
     "tasker": (What.WRITE_TOPIC, What.WRITE_ID),
     "worker": RIGHTS,
     "epoch-worker": RIGHTS,
+    "id-writer": (What.WRITE_TOPIC,),
+    "renewal-reader": (What.READ_TOPIC,),
 }
 """The rights that the clients of a role need; all for other roles."""
 

@@ -197,7 +197,7 @@ class Run:
             for client in workload.clients
             if "transactional_id" in client.settings
         ]
-        topics = [topic.name for workload in workloads for topic in workload.topics]
+        topics = [topic.name for workload in workloads for topic in (*workload.topics, *workload.renewed)]
         groups = [group for workload in workloads for group in workload.groups]
         found = Rights(self.history, self.cluster.address, rights.names_of(topics, ids, groups))
 

@@ -56,6 +56,7 @@ MOMENTS_OF: Mapping[str, Mapping[str, int]] = {
     "driver": {**dict.fromkeys(STEPS, 5), "PrepareCommit": 4, "CompleteCommit": 2, MARKER: 4},
     "tasker": _DECISIONS,
     "subscriber": {EPOCH: 5, OFFSETS: 2},
+    "renewal-reader": {GENERATION: 1, EPOCH: 2, OFFSETS: 3},
 }
 """The moments that clients of a role cause, with their weights."""
 AT_ALL_TIMES = {SERVES: 4, SNAPSHOT: 3, SWAP: 3}

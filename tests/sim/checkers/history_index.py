@@ -23,11 +23,13 @@ from sim.events import (
     Beginning,
     Changed,
     Committed,
+    CommittedById,
     Committing,
     CommittingOffsets,
     Consuming,
     Decided,
     Deciding,
+    Given,
     Initialized,
     NotStored,
     OffsetsCommitted,
@@ -36,7 +38,9 @@ from sim.events import (
     Place,
     Planned,
     Polled,
+    ReadThrough,
     Refused,
+    Renewed,
     Revoked,
     RightChanged,
     Sending,
@@ -164,6 +168,10 @@ class HistoryIndex:
         self.rights: list[RightChanged] = []
         self.epochs: list[Beaten | Assigned | Revoked] = []
         """The events of members of the consumer protocol. An event of another consumer may be among them."""
+        self.renewed: list[Renewed] = []
+        self.given: list[Given] = []
+        self.read_through: list[ReadThrough] = []
+        self.committed_by_id: list[CommittedById] = []
         self._open: dict[tuple[str, Place], Session] = {}
         for event in history.events:
             NOTE[type(event)](self, event)
@@ -358,6 +366,18 @@ class HistoryIndex:
         decision = self.decisions[event.op]
         decision.ended_ms, decision.is_ours = event.at_ms, event.is_ours
 
+    def _renewed(self, event: Renewed) -> None:
+        self.renewed.append(event)
+
+    def _given(self, event: Given) -> None:
+        self.given.append(event)
+
+    def _read_through(self, event: ReadThrough) -> None:
+        self.read_through.append(event)
+
+    def _committed_by_id(self, event: CommittedById) -> None:
+        self.committed_by_id.append(event)
+
     def _asking(self, event: Asking) -> None:
         self.changes[event.op] = Change(event)
 
@@ -398,6 +418,10 @@ NOTE: dict[type, Any] = {
     StepBegun: HistoryIndex._step_begun,
     Deciding: HistoryIndex._deciding,
     Decided: HistoryIndex._decided,
+    Renewed: HistoryIndex._renewed,
+    Given: HistoryIndex._given,
+    ReadThrough: HistoryIndex._read_through,
+    CommittedById: HistoryIndex._committed_by_id,
     Asking: HistoryIndex._asking,
     Changed: HistoryIndex._changed,
     Refused: HistoryIndex._refused,

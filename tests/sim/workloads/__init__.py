@@ -15,6 +15,7 @@ from sim.workloads.kinds import (
     GroupChurn,
     Idempotent,
     Plain,
+    Renewal,
     Retention,
     Transactional,
     TransactionGroups,
@@ -25,6 +26,7 @@ __all__ = [
     "CONSUMERS",
     "CONSUMER_CHURN",
     "CONSUMER_PIPELINE",
+    "RENEWAL",
     "WITH_CONSUMERS",
     "WORKLOADS",
     "ClientContext",
@@ -43,6 +45,7 @@ WORKLOADS: Mapping[str, Workload] = {
         Idempotent(),
         ConsumeTransformProduce(),
         Plain(),
+        Renewal(),
         Retention(),
         Transactional(),
         TransactionGroups(),
@@ -51,7 +54,8 @@ WORKLOADS: Mapping[str, Workload] = {
 CONSUMERS = ConsumerProtocol.name
 CONSUMER_PIPELINE = ConsumerPipeline.name
 CONSUMER_CHURN = ConsumerChurn.name
-WITH_CONSUMERS = (CONSUMERS, CONSUMER_PIPELINE, CONSUMER_CHURN)
+RENEWAL = Renewal.name
+WITH_CONSUMERS = (CONSUMERS, CONSUMER_PIPELINE, CONSUMER_CHURN, RENEWAL)
 """The workloads with the consumer protocol. A share of the seeds gets one of them in addition (`plan.draw_consumers`).
 """
 ALWAYS_DRAWN = tuple(name for name in WORKLOADS if name not in WITH_CONSUMERS)

@@ -57,7 +57,7 @@ async def administer(plan: WorkloadPlan, client: ClientPlan, context: ClientCont
     admin: Admin | None = None
     while not script.is_done:
         if admin is None:
-            admin = await _opened(client, context)
+            admin = await opened(client, context)
         op = script.next()
         assert op is not None
         await asyncio.sleep(op.pause_ms / 1000)
@@ -70,7 +70,8 @@ async def administer(plan: WorkloadPlan, client: ClientPlan, context: ClientCont
         await admin.close()
 
 
-async def _opened(client: ClientPlan, context: ClientContext) -> Admin:
+async def opened(client: ClientPlan, context: ClientContext) -> Admin:
+    """A started client, after as many attempts as needed."""
     while True:
         admin = Admin(**context.settings(client_id=client.name, **client.settings))
         try:

@@ -24,11 +24,18 @@ from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
 from sim.workloads.shared_state import SharedState
 
 
+class LastTopic(msgspec.Struct, frozen=True):
+    """The topic that stays under a name that several topics had one after the other."""
+
+    topic_id: bytes
+    partitions: int
+
+
 class FaultFreePhase(msgspec.Struct):
     """The time after all faults. `has_begun`: they are over. `waiting`: clients with nothing left to do until then.
 
     `stalled`: clients that made no progress in this phase, as text. `settled`: clients whose group has come to rest.
-    `members`: by group, its members, and the clients that will be members again.
+    `members`: by group, its members, and the clients that will be members again. `last_topics`: by name.
     """
 
     has_begun: bool = False
@@ -36,6 +43,7 @@ class FaultFreePhase(msgspec.Struct):
     stalled: list[str] = []
     settled: dict[str, None] = {}
     members: dict[str, dict[str, None]] = {}
+    last_topics: dict[str, LastTopic] = {}
 
 
 class ClientContext(msgspec.Struct, kw_only=True):

@@ -39,7 +39,7 @@ from sim.events import Place
 from sim.workloads.base import ClientContext
 from sim.workloads.committed_records import Fetcher
 from sim.workloads.recording_consumer import text
-from sim.workloads.wires import NoAnswerError, Wires
+from sim.workloads.wires import NoAnswerError, Wires, addresses_of
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
 HEARTBEAT_VERSION, COMMIT_VERSION, FETCH_OFFSETS_VERSION, DESCRIBE_VERSION = 1, 9, 9, 1
@@ -108,10 +108,7 @@ class EpochMember:
         self.group, self.topics, self.given = group, topics, given
         self.recorder = context.history.recorder(name)
         self._now_ms, self._rng = context.history.now_ms, context.edge.rng
-        addresses = [
-            (host, int(port))
-            for host, _, port in (each.partition(":") for each in context.bootstrap_servers.split(","))
-        ]
+        addresses = addresses_of(context.bootstrap_servers)
         timeout_s = given.request_timeout_ms / 1000
         self._beats, self._commits, data = (Wires(addresses, timeout_s) for _ in range(3))
         self._data = data

@@ -9,8 +9,11 @@ from typing import Any
 from sim.workloads import (
     administrator,
     driver,
+    id_writer,
     member,
     reader,
+    renewal_reader,
+    renewer,
     settings,
     subscriber,
     tasker,
@@ -32,6 +35,9 @@ ROLES: Mapping[str, Role] = {
     "driver": driver.drive,
     "tasker": tasker.work,
     subscriber.ROLE: subscriber.take_part,
+    renewer.ROLE: renewer.renew,
+    id_writer.ROLE: id_writer.write,
+    renewal_reader.ROLE: renewal_reader.read,
 }
 FOR_EVER = {
     "retention.ms": "-1",
@@ -443,3 +449,65 @@ class ConsumerProtocol(Workload):
         return WorkloadPlan(
             kind=self.name, prefix=prefix, topics=topics, clients=clients, groups=[f"{prefix}group"], broker=broker
         )
+
+
+class Renewal(Workload):
+    """A topic that is deleted and created again under the same name, several times, while clients write to it by topic
+    id and read it: without a group, in a classic group, in a group of the consumer protocol."""
+
+    name = "renewal"
+    roles = ROLES
+
+    def draw(self, rng: Random, prefix: str) -> WorkloadPlan:
+        pace, timing = draw_pace(rng), settings.consumer_protocol(rng)
+        topic = TopicPlan(name=f"{prefix}again", partitions=3, configs=FOR_EVER)
+        ops = renewer.draw_ops(rng, count=rng.randint(3, 9), partitions_max=topic.partitions, mean_ms=pace)
+        clients = [
+            ClientPlan(name=f"{prefix}renewer", role=renewer.ROLE, settings=settings.any_client(rng), ops=ops),
+        ]
+        for number in range(rng.choice((1, 2))):
+            bursts = id_writer.draw_ops(
+                rng, count=rng.randint(20, 60), partitions_max=topic.partitions, mean_ms=pace / 2
+            )
+            drawn = {"request_timeout_ms": rng.choice((700, 2_000, 5_000))}
+            clients.append(
+                ClientPlan(name=f"{prefix}writer{number}", role=id_writer.ROLE, settings=drawn, ops=bursts)
+            )  # fmt: skip
+        ways = (renewal_reader.ASSIGNED, renewal_reader.CLASSIC, renewal_reader.CONSUMER)
+        for way in rng.sample(ways, rng.choice((1, 2, 3))):
+            clients += draw_renewal_readers(rng, prefix, way, pace, timing)
+        # Produce by topic id came with transaction version 2.
+        broker = {
+            **settings.BROKER,
+            **settings.consumer_protocol_broker(timing),
+            "transaction.version": 2,
+        }
+        return WorkloadPlan(kind=self.name, prefix=prefix, topics=[], clients=clients, broker=broker, renewed=[topic])
+
+    async def settle(self, plan: WorkloadPlan, context: ClientContext) -> None:
+        await renewal_reader.settle(plan, context)
+
+
+def draw_renewal_readers(
+    rng: Random, prefix: str, way: str, mean_ms: float, timing: dict[str, Any]
+) -> list[ClientPlan]:
+    """One consumer without a group, or one or two members of a group."""
+    auto_commit = rng.random() < 0.4
+    strategy = rng.choice(("range", "roundrobin", "sticky", "cooperative-sticky"))
+    interval_ms = rng.choice((100, 1_000))
+    clients = []
+    for number in range(1 if way == renewal_reader.ASSIGNED else rng.choice((1, 2))):
+        if way == renewal_reader.CONSUMER:
+            drawn = settings.consumer_protocol_member(rng, timing)
+        elif way == renewal_reader.CLASSIC:
+            drawn = {**settings.member(rng), "partition_assignment_strategy": [strategy]}
+        else:
+            drawn = settings.consumer(rng)
+        drawn |= {"way": way, "isolation_level": rng.choice(("read_committed", "read_uncommitted"))}
+        if way != renewal_reader.ASSIGNED:
+            drawn |= {"enable_auto_commit": auto_commit, "auto_commit_interval_ms": interval_ms}
+        ops = renewal_reader.draw_ops(rng, count=rng.randint(20, 60), mean_ms=mean_ms, commits=not auto_commit)
+        clients.append(
+            ClientPlan(name=f"{prefix}{way}{number}", role=renewal_reader.ROLE, settings=drawn, ops=ops)
+        )  # fmt: skip
+    return clients

@@ -63,7 +63,7 @@ async def read_on(
     A consumer that stalls is recorded, and left. The last member of a `group` (see `member_of`) has to get all its
     partitions (`places`) and to read them, too.
     """
-    await _until_fault_free(context, client)
+    await until_fault_free(context, client)
     await _read_to_the_end(context, client, mine, context.fault_free.members.get(group, {}), places)
 
 
@@ -86,11 +86,11 @@ async def _read_to_the_end(
     places: Collection[TopicPartition],
 ) -> None:
     """`members`: those of the group; none without a group."""
-    detector = StallDetector(_limit_s(client.settings))
+    detector = StallDetector(limit_s(client.settings))
     isolation = "read_committed" if mine.read_committed else "read_uncommitted"
     async with Consumer(**context.settings(isolation_level=isolation, bootstrap_timeout_ms=60_000)) as other:
         # Another consumer asks for the end offsets: the question must not change the state of `mine`.
-        while await _poll(mine):
+        while await can_poll(mine):
             behind = await _behind(mine.consumer, other)
             if behind is None:
                 continue
@@ -115,9 +115,9 @@ async def write_on(
 
     A producer that does not succeed in time is recorded. Returns also after an error that makes the producer useless.
     """
-    await _until_fault_free(context, client)
+    await until_fault_free(context, client)
     mine.drop_padding()
-    deadline = context.edge.monotonic() + _limit_s(client.settings)
+    deadline = context.edge.monotonic() + limit_s(client.settings)
     while context.edge.monotonic() < deadline:
         try:
             if await once():
@@ -143,7 +143,7 @@ def every_place(plan: WorkloadPlan) -> list[list[Any]]:
     ]
 
 
-async def _until_fault_free(context: ClientContext, client: ClientPlan) -> None:
+async def until_fault_free(context: ClientContext, client: ClientPlan) -> None:
     """Pause the whole process until the faults are over: its fetches and heartbeats would cost simulation time."""
     context.fault_free.waiting[client.name] = None
     while not context.fault_free.has_begun:
@@ -151,13 +151,13 @@ async def _until_fault_free(context: ClientContext, client: ClientPlan) -> None:
         await asyncio.sleep(0)
 
 
-def _limit_s(settings: dict[str, Any]) -> float:
+def limit_s(settings: dict[str, Any]) -> float:
     timeouts = ("rebalance_timeout_ms", "session_timeout_ms", "max_poll_interval_ms")
     needs_ms = 2 * settings["request_timeout_ms"] + sum(settings.get(name, 0) for name in timeouts)
     return float(needs_ms / 1000 + RECOVERED_WITHIN_S)
 
 
-async def _poll(mine: Reading) -> bool:
+async def can_poll(mine: Reading) -> bool:
     """Poll once. Whether the consumer can continue."""
     try:
         await mine.poll(POLL_MS)

@@ -42,7 +42,9 @@ class TopicPlan(msgspec.Struct, kw_only=True):
 class WorkloadPlan(msgspec.Struct, kw_only=True):
     """One workload. Its names begin with `prefix`, so that several workloads can run at the same time.
 
-    `broker`: settings that it needs on brokers, under Kafka's names. `pipelines`: (group, source, target).
+    `broker`: settings that it needs on brokers, under Kafka's names. `pipelines`: (group, source, target). `renewed`:
+    topics that do not exist from the start, and that are deleted and created again under the same name. Checkers that
+    take a name for one topic do not look at them.
     """
 
     kind: str
@@ -52,6 +54,7 @@ class WorkloadPlan(msgspec.Struct, kw_only=True):
     pipelines: list[tuple[str, str, str]] = []
     groups: list[str] = []
     broker: dict[str, Any] = {}
+    renewed: list[TopicPlan] = []
 
 
 class Script:

@@ -22,6 +22,11 @@ GROUP_KEY = 0
 METADATA_VERSION, FIND_COORDINATOR_VERSION = 12, 2
 
 
+def addresses_of(bootstrap_servers: str) -> list[Address]:
+    """The addresses in a list of bootstrap servers, separated by commas."""
+    return [(host, int(port)) for host, _, port in (each.partition(":") for each in bootstrap_servers.split(","))]
+
+
 class NoAnswerError(Exception):
     """The request was not answered: its outcome is unknown."""
 

@@ -18,6 +18,7 @@ from sim.faults import WRITE_TXN_MARKERS, Fault
 from sim.network import NetworkWeather
 from sim.plan import RunPlan
 from sim.workloads.administrator import draw_deletions
+from sim.workloads.renewer import draw_ops as draw_renewals
 from sim.workloads.settings import consumer_protocol_broker
 
 BROKERS = NAMES_OF[3]
@@ -249,5 +250,34 @@ def late_heartbeats(plan: RunPlan) -> RunPlan:
                 "breaks": 1,
             }
             yield Fault(at_ms=at_ms, kind="late", host=rng.choice(members).name, args=late)
+
+    return calm(plan, faults())
+
+
+def commits_amid_renewals(plan: RunPlan) -> RunPlan:
+    """A topic is deleted and created again every other second. Commits of its readers are held for longer than the
+    readers wait for an answer, so that they are tried again."""
+    rng = Random(f"commits amid renewals/{plan.seed}")
+    clients = [client for workload in plan.workloads for client in workload.clients]
+    readers = [client for client in clients if client.role == "renewal-reader"]
+    for client in readers:
+        client.settings |= {"request_timeout_ms": 700, "default_api_timeout_ms": 5_000, "metadata_max_age_ms": 2_000}
+    for client in clients:
+        for op in client.ops:
+            op.pause_ms = min(op.pause_ms, 300)
+        if client.role == "renewer":
+            client.ops = draw_renewals(rng, count=12, partitions_max=1, mean_ms=0)
+            for op in client.ops:
+                op.pause_ms = rng.randrange(500, 3_500) if op.kind == "delete" else 0
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(500, 25_000, 400):
+            late: dict[str, float] = {
+                "api_key": OFFSET_COMMIT,
+                "by_ms": rng.uniform(700, 3_000),
+                "count": 2,
+                "answers": 0,
+            }
+            yield Fault(at_ms=at_ms, kind="hold", host=rng.choice(readers).name, args=late)
 
     return calm(plan, faults())

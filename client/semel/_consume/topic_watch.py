@@ -107,5 +107,5 @@ class TopicWatch:
                 for partition in subscription.states
                 if partition.topic in subscription.topics and partition.topic not in metadata.topics
             ]
-            subscription.assign(wanted_partitions + kept)
+            subscription.assign_all(wanted_partitions + kept)
         self._changed()

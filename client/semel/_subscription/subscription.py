@@ -220,6 +220,7 @@ class Subscription:
     def unsubscribe(self) -> None:
         self.mode, self.topics, self.pattern, self.listener = Mode.NONE, (), None, None
         self.drop(tuple(self.states))
+        self._former.clear()
 
     def _enter(self, mode: Mode) -> None:
         manual = mode is Mode.MANUAL
@@ -258,6 +259,18 @@ class Subscription:
         self.drop([p for p, state in old.items() if p not in wanted or ids.get(p, state.topic_id) != state.topic_id])
         self.states = {p: old.get(p) or self._new_state(p, ids.get(p, ZERO_UUID)) for p in wanted}
 
+    def assign_all(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `assign`, for a consumer that has all partitions of its topics. If a topic has fewer than before, it is
+        another one, and the former may come back, as in `follow`.
+        """
+        wanted = dict.fromkeys(partitions)
+        topics = {partition.topic for partition in wanted}
+        for partition, state in list(self.states.items()):
+            if partition not in wanted and partition.topic in topics:
+                del self.states[partition]
+                self._put_aside(state)
+        self.assign(wanted)
+
     def _new_state(self, partition: TopicPartition, topic_id: bytes) -> PartitionState:
         return PartitionState(partition, Reset.COMMITTED, self._decoded, topic_id)
 
@@ -272,25 +285,27 @@ class Subscription:
             topic_id = metadata.topic_id(partition.topic)
             if topic_id in (state.topic_id, ZERO_UUID):
                 continue
-            if state.topic_id == ZERO_UUID:
+            is_first = state.topic_id == ZERO_UUID
+            former = self._former.get(partition, {}).pop(topic_id, None)
+            if is_first and (former is None or state.position is not None):
                 state.learn_topic(topic_id)
-            else:
-                self.states[partition] = self._in_topic(topic_id, state)
+                continue
+            now = self.states[partition] = former or self._new_state(partition, topic_id)
+            now.paused, now.held = state.paused, state.held
+            now.buffer.restart(now.position)
+            if not is_first:
+                now.topic_in_hand = state.topic_in_hand
+                self._put_aside(state)
                 moved.append(partition)
         return moved
 
-    def _in_topic(self, topic_id: bytes, old: PartitionState) -> PartitionState:
-        """The state of this partition in another topic of the same name. It replaces `old`."""
-        partition = old.topic_partition
-        former = self._former.setdefault(partition, {})
-        state = former.pop(topic_id, None) or self._new_state(partition, topic_id)
-        state.paused, state.held, state.topic_in_hand = old.paused, old.held, old.topic_in_hand
-        state.buffer.restart(state.position)
-        old.buffer.restart(None)
-        former[old.topic_id] = old
+    def _put_aside(self, state: PartitionState) -> None:
+        """Keeps the state of a former topic."""
+        state.buffer.restart(None)
+        former = self._former.setdefault(state.topic_partition, {})
+        former[state.topic_id] = state
         if len(former) > FORMER_TOPICS_MAX:
             del former[next(iter(former))]
-        return state
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:

@@ -198,3 +198,24 @@ def test_a_partition_that_is_assigned_with_another_topic_id_has_a_new_state() ->
     assert subscription.in_charge(kept)
     assert not subscription.in_charge(dropped)
     assert subscription.state(tp(1)).topic_id == NEW
+
+
+def test_without_a_group_a_partition_that_the_new_topic_does_not_have_keeps_its_position() -> None:
+    """A broker that lags behind names the old topic once more, which has more partitions."""
+    subscription = reading(OLD, 5, 7)
+    subscription.assign_all([tp(0)])
+    assert subscription.follow(metadata_of(NEW)) == [tp(0)]
+    subscription.assign_all([tp(0), tp(1)])
+    assert subscription.follow(metadata_of(OLD)) == [tp(0)]
+    assert [subscription.state(tp(index)).position for index in (0, 1)] == [5, 7]
+    assert subscription.state(tp(1)).buffer.fetch_offset == 7
+
+
+def test_a_position_that_was_put_aside_does_not_outlive_the_subscription() -> None:
+    subscription = reading(OLD, 5, 7)
+    subscription.assign_all([tp(0)])
+    subscription.unsubscribe()
+    subscription.subscribe_topics(["t"], None)
+    subscription.assign_all([tp(0), tp(1)])
+    subscription.follow(metadata_of(OLD))
+    assert [subscription.state(tp(index)).position for index in (0, 1)] == [None, None]

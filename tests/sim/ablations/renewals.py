@@ -97,13 +97,10 @@ def unchecked_commit(seam: Seam) -> None:
     occasion=late_news,
 )
 def former_states_dropped(seam: Seam) -> None:
-    in_topic = Subscription._in_topic
+    def forget(self: Subscription, state: PartitionState) -> None:
+        state.buffer.restart(None)
 
-    def without_former(self: Subscription, topic_id: bytes, old: PartitionState) -> PartitionState:
-        self._former.pop(old.topic_partition, None)
-        return in_topic(self, topic_id, old)
-
-    seam.replace(Subscription, "_in_topic", without_former)
+    seam.replace(Subscription, "_put_aside", forget)
 
 
 def outlived_offsets_stay(seam: Seam) -> None:

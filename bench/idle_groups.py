@@ -26,6 +26,8 @@ UNAVAILABLE = (
     ErrorCode.NOT_COORDINATOR,
 )
 TRIES = 100
+SYNC_VERSION = 4
+"""The last version of SyncGroup in which Kafka does not want the protocol's type and name (KIP-559)."""
 SETTLE_S, MEASURED_S = 6.0, 15.0
 Beat = Callable[[], Awaitable[int]]
 
@@ -93,7 +95,8 @@ class IdleGroups:
                 return int((await member.join()).error_code)
 
             await self._until_served(join)
-            assert (await member.sync({member.member_id: b"all"})).assignment == b"all", group
+            answer = await member.sync({member.member_id: b"all"}, SYNC_VERSION)
+            assert answer.assignment == b"all", f"{group}: {ErrorCode(answer.error_code).name}"
             return member.heartbeat
         consumer = Consumer(wire, f"member-of-{group}", group)
         await self._until_served(consumer.beat)

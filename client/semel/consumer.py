@@ -411,7 +411,8 @@ class Consumer(Generic[K_co, V_co]):
         handed out last, processed or not.
 
         Waits for a rebalance to end. Raises CommitFailedError when the rebalance has moved the partitions to other
-        members, IllegalOperation without group_id, KafkaTimeoutError after default_api_timeout_ms.
+        members, DeletedTopicCommitError when the topic was deleted, IllegalOperation without group_id,
+        KafkaTimeoutError after default_api_timeout_ms.
         """
         commits = self._require_group()
         if offsets is None:
@@ -419,6 +420,7 @@ class Consumer(Generic[K_co, V_co]):
             chosen = {s.topic_partition: OffsetAndMetadata(s.position) for s in states if s.position is not None}
         else:
             chosen = {TopicPartition(*partition): committable(at) for partition, at in offsets.items()}
+            commits.check_topics(chosen)
         if chosen:
             await commits.commit(chosen, self._timeout_ms)
 

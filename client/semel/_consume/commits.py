@@ -85,16 +85,19 @@ class Commits:
         except KafkaError as error:
             log.warning("auto-commit of group %r failed: %s", self._config.group_id, error)
 
-    async def commit(self, offsets: ToCommit, timeout_ms: float) -> None:
-        """Commits offsets. Waits for a rebalance to end, as long as the partitions stay assigned.
-
-        Raises CommitFailedError when they do not, DeletedTopicCommitError when the topic of the records was deleted,
-        KafkaTimeoutError, and final errors of the coordinator.
-        """
+    def check_topics(self, offsets: ToCommit) -> None:
+        """Raises DeletedTopicCommitError if offsets that the application gives are of a topic that was deleted."""
         for partition in offsets:
             state = self._subscription.states.get(partition)
             if state is not None and state.topic_in_hand != state.topic_id:
                 raise _topic_is_gone(partition)
+
+    async def commit(self, offsets: ToCommit, timeout_ms: float) -> None:
+        """Commits offsets. Waits for a rebalance to end, as long as the partitions stay assigned.
+
+        Raises CommitFailedError when they do not, DeletedTopicCommitError when the topic was deleted,
+        KafkaTimeoutError, and final errors of the coordinator.
+        """
         if not self._subscription.is_automatic:
             await self._commit_without_membership(offsets, timeout_ms)
             return

@@ -222,3 +222,18 @@ async def test_a_transaction_commits_no_offset_of_the_old_topic_for_the_new_one(
         async with producer.transaction():
             await producer.send_offsets_to_transaction({tp(0): 30}, consumer.group_metadata())
         assert await consumer.committed(tp(0)) == 30
+
+
+async def test_an_empty_new_topic_does_not_keep_other_commits_waiting(bootstrap: str) -> None:
+    await produce(bootstrap, numbers(0, 20))
+    await produce(bootstrap, numbers(50, 55), topic="u")
+    async with consumer_of(bootstrap, "assigned", group_id="g", auto_commit_interval_ms=50) as consumer:
+        consumer.assign([tp(0), tp(0, "u")])
+        await take(consumer, 25)
+        await create_again(bootstrap)
+        await until(lambda: consumer._subscription.states[tp(0)].topic_id == consumer._cluster.metadata.topic_id("t"))
+        await produce(bootstrap, numbers(55, 60), topic="u")
+        assert values(await take(consumer, 5)) == numbers(55, 60)
+        await consumer.getmany(timeout_ms=500)
+        assert (await committed(bootstrap))[tp(0, "u")].offset == 10
+        await consumer.commit()

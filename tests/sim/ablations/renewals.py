@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from semel._consume.commits import Commits, ToCommit
+from semel._consume.commits import Commits
 from semel._group.offsets import Offsets
 from semel._subscription.subscription import PartitionState, Subscription
 from semel.structs import Metadata, TopicPartition
@@ -37,9 +37,10 @@ def position_by_name(seam: Seam) -> None:
         for partition, state in self.states.items():
             topic_id = metadata.topic_id(partition.topic)
             if topic_id != ZERO_UUID:
-                state.topic_id = topic_id
-                if state.topic_in_hand == ZERO_UUID:
-                    state.topic_in_hand = topic_id
+                in_hand = state.topic_in_hand
+                state.learn_topic(topic_id)
+                if in_hand != ZERO_UUID:
+                    state.topic_in_hand = in_hand
         return []
 
     seam.replace(Subscription, "follow", keep_the_position)
@@ -78,14 +79,7 @@ def ids_of_each_try(seam: Seam) -> None:
     RENEWAL,
 )
 def unchecked_commit(seam: Seam) -> None:
-    commit = Commits.commit
-
-    async def for_the_present_topic(self: Commits, offsets: ToCommit, timeout_ms: float) -> None:
-        for state in self._subscription.states.values():
-            state.topic_in_hand = state.topic_id
-        await commit(self, offsets, timeout_ms)
-
-    seam.replace(Commits, "commit", for_the_present_topic)
+    seam.replace(Commits, "check_topics", lambda self, offsets: None)
 
 
 @safeguard(

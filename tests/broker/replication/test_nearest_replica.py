@@ -27,6 +27,7 @@ class Racks(Trio):
     async def create(self) -> None:
         async with Admin(bootstrap_servers=self.bootstrap_servers) as admin:
             await admin.create_topics([NewTopic("t", 1, 3, topic_configs={"min.insync.replicas": "2"})])
+        await until(lambda: all(node.broker.topics.get("t") is not None for node in self.nodes.values()))
 
     def bytes_fetched(self, node_id: int) -> int:
         """The bytes that this broker has sent to consumers."""

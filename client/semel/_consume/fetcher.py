@@ -53,7 +53,7 @@ WAIT_WHILE_FULL_MS = 25
 fetch at any moment.
 """
 RETRY_LEADER_MS = 100
-"""The pause between metadata requests while a partition has no leader."""
+"""A partition without a leader is looked at again after this time."""
 
 ROOM_SHARE = 4
 """A fetch is sent when at least one ROOM_SHARE-th of a broker's share of `fetch_buffer_bytes` is free."""
@@ -79,7 +79,6 @@ class Fetcher:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._sessions: dict[int, FetchSession] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._refresh_at = 0.0
         self._stopped = False
         self._tallies: dict[int, ByteCount] = {}
         self._share_bytes = config.fetch_buffer_bytes
@@ -113,9 +112,7 @@ class Fetcher:
                 leaderless = True
             else:
                 self._ensure_task(source)
-        # Not at once: the answer calls this again.
-        if leaderless and self._edge.monotonic() >= self._refresh_at:
-            self._refresh_at = self._edge.monotonic() + RETRY_LEADER_MS / 1000
+        if leaderless:
             self._cluster.request_refresh()
 
     def records_taken(self, state: PartitionState) -> None:

@@ -1,8 +1,9 @@
 """The client's view of the cluster: brokers, topics, leaders, coordinators; kept fresh by one task.
 
-The metadata is replaced as a whole. Only one Metadata request is in progress at a time. A partition keeps its known
-leader when an answer has a lower leader epoch (KIP-320). Stale metadata may come from a broker that is cut off from the
-others, so the next request goes to another broker.
+The metadata is replaced as a whole. Only one Metadata request is in progress at a time. After an answer the next one
+waits for a moment, because a listener that misses a leader in the answer asks again at once. A partition keeps its
+known leader when an answer has a lower leader epoch (KIP-320). Stale metadata may come from a broker that is cut off
+from the others, so the next request goes to another broker.
 """
 
 import asyncio
@@ -39,6 +40,8 @@ GROUP, TRANSACTION = 0, 1
 """Key types of FindCoordinator."""
 ANSWER_TIMEOUT_MS = 5_000
 """After this time a request that any broker can answer goes to another broker."""
+REFRESH_PAUSE_MS = 100
+"""The longest pause between an answer and the next Metadata request, if retry_backoff_ms is not shorter."""
 STAGGER_MS = 300
 """While a connection takes longer than this to open, the next broker is tried as well."""
 
@@ -57,6 +60,7 @@ class Cluster:
         self._listeners: list[Callable[[], None]] = []
         self._coordinators: dict[tuple[int, str], int] = {}
         self._stale = asyncio.Event()
+        self._is_urgent = asyncio.Event()
         self._fetched_at = 0.0
         self._asked: int | None = None
         self._distrusted: int | None = None
@@ -126,22 +130,27 @@ class Cluster:
             if topic not in self._wanted:
                 self._wanted[topic] = None
                 if topic not in self.metadata.topics:
-                    self.request_refresh()
+                    self._refresh_at_once()
 
     def want_only(self, topics: Iterable[str]) -> None:
         """Keeps metadata of these topics and no others from now on."""
         self._wanted, self._wants_all = dict.fromkeys(topics), False
-        self.request_refresh()
+        self._refresh_at_once()
 
     def want_all(self) -> None:
         """Keeps metadata of every topic, for pattern subscriptions and listings."""
         self._wants_all = True
-        self.request_refresh()
+        self._refresh_at_once()
 
     def request_refresh(self) -> None:
         """Requests a refresh soon, because the metadata may be stale. Never waits."""
         self._distrusted = self._asked
         self._stale.set()
+
+    def _refresh_at_once(self) -> None:
+        """As `request_refresh`, for something that was not asked for before: without the pause."""
+        self._is_urgent.set()
+        self.request_refresh()
 
     def update_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
         """Applies the leader that a refusing broker named (KIP-951), if it is newer and its address is known."""
@@ -157,7 +166,7 @@ class Cluster:
             raise IllegalStateError("the client is not running: await start() first")
         waiter: asyncio.Future[Metadata] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
-        self.request_refresh()
+        self._refresh_at_once()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await waiter
@@ -322,6 +331,7 @@ class Cluster:
         outage = Outage(self.edge)
         while True:
             await self._until_stale()
+            await self._pause()
             try:
                 await self._fetch()
             except KafkaError as error:
@@ -350,10 +360,22 @@ class Cluster:
             except TimeoutError:
                 self.pool.close_idle()
 
+    async def _pause(self) -> None:
+        """Waits for a pause after the last answer, or until a refresh is urgent."""
+        pause_ms = min(self.config.retry_backoff_ms, REFRESH_PAUSE_MS)
+        pause_s = self._fetched_at + pause_ms / 1000 - self.edge.monotonic()
+        if pause_s > 0:
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._is_urgent.wait()
+            except TimeoutError:
+                pass  # the pause is over
+
     async def _fetch(self) -> None:
         node_id, connection = await self._any_node()
         # A caller of `refresh` from here on needs a newer answer than the one to this request.
         self._stale.clear()
+        self._is_urgent.clear()
         served = len(self._waiters)
         topics = None if self._wants_all else [MetadataRequestTopic(name=name) for name in self._wanted]
         answer: MetadataResponse = await connection.request(

@@ -445,7 +445,7 @@ async def test_a_lost_connection_is_opened_again_and_nothing_is_read_twice(fetch
 
 
 async def test_metadata_is_asked_for_at_intervals_while_a_partition_has_no_leader(fetched: FetchBroker) -> None:
-    async with consumer_of(fetched) as consumer:
+    async with consumer_of(fetched, retry_backoff_ms=100) as consumer:
         await until(lambda: len(fetched.seen(1)) > 1)
         fetched.leader = NO_LEADER
         await consumer._cluster.refresh()
@@ -455,3 +455,15 @@ async def test_metadata_is_asked_for_at_intervals_while_a_partition_has_no_leade
         fetched.leader = 0
         fetches = len(fetched.seen(1))
         await until(lambda: len(fetched.seen(1)) > fetches, 1)
+
+
+async def test_metadata_is_asked_for_at_intervals_while_a_partition_without_a_position_has_no_leader(
+    fetched: FetchBroker,
+) -> None:
+    fetched.leader = NO_LEADER
+    async with consumer_of(fetched, retry_backoff_ms=100) as consumer:
+        before = len(fetched.seen(3))
+        await asyncio.sleep(2)
+        assert 10 <= len(fetched.seen(3)) - before <= 21
+        fetched.leader = 0
+        assert await consumer.position(tp(0)) == 0

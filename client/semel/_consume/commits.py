@@ -24,7 +24,6 @@ from semel.errors import (
     RebalanceInProgressError,
     StaleMemberEpochError,
     UnknownMemberIdError,
-    UnknownTopicIdError,
 )
 from semel.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -129,8 +128,6 @@ class Commits:
             return False
         except StaleMemberEpochError:
             return False  # a heartbeat brings the present epoch of the consumer protocol
-        except UnknownTopicIdError as error:
-            raise DeletedTopicCommitError(error.message) from error
         except (IllegalGenerationError, UnknownMemberIdError, FencedMemberEpochError, GroupIdNotFound) as error:
             if membership != self._group.member.membership and isinstance(error, IllegalGenerationError):
                 return False  # the request was sent just before a new generation began
@@ -141,8 +138,6 @@ class Commits:
     async def _commit_without_membership(self, offsets: ToCommit, timeout_ms: float) -> None:
         try:
             await self._offsets.commit(offsets, Membership(), timeout_ms)
-        except UnknownTopicIdError as error:
-            raise DeletedTopicCommitError(error.message) from error
         except (UnknownMemberIdError, IllegalGenerationError, StaleMemberEpochError, RebalanceInProgressError) as error:
             raise CommitFailedError(
                 f"group {self._config.group_id!r} has members, and this consumer is none: it has assigned partitions"

@@ -44,6 +44,7 @@ from semel._net.pool import Role
 from semel._net.retry import Backoff, Deadline, is_lost_coordinator, is_stale_metadata, retrying
 from semel.errors import (
     BrokerResponseError,
+    DeletedTopicCommitError,
     FencedMemberEpochError,
     GroupIdNotFound,
     KafkaConnectionError,
@@ -290,7 +291,7 @@ class Offsets:
 
         Raises RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError,
         GroupIdNotFound when the group has rebalanced, StaleMemberEpochError when the member has another epoch
-        (KIP-848), UnknownTopicIdError for a topic that was deleted, KafkaTimeoutError, and other final errors such as
+        (KIP-848), DeletedTopicCommitError when the topic was deleted, KafkaTimeoutError, and other final errors such as
         OffsetMetadataTooLargeError.
         """
         ids = self._topic_ids(offsets)  # not those of a later try: the offsets belong to these topics
@@ -324,7 +325,10 @@ class Offsets:
                     answered[partition] = None
             _check_complete(answered, offsets, connection)
 
-        await self._coordinator(tell, timeout_ms, "committing offsets", is_retriable=self._unless_gone(lambda: ids))
+        try:
+            await self._coordinator(tell, timeout_ms, "committing offsets", is_retriable=self._unless_gone(lambda: ids))
+        except UnknownTopicIdError as error:
+            raise DeletedTopicCommitError(error.message) from error
 
     def _topic_ids(self, partitions: Iterable[TopicPartition]) -> _TopicIds:
         return {partition: self._topic_id(partition) for partition in partitions}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from sim.history import Recorder
+from support.librdkafka import insist
 
 from demo.client_settings import of_librdkafka
 from faults.worker import (
@@ -74,7 +74,7 @@ class ConfluentWorker:
             message_timeout_ms=TRANSACTION_TIMEOUT_MS,
         )
         began_ms = self._job.history.now_ms()
-        _insist(lambda: producer.init_transactions(PATIENCE_S))
+        insist(lambda: producer.init_transactions(PATIENCE_S))
         recorder.initialized(self._plan.transactional_id, since_ms=began_ms)
         return producer
 
@@ -137,14 +137,14 @@ class ConfluentWorker:
         if commit:
             recorder.committing(txn)
             try:
-                _insist(lambda: producer.commit_transaction(PATIENCE_S))
+                insist(lambda: producer.commit_transaction(PATIENCE_S))
                 recorder.committed(txn)
                 return True
             except KafkaException as error:
                 if not error.args[0].txn_requires_abort():
                     raise
                 self._is_lost(error)
-        _insist(lambda: producer.abort_transaction(PATIENCE_S))
+        insist(lambda: producer.abort_transaction(PATIENCE_S))
         recorder.aborted(txn)
         return False
 
@@ -225,7 +225,7 @@ class ConfluentWorker:
 
         def call() -> None:
             try:
-                _insist(
+                insist(
                     lambda: producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), PATIENCE_S)
                 )
             except KafkaException as error:
@@ -279,17 +279,6 @@ class ConfluentWorker:
         found = consumer.committed(consumer.assignment(), PATIENCE_S)
         seen = {(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in found}
         recorder.offsets_seen(self._plan.group, seen, since_ms=asked_ms)
-
-
-def _insist(call: Callable[[], Any]) -> None:
-    """Repeat a call until its outcome is known."""
-    while True:
-        try:
-            call()
-            return
-        except KafkaException as error:
-            if not error.args[0].retriable():
-                raise
 
 
 def _records(consumer: Any, count: int) -> dict[tuple[str, int], list[Any]]:

@@ -6,12 +6,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from support.group_program import Job, Member, run
+from support.librdkafka import insist
 
 BATCH = 20
 POLL_S = 0.1
@@ -123,7 +122,7 @@ class LibrdkafkaMember(Member):
             }
         )
         self._producers.append(producer)
-        _insist(lambda: producer.init_transactions(CALL_S))
+        insist(lambda: producer.init_transactions(CALL_S))
         while not self.is_leaving.is_set():
             self._collect(consumer)
             if self._batch:
@@ -153,11 +152,11 @@ class LibrdkafkaMember(Member):
             positions = [TopicPartition(topic, partition, last + 1) for topic, partition, last in self._places(-1)]
             self._send_offsets(consumer, producer, positions)
             self.reach("offsets")
-            _insist(lambda: producer.commit_transaction(CALL_S))
+            insist(lambda: producer.commit_transaction(CALL_S))
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
-            _insist(lambda: producer.abort_transaction(CALL_S))
+            insist(lambda: producer.abort_transaction(CALL_S))
             self.say("aborted", error.args[0].name())
             for topic, partition, first in self._places(0):
                 consumer.seek(TopicPartition(topic, partition, first))
@@ -175,7 +174,7 @@ class LibrdkafkaMember(Member):
         def call() -> None:
             metadata = consumer.consumer_group_metadata()
             try:
-                _insist(lambda: producer.send_offsets_to_transaction(positions, metadata, CALL_S))
+                insist(lambda: producer.send_offsets_to_transaction(positions, metadata, CALL_S))
             except KafkaException as error:
                 errors.append(error)
 
@@ -214,17 +213,6 @@ def _text(message: Message) -> str:
 
 def _pairs(partitions: list[TopicPartition]) -> list[tuple[str, int]]:
     return [(each.topic, each.partition) for each in partitions]
-
-
-def _insist(call: Callable[[], Any]) -> None:
-    """Repeats a call until its outcome is known."""
-    while True:
-        try:
-            call()
-            return
-        except KafkaException as error:
-            if not error.args[0].retriable():
-                raise
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from semel_storage.internal_topics import Row
 
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
 from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
-from sim.ablations.occasions import has_both_protocols, late_commits, late_heartbeats
+from sim.ablations.occasions import has_both_protocols, late_commits, late_heartbeats, removals_stored_late
 from sim.workloads import CONSUMER_CHURN, CONSUMER_PIPELINE, CONSUMERS
 
 NEVER_MS = 1 << 62
@@ -145,6 +145,7 @@ def connections_of_heartbeats(seam: Seam) -> None:
     "no answer extends the session of a member while its removal is being stored",
     CONSUMERS,
     brokers=3,
+    occasion=removals_stored_late,
 )
 def ending_sessions(seam: Seam) -> None:
     seam.replace(ConsumerGroups, "_is_ending", lambda *_: False)

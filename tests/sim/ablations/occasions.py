@@ -254,6 +254,30 @@ def late_heartbeats(plan: RunPlan) -> RunPlan:
     return calm(plan, faults())
 
 
+def removals_stored_late(plan: RunPlan) -> RunPlan:
+    """Members of the consumer protocol are paused for a little longer than their session lasts. Brokers get messages of
+    other brokers late, so that it takes long to store the removal of a member. The member comes back meanwhile, sends a
+    few heartbeats, and is paused again, so that it does not hear of its removal."""
+    rng = Random(f"removals stored late/{plan.seed}")
+    members = [client for workload in plan.workloads for client in workload.clients if client.role == "subscriber"]
+    timing = {"session_timeout_ms": 3_000, "heartbeat_ms": 300, "rebalance_timeout_ms": 6_000}
+    for client in members:
+        client.settings |= timing
+    for workload in plan.workloads:
+        workload.broker |= consumer_protocol_broker(timing)
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(2_000, 38_000, 9_000):
+            for host in BROKERS:
+                yield from (slow(at_ms, host, ONE, 8_000, 700, other) for other in (0, 1))
+            name, first_ms = rng.choice(members).name, rng.randrange(3_000, 4_500)
+            yield Fault(at_ms=at_ms, kind="pause client", host=name, lasting_ms=first_ms)
+            again_ms = at_ms + first_ms + rng.randrange(100, 700)
+            yield Fault(at_ms=again_ms, kind="pause client", host=name, lasting_ms=3_000)
+
+    return calm(plan, faults(), replica_lag_time_max_ms=10_000)
+
+
 def commits_amid_renewals(plan: RunPlan) -> RunPlan:
     """A topic is deleted and created again every other second. Commits of its readers are held for longer than the
     readers wait for an answer, so that they are tried again."""

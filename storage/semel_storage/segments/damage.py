@@ -95,17 +95,16 @@ def _is_lost_write(segment: Segment, position: int, end: int, end_offset: int) -
     """Whether a sector between `position` and `end` contains only zeros, as if its write was lost.
 
     Of the first sector only the part from `position` on counts, because earlier bytes were written before. Its zeros
-    count only if a batch that starts at `end_offset` cannot contain them. The last sector counts if it is complete or
-    ends the file; otherwise it contains the start of a valid batch, so it was written.
+    count only if a batch that starts at `end_offset` cannot contain them. The last sector counts as a whole. It may
+    also contain the first bytes of a valid batch, which are zeros, too, if they are the upper bytes of its offset.
     """
     after = min(end, (position // SECTOR_BYTES + 1) * SECTOR_BYTES)
     part = after - position
     cannot_be_zero = part >= PREFIX_BYTES or any(end_offset.to_bytes(8, "big")[:part])
     if cannot_be_zero and not any(segment.file.pread(part, position)):
         return True
-    last = end if end == segment.size else end - SECTOR_BYTES
-    while after <= last:
-        sector = segment.file.pread(min(SECTOR_BYTES, end - after), after)
+    while after < end:
+        sector = segment.file.pread(min(SECTOR_BYTES, segment.size - after), after)
         if len(sector) > 1 and not any(sector):  # a valid batch may end with one zero: no headers
             return True
         after += SECTOR_BYTES

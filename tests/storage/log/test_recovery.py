@@ -332,6 +332,23 @@ def test_a_lost_sector_in_unsynced_batches_is_truncated(disk: MemoryDisk) -> Non
     assert log.producers.all()[0].last_sequence == 6
 
 
+@pytest.mark.parametrize("before", range(9))
+def test_a_lost_sector_whose_last_bytes_are_zeros_of_a_valid_batch_is_truncated(disk: MemoryDisk, before: int) -> None:
+    """The offset of a batch begins with zeros. If these alone are in the lost sector, the batch is still valid."""
+    log = open_log(disk)
+    put(log, make_batch(value=b"x" * 200))
+    filler = 1024 - before - log.active.size - len(make_batch(value=b"x" * 500))
+    put(log, make_batch(value=b"x" * (500 + filler)))
+    put(log, make_batch(value=b"x" * 1000))
+    put(log, make_batch())
+    assert log.segments[0].position_of(2) == 1024 - before
+    data = bytearray(disk.read_bytes(FIRST + ".log"))
+    data[512:1024] = bytes(512)
+    disk.kill()
+    disk.overwrite(FIRST + ".log", data)
+    assert open_log(disk).end_offset == 1
+
+
 def test_a_segment_that_ends_before_the_next_one_is_a_lost_write(disk: MemoryDisk) -> None:
     log = log_of(disk, 40, SMALL)
     second = log.segments[1]

@@ -7,6 +7,7 @@ looks at all brokers during the run: at any time, each admitted replica in sync 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 import msgspec
 from semel_broker.cluster import records
@@ -63,15 +64,15 @@ class Commitment:
                     f"broker {node_id} takes registration {registration.epoch} as valid, but it has ended",
                 )
             for place, partition in partitions.items():
-                if partition.is_leading and partition.replicas is not None and partition.is_open:
+                if partition.is_leading and partition.replicas is not None and _is_here(partition):
                     self._commits(node_id, place, partition, image)
         for place, offset in self._committed.items():
-            for node_id in self._in_sync(place):
+            for node_id in self._in_sync(place) if offset else ():
                 if node_id not in here:
                     continue
                 registration, partitions, _ = here[node_id]
                 replica = partitions.get(place)
-                if replica is None or not replica.is_open:
+                if replica is None or not _is_here(replica):
                     continue
                 if replica.durable_end < offset and self._is_admitted(registration):
                     self.found.setdefault(
@@ -81,14 +82,12 @@ class Commitment:
                     )
 
     def _here(self) -> Iterator[tuple[int, tuple[Registration, dict[PlaceOfId, Partition], Image]]]:
-        """The running brokers by node id: registration, partitions, image."""
+        """The running brokers by node id: registration, partitions (those of deleted topics, too), image."""
         for broker in self._brokers.values():
             if broker.node is None or not broker.host.is_running:
                 continue
-            partitions = {
-                (each.topic_id, each.index): each for each in broker.node.broker.topics.here() if not each.is_retired
-            }
-            lease = next((each._lease for each in partitions.values()), None)
+            partitions = broker.node.broker.topics.local._partitions  # not sorted: this is done very often
+            lease = next((each._lease for each in partitions.values() if not each.is_retired), None)
             if isinstance(lease, Registration):
                 yield lease.node_id, (lease, partitions, broker.node.broker.feed.image)
 
@@ -96,8 +95,8 @@ class Commitment:
         """Record the high watermark of a leader, and check that the ISR was large enough if it has risen."""
         replicas, offset = partition.replicas, partition.high_watermark
         assert replicas is not None
-        view = image.partition(*place)
-        led = Led(replicas.isr, view.revision if view is not None else 0, offset)
+        stored = image._states.get(place)
+        led = Led(replicas.isr, stored.revision if stored is not None else 0, offset)
         before = self._led.get((node_id, place))
         self._led[node_id, place] = led
         if offset > self._committed.get(place, -1):
@@ -116,12 +115,13 @@ class Commitment:
 
     def _in_sync(self, place: PlaceOfId) -> list[int]:
         """The ISR in the store. Empty if the store has no state of the partition: then all replicas start in sync."""
-        revision = self._etcd.revision_of(_key(place))
+        key = _key(place)
+        revision = self._etcd.revision_of(key)
         if not revision:
             return []
         kept = self._states.get(place)
         if kept is None or kept[0] != revision:
-            kept = self._states[place] = revision, _state(self._etcd.value_of(_key(place)))
+            kept = self._states[place] = revision, _state(self._etcd.value_of(key))
         return kept[1].isr
 
     def _is_registered(self, registration: Registration) -> bool:
@@ -134,6 +134,11 @@ class Commitment:
         return is_it and self._is_registered(registration)
 
 
+def _is_here(partition: Partition) -> bool:
+    return partition.is_open and not partition.is_retired
+
+
+@lru_cache(maxsize=1_000)
 def _key(place: PlaceOfId) -> bytes:
     return _named(records.partition_key(*place))
 

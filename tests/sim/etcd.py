@@ -133,9 +133,9 @@ class Etcd:
         """Give a lease its whole lifetime again. The answer has a lifetime of 0 if the lease has ended."""
         lease = self.leases.get(number)
         if lease is None:
-            return LeaseResponse(number)
+            return LeaseResponse(number, header=self.header)
         lease.expires_at = now + lease.ttl_s
-        return LeaseResponse(number, lease.ttl_s)
+        return LeaseResponse(number, lease.ttl_s, self.header)
 
     def revoke(self, number: int) -> None:
         """End a lease and remove its keys, in one transaction. Raises Refused."""

@@ -9,6 +9,7 @@ from time import monotonic
 import msgspec
 import pytest
 import uvloop
+from broker.bench import until
 from broker.cluster.liar import Answer, Liar, body, body_and_close, chunks, close, says, silence
 from broker.cluster.stores import EtcdHouse, world
 from semel_broker.cluster.etcd import messages as etcd_messages
@@ -254,6 +255,33 @@ async def test_a_silent_stream_is_opened_again_at_another_endpoint(
         watch = store.watch("k", revision - 1)
         assert (await following(watch)).changes == (Entry("k", b"1", revision),)
         assert len(dying.requests) == 2
+        await store.close()
+
+
+async def test_a_stream_that_is_behind_the_keep_alives_is_opened_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(etcd_watch, "QUIET_MS", 3_600_000)
+
+    def line(value: object) -> bytes:
+        return msgspec.json.encode({"result": value}) + b"\n"
+
+    def created(revision: int) -> bytes:
+        return line({"header": {"revision": str(revision)}, "created": True})
+
+    event = {"kv": {"key": b"/semel-tests/lies/k", "value": b"5", "mod_revision": "5"}}
+    beat = body(line({"header": {"revision": "5"}, "ID": "7", "TTL": "6"}).decode())
+    again = created(5) + line({"header": {"revision": "5"}, "events": [event]})
+    async with Liar(chunks(created(3), 1000), beat, beat, chunks(again, 1000), beat) as liar:
+        store = over(liar.url)
+        watch = store.watch("k", 3)
+        reading = asyncio.create_task(following(watch))
+        await until(lambda: watch._opened_at == 3)
+        await store._keep_alive(7, 1_000)
+        assert not reading.done()
+        await store._keep_alive(7, 1_000)  # the revision of the keep-alive before has not arrived
+        await until(reading.done)
+        assert (await reading).changes == (Entry("k", b"5", 5),)
+        await store._keep_alive(7, 1_000)
+        assert len(liar.requests) == 5
         await store.close()
 
 

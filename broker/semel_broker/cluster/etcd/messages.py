@@ -102,6 +102,7 @@ class LeaseResponse(Message, frozen=True):
 
     lease: int = msgspec.field(name="ID", default=0)
     ttl_s: int = msgspec.field(name="TTL", default=0)
+    header: Header = msgspec.field(default_factory=Header)
 
 
 class Nothing(Message, frozen=True):

@@ -82,6 +82,7 @@ class EtcdStore:
         self._world = world
         self._request_timeout_ms = request_timeout_ms
         self._watches: list[EtcdWatch] = []
+        self._heard = 0  # etcd's revision at the last keep-alive
         self._is_closed = False
         self._requests_under_way = 0
         self._is_idle = Event()
@@ -157,6 +158,9 @@ class EtcdStore:
         if line.result is None:
             message = line.error.message if line.error else "neither result nor error"
             raise StoreUnavailableError(f"etcd did not keep the lease alive: {message}")
+        for watch in self._watches:
+            watch.keep_up(self._heard)  # of the keep-alive before: the changes have had time to arrive
+        self._heard = line.result.header.revision
         return line.result.ttl_s
 
     async def _revoke(self, lease: int) -> None:

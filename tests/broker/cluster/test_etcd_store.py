@@ -285,6 +285,20 @@ async def test_a_stream_that_is_behind_the_keep_alives_is_opened_again_at_once(m
         await store.close()
 
 
+async def test_a_stream_that_is_both_silent_and_behind_ends_once() -> None:
+    created = b'{"result":{"header":{"revision":"3"},"created":true}}\n'
+    async with Liar(chunks(created, 1000)) as liar:
+        store = over(liar.url)
+        watch = store.watch("k", 3)
+        await until(lambda: watch._silence is not None)
+        assert watch._silence is not None
+        watch._silence.reschedule(asyncio.get_running_loop().time())
+        await asyncio.sleep(0)  # the time is over, and the reader has not noticed it yet
+        watch.keep_up(5)
+        await until(lambda: len(liar.requests) == 2)
+        await store.close()
+
+
 # --- answers that are none ---
 
 

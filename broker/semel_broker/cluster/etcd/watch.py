@@ -69,9 +69,12 @@ class EtcdWatch:
 
     def keep_up(self, revision: int) -> None:
         """Opens the stream again if it has not carried the changes up to a revision that etcd had some time ago."""
-        if self._silence is not None and max(self._received, self._opened_at) < revision:
+        silence = self._silence
+        if silence is None or silence.expired():  # expired: QUIET_MS has just passed
+            return
+        if max(self._received, self._opened_at) < revision:
             self._world.log.info("watch_late", prefix=self._prefix, revision=self._received, store_revision=revision)
-            self._silence.reschedule(get_running_loop().time())
+            silence.reschedule(get_running_loop().time())
             self._silence = None
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ from random import Random
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel_broker.authorization import guard
+from semel_broker.cluster.etcd.watch import EtcdWatch
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.store import Change, Store
@@ -170,3 +171,35 @@ def applied_late(seam: Seam) -> None:
             pass
 
     seam.replace(acl_store, "write_serially", whenever)
+
+
+def silent_watches(plan: RunPlan) -> RunPlan:
+    """The host of the store loses its power while a right is taken away, so the brokers' watches are silent. Two of the
+    brokers are restarted and follow again. The right is given back then.
+    """
+    rng = Random(f"silent watches/{plan.seed}")
+    hosts = list(plan.roles)
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in (1_000, 25_000):
+            for host in hosts:
+                right = rights.RIGHTS.index(rng.choice(rights.RIGHTS_OF.get(plan.roles[host], rights.RIGHTS)))
+                taken = {"right": float(right), "number": float(rng.randrange(8))}
+                yield Fault(at_ms=at_ms, kind="revoke", host=host, lasting_ms=3_000, args=taken)
+            yield Fault(at_ms=at_ms + 1_000, kind="store down", host="store", lasting_ms=200, args={"dark": 1})
+            for broker in rng.sample(BROKERS, 2):
+                yield Fault(at_ms=at_ms + 1_500, kind="kill broker", host=broker, lasting_ms=100)
+
+    return calm(plan, faults(), **{key.replace(".", "_"): value for key, value in rights.SETTINGS.items()})
+
+
+@safeguard(
+    "a watch keeps up with the keep-alives",
+    "a broker follows the store again soon after a failure that its connection does not show",
+    "plain",
+    "idempotent",
+    brokers=3,
+    occasion=silent_watches,
+)
+def silent(seam: Seam) -> None:
+    seam.replace(EtcdWatch, "keep_up", lambda *_: None)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 from semel import Admin, NewTopic
-from semel.errors import InvalidReplicationFactorError
+from semel.errors import InvalidReplicationFactorError, TopicAlreadyExistsError
 
 from sim import faults, rights
 from sim.broker import SimBroker
@@ -169,7 +169,9 @@ class Run:
                 try:
                     await admin.create_topics(topics)
                     return
-                except InvalidReplicationFactorError:  # a broker has lost its session, and is registering again
+                except (InvalidReplicationFactorError, TopicAlreadyExistsError):
+                    # A broker has lost its session, and is registering again; or such a one has listed the topics here,
+                    # and did not know all of them yet.
                     await asyncio.sleep(COMES_BACK_S)
                     there = await topics_of(admin)
                     topics = [topic for topic in topics if topic.name not in there]

@@ -22,12 +22,16 @@ from semel_protocol.acls import Acl, Permission
 from sim import rights
 from sim.ablations.ablation import Seam, safeguard
 from sim.ablations.occasions import BROKERS, STORE, calm, slow
-from sim.faults import Fault
+from sim.faults import RIGHTS_FAULTS, Fault
 from sim.plan import RunPlan, with_revocations
 
 UNTIL_MS = 25_000
 SHORT_DENIALS_UNTIL_MS = 10_000
 """Later a refusal is not excused by a denial that some broker has not followed yet."""
+
+
+RIGHTS_SETTINGS = {name.replace(".", "_"): value for name, value in rights.SETTINGS.items()}
+"""Settings of brokers with an authorizer, as `calm` takes them."""
 
 
 def with_rights(plan: RunPlan) -> RunPlan:
@@ -100,14 +104,13 @@ def short_denials(plan: RunPlan) -> RunPlan:
     def faults() -> Iterator[Fault]:
         for at_ms in range(500, SHORT_DENIALS_UNTIL_MS, 700):
             host = rng.choice(hosts)
-            right = rights.RIGHTS.index(rng.choice(rights.RIGHTS_OF.get(plan.roles[host], rights.RIGHTS)))
-            taken = {"right": float(right), "number": float(rng.randrange(8))}
+            taken = RIGHTS_FAULTS["revoke"].args(rng, plan.roles[host])
             lasting_ms = rng.choice((50, 200, 400))
             yield Fault(at_ms=at_ms, kind="revoke", host=host, lasting_ms=lasting_ms, args=taken)
             if rng.random() < 0.5:
                 yield slow(at_ms, rng.choice(BROKERS), STORE, 1_000, rng.choice((200, 400)))
 
-    return calm(plan, faults(), **{key.replace(".", "_"): value for key, value in rights.SETTINGS.items()})
+    return calm(plan, faults(), **RIGHTS_SETTINGS)
 
 
 def any_broker(seam: Seam) -> None:
@@ -148,13 +151,12 @@ def late_denials(plan: RunPlan) -> RunPlan:
     def faults() -> Iterator[Fault]:
         for at_ms in range(500, SHORT_DENIALS_UNTIL_MS, 2_500):
             host = rng.choice(hosts)
-            right = rights.RIGHTS.index(rng.choice(rights.RIGHTS_OF.get(plan.roles[host], rights.RIGHTS)))
-            taken = {"right": float(right), "number": float(rng.randrange(8))}
+            taken = RIGHTS_FAULTS["revoke"].args(rng, plan.roles[host])
             yield Fault(at_ms=at_ms, kind="slow store", host="store", lasting_ms=250, args={"factor": 1_000})
             yield Fault(at_ms=at_ms, kind="revoke", host=host, lasting_ms=rng.choice((300, 600)), args=taken)
             yield Fault(at_ms=at_ms + 260, kind="kill broker", host=rng.choice(BROKERS), lasting_ms=1_000)
 
-    return calm(plan, faults(), **{key.replace(".", "_"): value for key, value in rights.SETTINGS.items()})
+    return calm(plan, faults(), **RIGHTS_SETTINGS)
 
 
 @safeguard(
@@ -174,8 +176,8 @@ def applied_late(seam: Seam) -> None:
 
 
 def silent_watches(plan: RunPlan) -> RunPlan:
-    """The host of the store loses its power while a right is taken away, so the brokers' watches are silent. Two of the
-    brokers are restarted and follow again. The right is given back then.
+    """The host of the store loses its power while each client lacks a right, so the brokers' watches are silent. Two of
+    the brokers are restarted and follow again. Then the rights are given back.
     """
     rng = Random(f"silent watches/{plan.seed}")
     hosts = list(plan.roles)
@@ -183,14 +185,13 @@ def silent_watches(plan: RunPlan) -> RunPlan:
     def faults() -> Iterator[Fault]:
         for at_ms in (1_000, 25_000):
             for host in hosts:
-                right = rights.RIGHTS.index(rng.choice(rights.RIGHTS_OF.get(plan.roles[host], rights.RIGHTS)))
-                taken = {"right": float(right), "number": float(rng.randrange(8))}
+                taken = RIGHTS_FAULTS["revoke"].args(rng, plan.roles[host])
                 yield Fault(at_ms=at_ms, kind="revoke", host=host, lasting_ms=3_000, args=taken)
             yield Fault(at_ms=at_ms + 1_000, kind="store down", host="store", lasting_ms=200, args={"dark": 1})
             for broker in rng.sample(BROKERS, 2):
                 yield Fault(at_ms=at_ms + 1_500, kind="kill broker", host=broker, lasting_ms=100)
 
-    return calm(plan, faults(), **{key.replace(".", "_"): value for key, value in rights.SETTINGS.items()})
+    return calm(plan, faults(), **RIGHTS_SETTINGS)
 
 
 @safeguard(

@@ -116,6 +116,7 @@ class Final(msgspec.Struct, kw_only=True):
     `replicas`: of partitions on several brokers, also of internal topics. `store`: all writes to the brokers' store.
     `uncommitted`: the findings of `Commitment`. `commits`: the committed offsets in the order of the log. `regressed`,
     `unfaithful`: the findings of `Coordinators` and of its function of this name. `eras`: see `group_records`.
+    `log_starts`: the highest of each partition at any time of the run, if its topic has retention.
 
     `undrained`: clients and other parts that did not finish although all faults were over, with the reason.
     """
@@ -130,6 +131,7 @@ class Final(msgspec.Struct, kw_only=True):
     uncommitted: list[str] = []
     commits: list[Commit] = []
     eras: dict[GroupMember, int] = {}
+    log_starts: dict[Place, int] = {}
     regressed: list[str] = []
     unfaithful: list[str] = []
     undrained: list[str] = []

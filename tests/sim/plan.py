@@ -63,6 +63,11 @@ class RunPlan(msgspec.Struct, kw_only=True):
         return any(workload.kind in WITH_CONSUMERS for workload in self.workloads)
 
     @property
+    def has_retention(self) -> bool:
+        """Whether retention deletes records of a topic."""
+        return any(topic.cleanup == "delete" for workload in self.workloads for topic in workload.topics)
+
+    @property
     def hosts(self) -> list[str]:
         """All hosts that a fault can name."""
         return [*NAMES_OF[self.brokers], *self.clients, STORE, WHICHEVER]

@@ -27,6 +27,7 @@ from sim.final import Final
 from sim.group_records import commits
 from sim.history import History
 from sim.host import Host
+from sim.log_starts import LogStarts
 from sim.logs import captured
 from sim.plan import RunPlan
 from sim.replicas import replicas_of
@@ -99,6 +100,7 @@ class Run:
         self.cluster = SimCluster(world, plan.brokers, plan.settings, plan.disk)
         self.commitment = None if self.cluster.store is None else Commitment(self.cluster.brokers, self.cluster.store)
         self.coordinators = Coordinators(self.cluster.brokers) if plan.has_consumers else None
+        self.log_starts = LogStarts(self.cluster.brokers, self.history.topics) if plan.has_retention else None
         self.rot: Rot | None = None
         self._mains: dict[str, Callable[[Host], Any]] = {}
         self._done: dict[str, bool] = {}
@@ -144,6 +146,8 @@ class Run:
             self.final.eras = self.coordinators.eras.found()
         self.final.store, self.final.uncommitted = store, uncommitted
         self.final.undrained += undrained
+        if self.log_starts is not None:
+            self.final.log_starts = self.log_starts.highest
         if self._replicate():  # also records written during the reading, for example when a group member expired
             self.final.replicas = replicas_of(self.cluster.nodes())
         if self.plan.rot and self.cluster.nodes() and not self.world.failures:
@@ -285,7 +289,7 @@ class Run:
 
     def _until(self, stop: Callable[[], bool], within_ns: int) -> bool:
         world = self.world
-        watches = [each for each in (self.commitment, self.coordinators) if each is not None]
+        watches = [each for each in (self.commitment, self.coordinators, self.log_starts) if each is not None]
         if not watches or stop():
             return stop() or world.run(world.now_ns + within_ns, stop)
 

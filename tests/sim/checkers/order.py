@@ -15,16 +15,20 @@ def visible_offsets(facts: HistoryIndex) -> dict[tuple[Place, bool], list[int]]:
     """By place, and by whether only committed records count: the offsets of records that consumers must see, ascending.
 
     Records whose deletion was requested are left out. They may exist at the end: the file with the log start offsets
-    may have been lost, and the broker starts without it. Records that a compacted topic may remove, also aborted ones,
-    are left out if there are several replicas: each replica compacts in its own time, so the leader at the end may have
-    records that the leader of an earlier read had removed.
+    may have been lost, and the broker starts without it. Records that retention had deleted on a replica are left out
+    for the same reason. Records that a compacted topic may remove, also aborted ones, are left out if there are
+    several replicas: each replica compacts in its own time, so the leader at the end may have records that the leader
+    of an earlier read had removed.
     """
     visible: dict[tuple[Place, bool], list[int]] = {}
     for place, end in facts.final.partitions.items():
         is_compacted_apart = facts.cleanup_of(place[0]) == "compact" and len(facts.final.replicas.get(place, [])) > 1
         for committed, rows in ((True, end.committed), (False, end.uncommitted)):
             kept = _last_of_each_key(end.committed) if is_compacted_apart else rows
-            visible[place, committed] = [row.offset for row in kept if not facts.may_be_gone(place, row.offset)]
+            since = facts.final.log_starts.get(place, 0)
+            visible[place, committed] = [
+                row.offset for row in kept if row.offset >= since and not facts.may_be_gone(place, row.offset)
+            ]
     return visible
 
 

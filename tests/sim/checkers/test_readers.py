@@ -52,6 +52,19 @@ def test_a_deleted_record_is_no_skip_even_if_it_came_back() -> None:
         assert builder.found() == expected
 
 
+def test_a_record_deleted_by_retention_is_no_skip_even_if_it_came_back() -> None:
+    for log_start, expected in ((2, []), (1, ["poll-skip"])):
+        builder = HistoryBuilder(cleanup="delete")
+        shop, reader = builder.recorder("shop"), builder.consumer()
+        for offset, value in enumerate("abc"):
+            builder.send(shop, value, offset)
+        builder.ends(list(enumerate("abc")))
+        builder.final.log_starts[T0] = log_start
+        reader.polled(T0, [0], ["a"])
+        reader.polled(T0, [2], ["c"])
+        assert builder.found() == expected
+
+
 def test_a_record_compacted_by_one_replica_is_no_skip_if_another_still_has_it() -> None:
     for skipped, replicas, expected in ((0, 3, []), (0, 1, ["poll-skip"]), (2, 3, []), (1, 3, ["poll-skip"])):
         builder = HistoryBuilder(cleanup="compact")

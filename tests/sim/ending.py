@@ -26,7 +26,7 @@ from sim.history import History
 from sim.host import Host
 
 POLL_MS = 500
-QUIET_POLLS_MAX = 60
+STALLED_POLLS_MAX = 60
 
 
 class Reading:
@@ -103,13 +103,15 @@ class Reading:
                     end.last_stable_offset = ends[place]
                 else:
                     end.high_watermark = ends[place]
-            quiet = 0
-            while quiet < QUIET_POLLS_MAX:
-                behind = [place for place in places if await consumer.position(place) < ends[place]]
+            stalled, before = 0, dict[TopicPartition, int]()
+            while stalled < STALLED_POLLS_MAX:
+                positions = {place: await consumer.position(place) for place in places}
+                behind = [place for place in places if positions[place] < ends[place]]
                 if not behind:
                     return
+                stalled = stalled + 1 if positions == before else 0  # aborted records move it, and are not returned
+                before = positions
                 polled = await consumer.getmany(timeout_ms=POLL_MS)
-                quiet = 0 if polled else quiet + 1
                 for place, records in polled.items():
                     end = final.partitions[place.topic, place.partition]
                     rows = end.committed if isolation == "read_committed" else end.uncommitted

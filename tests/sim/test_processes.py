@@ -9,8 +9,11 @@ from semel import Consumer, Producer
 
 from sim.broker import Logger, SimBroker
 from sim.client import SimEdge
+from sim.ending import Reading
+from sim.history import History
 from sim.host import Host
 from sim.logs import captured
+from sim.network import NetworkWeather
 from sim.world import NS, World
 
 
@@ -98,3 +101,33 @@ def test_log_lines_of_the_client_are_in_the_transcript_and_an_error_fails_the_ru
     assert failure.host == "client"
     assert "the Sender of me failed" in failure.what
     world.close()
+
+
+def test_the_final_reader_goes_on_while_it_passes_aborted_records() -> None:
+    world, broker = serving()
+    world.network.weather = NetworkWeather(latency_ms=(1.0, 1.0), spike_rate=0.0, windows=(1 << 20,))
+    megabytes = 6
+
+    async def write(host: Host) -> None:
+        async with Producer(
+            bootstrap_servers=broker.address, edge=SimEdge(host), transactional_id="id", max_batch_size=1 << 19
+        ) as producer:
+            await producer.begin_transaction()
+            for _ in range(4 * megabytes):
+                await producer.send("t", bytes(1 << 18))
+            await producer.flush()
+            await producer.abort_transaction()
+
+    host = world.host("writer")
+    host.boot(write)
+    assert world.run(world.now_ns + 60 * NS, lambda: not host.is_running)
+    world.network.weather = NetworkWeather(latency_ms=(20.0, 20.0), spike_rate=0.0, windows=(4096,))
+    reading = Reading(broker.address, History(lambda: world.now_ns / 1_000_000), [], list)
+    reader = world.host("reader")
+    began_ns = world.now_ns
+    reader.boot(reading.main)
+    assert world.run(began_ns + 300 * NS, lambda: not reader.is_running)
+    assert world.now_ns - began_ns > 60 * NS
+    assert reading.final.undrained == []
+    world.close()
+    assert world.failures == []

@@ -21,6 +21,8 @@ from sim.workloads.recording_producer import RecordingProducer
 from sim.workloads.transactor import abort, recover
 
 STALLED_S = 120
+PATIENT_AFTER_S = 60
+HURRIED = "delivery_timeout_ms", "transaction_timeout_ms"
 EPOCH_ROLE = "epoch-worker"
 """A worker in a group of the consumer protocol, or in one that changes its protocol."""
 
@@ -175,18 +177,30 @@ async def _work(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, 
 
 
 async def settle(plan: WorkloadPlan, client: ClientPlan, context: ClientContext) -> None:
-    """Run one more worker until all inputs are processed. Raises AssertionError if it commits nothing for too long."""
-    worker = Worker(plan, client, context)
+    """Run one more worker until all inputs are processed. Raises AssertionError if it commits nothing for too long.
+
+    A poll may return so many inputs that a slow network cannot carry their outputs within the timeouts of the plan. A
+    worker that has committed nothing for a while gets the default timeouts.
+    """
+    worker, is_patient = Worker(plan, client, context), False
     op = Op(kind="batch", args={"timeout_ms": 500, "think_ms": 0, "linger_ms": 0, "end": "commit", "insists": True})
     deadline = context.edge.monotonic() + STALLED_S
     try:
         while left := await _left(plan, worker.pipeline, context):
-            is_late = context.edge.monotonic() > deadline
-            assert not is_late, f"group {worker.pipeline.group} has unread records in {left}"
+            left_s = deadline - context.edge.monotonic()
+            assert left_s >= 0, f"group {worker.pipeline.group} has unread records in {left}"
+            if left_s < STALLED_S - PATIENT_AFTER_S and not is_patient:
+                await worker.renew(producer_too=True)
+                worker, is_patient = Worker(plan, _patient(client), context), True
             while await worker.step(op):
                 deadline = context.edge.monotonic() + STALLED_S
     finally:
         await worker.renew(producer_too=True)
+
+
+def _patient(client: ClientPlan) -> ClientPlan:
+    pen = {name: value for name, value in client.settings["pen"].items() if name not in HURRIED}
+    return msgspec.structs.replace(client, settings={**client.settings, "pen": pen})
 
 
 async def _left(plan: WorkloadPlan, pipeline: Pipeline, context: ClientContext) -> list[TopicPartition]:

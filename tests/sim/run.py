@@ -133,6 +133,8 @@ class Run:
         self._finale()
         groups = [group for workload in self.plan.workloads for group in workload.groups]
         self._replicate()
+        self._decide()  # retention may have deleted an open transaction, and a power loss undone that
+        self._replicate()
         reading = Reading(self.cluster.address, self.history, groups, self.cluster.nodes)
         undrained = self.final.undrained
         store = self.cluster.store.told() if self.cluster.store is not None else []
@@ -144,10 +146,10 @@ class Run:
             self.final.regressed = list(self.coordinators.found.values())
             self.final.commits = list(commits(self.cluster.nodes()))
             self.final.eras = self.coordinators.eras.found()
-        self.final.store, self.final.uncommitted = store, uncommitted
-        self.final.undrained += undrained
         if self.log_starts is not None:
             self.final.log_starts = self.log_starts.highest
+        self.final.store, self.final.uncommitted = store, uncommitted
+        self.final.undrained += undrained
         if self._replicate():  # also records written during the reading, for example when a group member expired
             self.final.replicas = replicas_of(self.cluster.nodes())
         if self.plan.rot and self.cluster.nodes() and not self.world.failures:

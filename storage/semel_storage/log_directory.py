@@ -101,10 +101,16 @@ class LogDirectory:
         here = set(self.partitions())
         return {key: point for key, point in sorted(self._recovery_points.items()) if key not in here}
 
-    def forget(self, topic: str, partition: int) -> None:
-        """Remove the checkpoint entries of a partition whose directory is intentionally removed."""
+    def forget(self, topic: str, partition: int) -> bool:
+        """Remove the checkpoint entries of a partition whose directory is intentionally removed.
+
+        False: it had none. The caller saves the checkpoints before it counts as removed: a later topic of the name has
+        no directory at first, and the next start would miss it.
+        """
+        has_entry = (topic, partition) in self._recovery_points
         self._recovery_points.pop((topic, partition), None)
         self._start_offsets.pop((topic, partition), None)
+        return has_entry
 
     def set_aside(self, topic: str, partition: int, path: str) -> None:
         """Rename the partition's directory, which is not open.

@@ -174,11 +174,14 @@ class LocalPartitions:
 
         Raises WrongDirectory if a partition of this broker had a directory that is missing.
         """
-        for (name, index), point in self._logs.missing().items():
+        missing = self._logs.missing()
+        for (name, index), point in missing.items():
             view = wanted(name, index, None)
             if view is not None and self._config.node_id in view.replicas:
                 raise self._missing(name, index, point)
             self._logs.forget(name, index)
+        if missing:
+            self._logs.save_checkpoints()
         found = []
         for name, index in self._logs.partitions():
             view = wanted(name, index, self._logs.topic_id(name, index))
@@ -233,13 +236,15 @@ class LocalPartitions:
         yields 1 after each, and returns the number of directories.
         """
         unnamed = None if not has_successor else record.id_bytes
-        own = []
+        own, has_forgotten = [], False
         for index in range(len(record.replicas)):
             if not self._logs.has_directory(record.name, index):
-                self._logs.forget(record.name, index)
+                has_forgotten |= self._logs.forget(record.name, index)
             elif self._logs.topic_id(record.name, index) in (record.id_bytes, unnamed):
                 own.append(index)
             yield 1
+        if has_forgotten:
+            self._logs.save_checkpoints()
         if not own:
             return 0
         return (yield from self._logs.deletion(record.name, own, unique=record.topic_id))

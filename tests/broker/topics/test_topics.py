@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from broker.machine import ROOT, Machine, refused, write
 from msgspec import json
+from semel_broker.cluster import records
 from semel_broker.cluster.store import Delete, Put
 from semel_broker.cluster.topic_plan import OFFSETS_TOPIC, NewTopic
 from semel_broker.config.limits import Limits
@@ -283,6 +284,26 @@ async def test_deleted_directories_are_not_required_for_a_new_topic_of_that_name
     await machine.store.transact([], [Delete("topics/t")])
     await (await machine.crash()).create(NewTopic(name="t"))
     assert (await machine.crash()).partition("t", 0).end_offset == 0
+
+
+@pytest.mark.parametrize("by", ["broker", "store"])
+async def test_a_directory_removed_with_its_topic_is_not_required_for_the_next_topic_of_that_name(
+    machine: Machine, by: str
+) -> None:
+    """The entry in the checkpoint file is gone before the deletion counts as finished."""
+    topic = await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"old")
+    await machine.logs.checkpoint()
+    machine.disk.rmtree(f"{ROOT}/t-0")
+    if by == "broker":
+        key = records.deletion_key(topic.record.topic_id, machine.config.node_id)
+        await machine.store.transact([], [Put(key, json.encode(topic.record))])
+    await machine.store.transact([], [Delete("topics/t")])
+    for _ in range(2):
+        machine.disk.kill()
+        topics = await machine.start()
+        await topics.ensure("t")
+        assert topics.partition("t", 0).end_offset == 0
 
 
 # --- growing ---

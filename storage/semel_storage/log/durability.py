@@ -166,9 +166,11 @@ class Durability:
         log = self._log
         end_offset, active = log.end_offset, log.segments.all[-1]
         if self._snapshot_offset != end_offset or not self.snapshots.has(end_offset):
-            keep = [*log.segments.bases, self.recovery_point]
+            keep, states = [*log.segments.bases, self.recovery_point], log.producers.all()
             ending = log.segments.all[-2:][0] if active.size == 0 else active  # it ends at this offset
-            self.snapshots.write(end_offset, log.producers.all(), keep=keep, aborted=ending.aborted.sums)
+            # In an empty log no records tell of these producers, so a power loss must not damage the snapshot.
+            durable = bool(states) and end_offset == log.segments.all[0].base_offset
+            self.snapshots.write(end_offset, states, keep=keep, aborted=ending.aborted.sums, durable=durable)
             self._snapshot_offset = end_offset
         active.flush_indexes()
         if log.epochs.is_dirty:

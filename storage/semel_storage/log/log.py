@@ -337,6 +337,9 @@ class Log:
     def _replace_empty(self, old: Segment) -> Segment:
         """Replace the empty active segment by one that starts at the end offset."""
         old.seal()
+        if len(self.segments) == 1 and (states := self.producers.all()):
+            snapshots = self.durability.snapshots
+            snapshots.write(self.end_offset, states, keep=snapshots.offsets, durable=True)  # as in `delete_segments`
         new = self._new_segment(self.end_offset)
         self.segments.add(new)
         self.segments.drop(old)

@@ -11,7 +11,8 @@ from semel_storage.segments.log_config import LogConfig
 from storage.batches import NOW_MS, make_batch, put, read_all
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150)
-PRODUCER = 3
+PRODUCER, GONE = 3, 4
+"""GONE writes the first record only, which retention deletes. Its state outlives that (KIP-360)."""
 CHANGES_MAX = 1000
 SEEDS = 5
 
@@ -40,7 +41,8 @@ class Life:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the background sync stops as well
         directory = self.open()
         log = directory.logs["t", 0]
-        self.append(directory, 8, 0)
+        put(log, make_batch(value=value_of(0, 0), producer_id=GONE))
+        self.append(directory, 7, 0)
         await log.durability.sync()
         self.durable = log.end_offset
         self.append(directory, 8, 0)
@@ -68,6 +70,18 @@ class Life:
         self.start_max = log.segments[2].base_offset
         log.delete_segments(log.segments[:2])
         directory.delete_log("other", 0, unique="1")
+        self.append(directory, 7, 1)
+        log.roll()
+        directory.abandon()
+        directory = self.open()
+        log = directory.logs["t", 0]
+        self.durable = log.end_offset
+        self.start_max = log.end_offset
+        log.delete_segments(log.segments[:-1])
+        await directory.checkpoint()
+        self.append(directory, 1, 1)
+        log.roll()
+        self.append(directory, 2, 1)
 
     def append(self, directory: LogDirectory, count: int, generation: int) -> None:
         log = directory.logs["t", 0]
@@ -85,8 +99,9 @@ class Life:
         for offset, value in records:
             assert value in (value_of(offset, 0), value_of(offset, 1))
         sequence = log.end_offset
-        for producer in log.producers.all():
+        if (producer := log.producers.get(PRODUCER)) is not None:
             assert producer.last_sequence == log.end_offset - 1
+        assert self.durable == 0 or log.producers.get(GONE) is not None
         self.append(directory, 1, 1)
         retry = make_batch(value=value_of(sequence, 1), producer_id=PRODUCER, sequence=sequence)
         assert put(log, retry).base_offset == sequence

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 from semel_storage.log.log import Log
 from semel_storage.log.replicated import truncation_offset
-from semel_storage.log.snapshot import encode
+from semel_storage.log.snapshot import decode, encode
 from semel_storage.producers.transactions import AbortedTransaction
 from semel_storage.segments.epochs import EpochHistory
 from storage.batches import NOW_MS
@@ -21,7 +21,7 @@ def step(leader: Log, follower: Log, *, bytes_max: int = 1 << 20, now_ms: int = 
     """One fetch of the follower; False if the follower has everything."""
     offset = follower.end_offset
     if offset < leader.start_offset:
-        follower.restart_at(leader.start_offset)
+        follower.restart_at(leader.start_offset, decode(leader.producer_snapshot()))
         return True
     found = divergence(leader, follower.epochs.latest, offset)
     if found is not None:

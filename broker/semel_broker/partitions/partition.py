@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -20,6 +20,7 @@ from semel_broker.scheduling.waiters import OffsetWaiters
 if TYPE_CHECKING:
     from semel_protocol.batch import BatchHeader
     from semel_storage.log.log import AppendResult, Log
+    from semel_storage.producers.producers import ProducerState
 
     from semel_broker.partitions.replicas import Replicas
     from semel_broker.scheduling.waiters import FetchWaiter
@@ -432,6 +433,14 @@ class Partition:
         with answering_used_up():
             return self._log.read(offset, up_to=self.end_offset, bytes_max=bytes_max, at_least_one=at_least_one)
 
+    def producer_snapshot(self) -> bytes:
+        """For a follower that is below the log start: `Log.producer_snapshot`.
+
+        Raises CorruptLog, KAFKA_STORAGE_ERROR if no more files can be opened.
+        """
+        with answering_used_up():
+            return self.log.producer_snapshot()
+
     def _readable_end(self, offset: int, isolation: int) -> int:
         """The offset at which a read from `offset` ends; 0 if nothing is readable there yet."""
         self._check_range(offset)
@@ -543,10 +552,13 @@ class Partition:
         self.log.truncate_to(offset)
         self.view.forget_counts()
 
-    def restart_at(self, offset: int) -> None:
-        """Of a follower: remove all records. The leader's log starts at `offset`, above the end of this one."""
+    def restart_at(self, offset: int, producers: Collection[ProducerState]) -> None:
+        """Of a follower: remove all records. The leader's log starts at `offset`, the end of this one or above it.
+
+        `producers`: as the leader has them at that offset.
+        """
         assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
-        self.log.restart_at(offset)
+        self.log.restart_at(offset, producers)
         self.view.forget_counts()
         self.view.follow(offset)
 

@@ -7,7 +7,9 @@ from typing import Final
 
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k01_fetch import FetchRequestPartition, FetchResponsePartition
+from semel_storage.log import snapshot
 from semel_storage.log.replicated import truncation_offset
+from semel_storage.log.snapshot import CorruptSnapshot
 
 from semel_broker.partitions.partition import Partition, Role
 from semel_broker.replication.settings import RETRY_S_MAX, RETRY_S_MIN
@@ -148,16 +150,25 @@ class Followed:
 
     def _refused(self, code: ErrorCode, answer: FetchResponsePartition) -> Outcome:
         verdict = VERDICTS.get(code, Verdict.COMPLAIN)
-        if verdict is Verdict.BEGIN_ANEW and answer.log_start_offset > self.offset:
-            return self._begin_anew(answer.log_start_offset, answer.high_watermark)
+        if verdict is Verdict.BEGIN_ANEW and answer.log_start_offset >= self.offset:
+            return self._begin_anew(answer)
         if verdict is Verdict.ASK_AGAIN:
             self.rest(self._backoff.failed())
             return Outcome.FAILED
         return self._complain(code, f"the leader refuses the fetch with {code.name}")
 
-    def _begin_anew(self, offset: int, high_watermark: int) -> Outcome:
-        """Restart the log at the leader's start: retention there has deleted the records that come next."""
-        partition = self.partition
+    def _begin_anew(self, answer: FetchResponsePartition) -> Outcome:
+        """Restart the log at the leader's start. Retention there has deleted the records that come next; or all those
+        that are here, and the leader cannot tell whether they were the same.
+
+        The leader names the producers as of there. Without them, the retry of a deleted record would be stored a second
+        time when this broker leads.
+        """
+        partition, offset = self.partition, answer.log_start_offset
+        try:
+            producers = snapshot.decode(answer.producer_snapshot) if answer.producer_snapshot else []
+        except CorruptSnapshot as error:
+            return self._complain(ErrorCode.CORRUPT_MESSAGE, f"the producers at the leader's log start: {error}")
         self._world.log.warning(
             "log_begun_anew",
             topic=partition.topic,
@@ -165,9 +176,10 @@ class Followed:
             leader=partition.leader,
             end_offset=partition.end_offset,
             offset=offset,
+            producers=len(producers),
         )
-        partition.restart_at(offset)
-        partition.note_leader(high_watermark, offset)
+        partition.restart_at(offset, producers)
+        partition.note_leader(answer.high_watermark, offset)
         self.state = State.DUE
         return Outcome.MOVED
 

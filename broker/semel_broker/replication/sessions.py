@@ -186,7 +186,7 @@ class FetchSession:
             answer = self._serve(row, room, at_least_one=not found)
             if answer is not None:
                 found.append((row.place, answer))
-                room -= len(answer.records or b"")
+                room -= len(answer.records or b"") + len(answer.producer_snapshot)
                 if room <= 0:
                     break
         self._news = {row: None for row in (*turn, *self._news) if self._rows.get(row.place) is row}
@@ -215,6 +215,8 @@ class FetchSession:
             assert partition is not None
             partition.check_leading()
             partition.check_leader_epoch(row.leader_epoch)
+            if row.offset < partition.log_start_offset or _is_unknown_below_start(row, partition):
+                return self._send_to_start(row, partition)
             if not row.is_claimed and (divergence := self._claim(row, partition)) is not None:
                 return _row(row, partition, diverging_epoch=divergence)
             is_held = self._throttle.holds(row, partition, self.replica)
@@ -237,8 +239,6 @@ class FetchSession:
     def _claim(self, row: Watched, partition: Partition) -> FetchResponseDivergingEpoch | None:
         """Check that the leader's log has the follower's offset and epoch; if so, the offset counts."""
         row.is_claimed = False
-        if row.offset < partition.log_start_offset:
-            raise _out_of_range(row, partition)
         if row.offset > 0 and row.last_epoch >= 0:
             epoch, end = partition.log.epochs.end_offset_for(row.last_epoch, partition.end_offset)
             if end < 0:
@@ -268,6 +268,12 @@ class FetchSession:
             log_start_offset=partition.log_start_offset if partition is not None and is_leading else UNKNOWN,
             records=b"",
         )
+
+    def _send_to_start(self, row: Watched, partition: Partition) -> FetchResponsePartition:
+        """The follower has to begin anew at the log start, with the producers there."""
+        answer = self._refuse(row, ErrorCode.OFFSET_OUT_OF_RANGE)
+        answer.producer_snapshot = partition.producer_snapshot()
+        return answer
 
     def _news_of(self, row: Watched) -> FetchResponsePartition | None:
         """A row without records, if the high watermark or the log start is new to the follower."""
@@ -396,6 +402,16 @@ def _row(
         diverging_epoch=diverging_epoch,
         snapshot_id=NO_SNAPSHOT,
     )
+
+
+def _is_unknown_below_start(row: Watched, partition: Partition) -> bool:
+    """Whether all records of the follower are deleted here, and of epochs that this log does not know any more.
+
+    They may be others than those that were here. They do not matter, but the follower's producers follow from them.
+    """
+    if row.is_claimed or not 0 < row.offset == partition.log_start_offset:
+        return False
+    return 0 <= row.last_epoch < partition.log.epochs.earliest
 
 
 def _out_of_range(row: Watched, partition: Partition) -> KafkaError:

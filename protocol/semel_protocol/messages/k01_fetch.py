@@ -3,6 +3,9 @@
 KIP-98 isolation (v4), KIP-227 sessions (v7), KIP-320 leader epochs (v9, v12), KIP-392 (v11), KIP-516 topic ids (v13),
 KIP-903 replica state (v15): a follower sends the epoch of its registration, so that a leader recognises fetches that
 it sent before a restart. KIP-951 addresses of leaders (v16), KIP-853 directory of a replica (v17).
+
+Not in Kafka: `producer_snapshot`, between brokers of semel. A follower below the leader's log start begins anew there,
+and gets the producers whose records are deleted: a snapshot file as of that offset.
 """
 
 from typing import Annotated
@@ -102,6 +105,7 @@ class FetchResponsePartition(Message, kw_only=True):
     )
     current_leader: Annotated[FetchResponseLeader, since(12), tag(1)] = field(default_factory=FetchResponseLeader)
     snapshot_id: Annotated[FetchResponseSnapshotId, since(12), tag(2)] = field(default_factory=FetchResponseSnapshotId)
+    producer_snapshot: Annotated[bytes, since(12), tag(10_000)] = b""
     aborted_transactions: list[FetchResponseAbortedTransaction] | None = None
     preferred_read_replica: Annotated[Int32, since(11)] = -1
     records: Records | None = None

@@ -4,7 +4,7 @@
 lock. Only the syncs of `durability` wait. Offsets: `start_offset <= durability.synced_offset <= end_offset`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from struct import Struct as Layout
 
@@ -15,10 +15,11 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_storage import checkpoints
 from semel_storage.disk.disk import Buffer, Disk, Event, ignore_event
-from semel_storage.log import recovery, replicated
+from semel_storage.log import recovery, replicated, snapshot
 from semel_storage.log.durability import Durability
 from semel_storage.producers import producers
 from semel_storage.producers.producer_table import ProducerTable
+from semel_storage.producers.producers import ProducerState
 from semel_storage.producers.transactions import AbortedTransaction, decode, pairs_of
 from semel_storage.segments import lookup
 from semel_storage.segments.index import RELATIVE_OFFSET_MAX
@@ -299,7 +300,7 @@ class Log:
             return headers
         first, start_offset = headers[0], self.start_offset
         if first.base_offset < self.end_offset <= first.last_offset and start_offset == self.end_offset:
-            self.restart_at(first.base_offset)
+            self.restart_at(first.base_offset, self.producers.all())
         assert first.base_offset >= self.end_offset, f"the log has the batch at {first.base_offset} already"
         view, segment, written, at = memoryview(data), self.active, 0, 0
         for header in headers:
@@ -442,11 +443,26 @@ class Log:
         )
         self.segments.forget()
 
-    def restart_at(self, offset: int) -> None:
+    def producer_snapshot(self) -> bytes:
+        """The snapshot of the producers as of the log start: of a replica whose log restarts there (`restart_at`).
+
+        Producers outlive their records (KIP-360), so the records from there on do not tell of all of them. A batch that
+        the log start is inside of is not included: the replica gets it. Raises CorruptLog.
+        """
+        offset = self.start_offset
+        if offset < self.end_offset:
+            segment, position = self.segments.locate(offset)
+            first = next(segment.scan(position), None)
+            offset = offset if first is None else min(offset, first[1].base_offset)
+        snapshots = self.durability.snapshots
+        table = recovery.producers_at(self.segments.all, snapshots, offset, now_ms=self._last_now_ms)
+        return snapshot.encode(table.all(), offset=offset)
+
+    def restart_at(self, offset: int, producers: Collection[ProducerState] = ()) -> None:
         """Remove everything, durably; the log is empty and starts at `offset`, which may be below or above the old one.
 
-        Also removes epochs and producer state. A crash in the middle leaves the old log, a part of it, or an empty
-        log, never with a higher end offset than before.
+        Also removes epochs and producer state; `producers` replace it. A crash in the middle leaves the old log, a part
+        of it, or an empty log, never with a higher end offset than before, and at `offset` never without `producers`.
         """
         durability = self.durability
         durability.lower_to(0, last_batch_end=0)
@@ -454,12 +470,16 @@ class Log:
         durability.save_checkpoints()
         checkpoints.write_epochs(self.disk, f"{self.directory}/{checkpoints.LEADER_EPOCH}", [])
         self.epochs.clear()
-        durability.snapshots.remove_all()
+        durability.snapshots.remove_above(self.start_offset)  # a part of the old log needs that of its start
         for segment in reversed(self.segments):
             segment.delete()
         self.disk.sync_dir(self.directory)  # a crash must not leave them beside the new segment
+        durability.snapshots.remove_all()
+        self.disk.sync_dir(self.directory)
+        if producers:
+            durability.snapshots.write(offset, producers, keep=(), durable=True)
         self.segments.restart(self._new_segment(offset))
-        self.producers = ProducerTable()
+        self.producers = ProducerTable(producers)
         self.start_offset = offset
         self._move_end(offset)
         durability.restart_at(offset)

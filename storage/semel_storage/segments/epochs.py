@@ -18,6 +18,11 @@ class EpochHistory:
         """The newest epoch, -1 when there is none."""
         return self.entries[-1][0] if self.entries else UNDEFINED
 
+    @property
+    def earliest(self) -> int:
+        """The oldest epoch, -1 when there is none."""
+        return self.entries[0][0] if self.entries else UNDEFINED
+
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that `epoch` starts at `start_offset`; ignored unless it is newer than the latest epoch.
 

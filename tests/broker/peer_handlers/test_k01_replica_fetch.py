@@ -253,6 +253,24 @@ async def test_offset_outside_of_the_log(leader: Replicant, offset: int, is_belo
     assert leader.partition().replicas.offsets[FOLLOWER] == -1
 
 
+async def test_a_log_of_older_epochs_that_ends_where_this_one_starts_begins_anew(leader: Replicant) -> None:
+    """What it has is deleted here, and nobody can tell any more whether it was the same."""
+    partition = leader.partition()
+    for n in range(3):
+        leader.append(b"x", producer_id=7, sequence=n)
+    partition.become_leader(4, partition.replicas)
+    leader.append(b"of epoch 4")
+    await partition.synced()
+    partition.view.high_watermark = 4
+    partition.delete_records(3)
+    follower = Follower(leader)
+    for last, starts_anew in ((0, True), (3, True), (4, False), (-1, False)):
+        row = follower.fetch((0, 3), epoch=4, last=last)[0]
+        assert row.error_code == (ErrorCode.OFFSET_OUT_OF_RANGE if starts_anew else 0)
+        assert (row.log_start_offset, bool(row.producer_snapshot)) == (3, starts_anew)
+    assert bases(row) == [3]
+
+
 async def test_fetch_by_a_broker_without_replica_is_refused(leader: Replicant) -> None:
     leader.append(b"x")
     row = Follower(leader, 9).fetch((0, 0))[0]

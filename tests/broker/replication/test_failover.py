@@ -66,6 +66,30 @@ async def test_high_watermark_of_a_new_leader_may_be_behind_and_loses_nothing(cl
     assert values(one) == [b"first", b"acknowledged"]
 
 
+async def test_a_record_that_a_new_leader_never_had_is_no_retry_though_the_leader_deleted_its_offset(
+    cluster: Cluster,
+) -> None:
+    """Both logs end at the same offset, and the leader's starts there: its epochs do not show that the logs parted. A
+    replica that kept the producer would answer the retry as stored, and the record would be nowhere."""
+    one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "60000"})
+    await cluster.topic([1, 2])
+    await one.put(b"both")
+    two.unplug()
+    lost = {"producer_id": 7, "sequence": 0}
+    assert one.append(b"only 1", **lost) == (1, 2)
+    await cluster.elect(2)
+    await cluster.role(1, 2)
+    two.append(b"only 2")
+    two.partition().view.high_watermark = 2
+    two.partition().delete_records(2)
+    two.plug_in()
+    await cluster.same(1, 2)
+    assert one.partition().log_start_offset == 2
+    await cluster.elect(1)
+    await cluster.role(2, 1)
+    assert await one.put(b"only 1", **lost) == 2
+
+
 async def test_answer_of_an_old_epoch_is_not_taken(cluster: Cluster) -> None:
     """Reliability, "fetch replies of an old epoch counted": it comes when the follower has another leader already."""
     one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})

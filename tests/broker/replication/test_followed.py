@@ -18,6 +18,8 @@ from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k01_fetch import FetchResponseDivergingEpoch, FetchResponsePartition
 from semel_storage.disk.memory_disk import MemoryDisk
 from semel_storage.log.log import Log
+from semel_storage.log.snapshot import encode
+from semel_storage.producers.producers import ProducerState
 from semel_storage.segments.log_config import LogConfig
 from storage.batches import NOW_MS, make_batch
 
@@ -108,10 +110,24 @@ async def test_start_beyond_the_own_end_begins_anew_and_one_within_does_not(part
     followed.take(row(records=records(0)))
     followed.wanted(1000)
     out_of_range = int(ErrorCode.OFFSET_OUT_OF_RANGE)
-    assert followed.take(row(error_code=out_of_range, log_start_offset=1)) is Outcome.FAILED
+    assert followed.take(row(error_code=out_of_range, log_start_offset=0)) is Outcome.FAILED
     assert followed.take(row(error_code=out_of_range, log_start_offset=500, high_watermark=700)) is Outcome.MOVED
     assert (partition.log_start_offset, partition.end_offset, partition.high_watermark) == (500, 500, 500)
     assert followed.wanted(1000).last_fetched_epoch == -1
+
+
+async def test_damaged_producers_are_not_taken(partition: Partition, world: World) -> None:
+    followed = Followed(partition, world)
+    followed.wanted(1000)
+    snapshot = encode([ProducerState(producer_id=7, epoch=3)], offset=500)
+    for damaged in (snapshot[:-1], b"?" + snapshot[1:], snapshot[:10]):
+        answer = row(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=500, producer_snapshot=damaged)
+        assert followed.take(answer) is Outcome.FAILED
+        assert (partition.end_offset, followed.state) == (0, State.RESTING)
+    assert "replica_not_followed" in cast("Notes", world.log).events()
+    answer.producer_snapshot = snapshot
+    assert followed.take(answer) is Outcome.MOVED
+    assert [state.producer_id for state in partition.log.producers.all()] == [7]
 
 
 async def test_diverging_epoch_cuts_and_always_gets_on(partition: Partition, world: World) -> None:

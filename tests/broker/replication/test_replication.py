@@ -107,6 +107,28 @@ async def test_replica_whose_next_records_are_deleted_begins_anew(cluster: Clust
     await cluster.same(1, 2)
 
 
+async def test_replica_that_begins_anew_knows_the_producers_of_deleted_records(cluster: Cluster) -> None:
+    """Else it would store the retry of a record a second time as soon as it leads."""
+    one, two = await cluster.start(1, 2)
+    await cluster.topic([1, 2], configs={"segment.bytes": "1024"})
+    await one.put(b"both")
+    await two.die()
+    await cluster.isr(1, by=1)
+    retried = {"producer_id": 7, "epoch": 3, "sequence": 5}
+    assert await one.put(b"without an answer" * 50, **retried) == 1
+    for n in range(8):
+        await one.put(b"%d" % n * 200)
+    one.partition().delete_records(10)
+    await two.start()
+    await cluster.isr(1, 2, by=1)
+    await cluster.same(1, 2)
+    assert ("log_begun_anew", 1) in [(event, fields.get("producers")) for event, fields in two.log.lines]
+    await one.die()
+    await cluster.role(2, 2)
+    assert await two.put(b"without an answer" * 50, **retried) == 1
+    assert two.partition().end_offset == 10
+
+
 async def test_replica_that_lost_its_disk_gets_everything_again(cluster: Cluster) -> None:
     one, two = await cluster.start(1, 2)
     await cluster.topic([1, 2])

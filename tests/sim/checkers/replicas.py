@@ -46,7 +46,7 @@ def differences(one: Replica, other: Replica) -> Iterator[str]:
     else:
         yield from _records(one.records, other.records, start, up_to)
         yield from _records(other.records, one.records, start, up_to)
-    yield from _producers(one, other, start)
+    yield from _producers(one, other)
     yield from _sets("group offsets", list(one.groups.items()), list(other.groups.items()))
 
 
@@ -83,12 +83,12 @@ def _records(mine: Sequence[Stored], yours: Sequence[Stored], start: int, up_to:
             return
 
 
-def _producers(one: Replica, other: Replica, start: int) -> Iterator[str]:
-    """Differences in the state of producers whose last batch lies at or above `start`, so that both have seen it."""
+def _producers(one: Replica, other: Replica) -> Iterator[str]:
+    """Differences in the state of producers, also of those whose records are deleted (KIP-360)."""
     here, there = ({state[0]: state for state in replica.producers} for replica in (one, other))
     for producer_id in sorted({**here, **there}):
         mine, yours = here.get(producer_id), there.get(producer_id)
-        if mine != yours and max(state[3] for state in (mine, yours) if state is not None) >= start:
+        if mine != yours:
             yield f"producer (id, epoch, sequence, offset, coordinator epoch, first offset) {mine} is {yours} there"
 
 

@@ -5,14 +5,17 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from semel_protocol.batch import CorruptBatch, stamp
+from semel_protocol.batch import CorruptBatch, read_header, stamp
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_storage.checkpoints import CLEANER_OFFSET
 from semel_storage.compaction.compaction import compact, dirtiness
 from semel_storage.disk.memory_disk import MachineStopped, MemoryDisk
 from semel_storage.log.log import Log
 from semel_storage.log.replicated import checked_headers, truncation_offset
+from semel_storage.log.snapshot import decode
 from semel_storage.log_directory import LogDirectory
+from semel_storage.producers import producers
+from semel_storage.producers.producers import BatchPlace, ProducerState
 from semel_storage.segments.log_config import LogConfig
 from storage.batches import DIRECTORY, NOW_MS, make_batch, open_log, put, read_all
 from storage.replication import content, replicate
@@ -297,6 +300,28 @@ def test_a_follower_may_start_inside_a_batch() -> None:
     assert read_all(follower) == read_all(leader)
 
 
+def test_a_follower_that_restarts_has_the_producers_of_deleted_records() -> None:
+    leader = open_log(MemoryDisk(), SMALL)
+    put(leader, make_batch(3, producer_id=5, sequence=0))
+    put(leader, make_batch(2, producer_id=6, sequence=0))
+    put(leader, make_batch(2, producer_id=6, sequence=2, is_transactional=True))
+    put(leader, make_batch(4, producer_id=5, sequence=3))
+    for _ in range(40):
+        put(leader, make_batch(10))
+    end = leader.end_offset
+    for start, batch_start in ((5, 5), (6, 5), (7, 7), (8, 7), (200, 191), (end, end)):
+        leader.delete_records_before(start)
+        follower = open_log(MemoryDisk(), SMALL)
+        replicate(leader, follower)
+        assert content(follower) == content(leader)
+        assert all(state.last_offset < batch_start for state in decode(leader.producer_snapshot()))
+    for count, sequence, last_offset in ((3, 0, 2), (4, 3, 10)):
+        retry = read_header(make_batch(count, producer_id=5, sequence=sequence))
+        place = producers.check(follower.producers.get(5), retry)
+        assert place is not None, "it would be stored a second time"
+        assert place.last_offset == last_offset
+
+
 class Restart:
     """A follower whose log restarts at a higher and then at a lower offset, and continues."""
 
@@ -319,7 +344,7 @@ class Restart:
         log.delete_records_before(12)
         for stage, offset in enumerate((500, 7), start=1):
             self.stage = stage
-            log.restart_at(offset)
+            log.restart_at(offset, [self.known_at(offset)])
             self.stage = -stage
             for more in range(20):
                 log.append_replicated(self.batch(offset + more), now_ms=NOW_MS)
@@ -332,6 +357,11 @@ class Restart:
         epoch = offset // 10
         return at_offset(make_batch(value=b"%d" % offset * 9, producer_id=PRODUCER, sequence=offset), offset, epoch)
 
+    @staticmethod
+    def known_at(offset: int) -> ProducerState:
+        """A producer whose records are deleted."""
+        return ProducerState(producer_id=PRODUCER + 1, epoch=0, batches=(BatchPlace(3, offset - 1, 0, NOW_MS),))
+
     def check(self) -> None:
         log = self.open().logs["t", 0]
         found = read_all(log)
@@ -340,8 +370,9 @@ class Restart:
         assert log.end_offset <= {0: 40, 1: 500, -1: 520, 2: 520, -2: 27}[self.stage]
         for _, start in log.epochs.entries:
             assert log.start_offset <= start <= log.end_offset
-        last = log.end_offset - 1
-        assert all(state.last_offset == last for state in log.producers.all()), "producers of what is gone"
+        own, known = log.producers.get(PRODUCER), log.producers.get(PRODUCER + 1)
+        assert own is None or own.last_offset == log.end_offset - 1, "producers of what is gone"
+        assert (known.last_offset if known is not None else None) == {500: 499, 7: 6}.get(log.start_offset)
         if not found:
             assert log.epochs.entries == []
         end = log.end_offset

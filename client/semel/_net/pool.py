@@ -120,13 +120,21 @@ class Pool:
         return link.connecting
 
     def adopt(self, bootstrap_id: int, node_id: int) -> None:
-        """A bootstrap server is broker `node_id`: its control connection becomes that broker's."""
-        link = self._links.pop((bootstrap_id, Role.CONTROL), None)
-        if link is not None and link.connection is not None:
-            if self.live(node_id, Role.CONTROL) is None and self._addresses[bootstrap_id] == self._addresses[node_id]:
-                self._links[node_id, Role.CONTROL] = link
-            else:
-                link.connection.close()
+        """A bootstrap server is broker `node_id`: its control connection becomes that broker's, if that has none.
+
+        An attempt in progress stays where it is, so that `close` ends it.
+        """
+        link, own = (self._links.get((node, Role.CONTROL)) for node in (bootstrap_id, node_id))
+        if link is None or link.connecting is not None:
+            return
+        del self._links[bootstrap_id, Role.CONTROL]
+        if link.connection is None:
+            return
+        is_missing = own is None or (own.connecting is None and self.live(node_id, Role.CONTROL) is None)
+        if is_missing and self._addresses[bootstrap_id] == self._addresses[node_id]:
+            self._links[node_id, Role.CONTROL] = link
+        else:
+            link.connection.close()
 
     def close_idle(self) -> None:
         """Closes connections without traffic for connections_max_idle_ms, unless that is None."""

@@ -44,6 +44,22 @@ async def test_any_bootstrap_server_that_answers_is_enough(fake_broker: FakeBrok
     await cluster.stop()
 
 
+@pytest.mark.parametrize("attempted", [-1, 0])
+async def test_an_attempt_to_connect_ends_with_the_pool_though_the_bootstrap_connection_is_adopted_meanwhile(
+    fake_broker: FakeBroker, attempted: int
+) -> None:
+    pool = cluster_of(fake_broker).pool
+    host, _, port = fake_broker.address.partition(":")
+    for node_id in (-1, 0):
+        pool.set_address(node_id, host, int(port))
+    if attempted == 0:
+        await pool.connection(-1, Role.CONTROL)
+    attempt = pool.connecting(attempted, Role.CONTROL)
+    pool.adopt(-1, 0)
+    await pool.close()
+    assert attempt.cancelled()
+
+
 async def test_a_topic_is_waited_for(fake_broker: FakeBroker) -> None:
     cluster = cluster_of(fake_broker)
     await cluster.start()

@@ -23,8 +23,8 @@ from sim.workloads.settings import consumer_protocol_broker
 
 BROKERS = NAMES_OF[3]
 PRODUCE, OFFSET_COMMIT, DELETE_RECORDS, CONSUMER_GROUP_HEARTBEAT = 0, 8, 21, 68
-ONE, STORE = 0, 2
-"""The peer that `slow peers` delays: another broker, the store."""
+ONE, STORE, EVERYBODY = 0, 2, 3
+"""The peers of a fault: another broker, the store, all brokers and the store."""
 
 
 def calm(plan: RunPlan, faults: Iterator[Fault], **settings: Any) -> RunPlan:
@@ -100,6 +100,22 @@ def late_news(plan: RunPlan) -> RunPlan:
         replica_lag_time_max_ms=10_000,
         leader_imbalance_check_interval_seconds=1,
     )
+
+
+def parted_logs(plan: RunPlan) -> RunPlan:
+    """Brokers are cut off from the others and from the store, and still get records. When they are back, retention has
+    deleted where the logs parted."""
+    rng = Random(f"parted logs/{plan.seed}")
+    for workload in plan.workloads:
+        for topic in workload.topics:
+            topic.configs["retention.ms"] = "1000"
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(1_000, 40_000, 6_000):
+            alone = {"whom": EVERYBODY, "other": 0, "ways": 2}
+            yield Fault(at_ms=at_ms, kind="cut peers", host=rng.choice(BROKERS), lasting_ms=4_000, args=alone)
+
+    return calm(plan, faults(), broker_session_timeout_ms=1_000, log_retention_check_interval_ms=300)
 
 
 def lost_outcome(plan: RunPlan) -> RunPlan:

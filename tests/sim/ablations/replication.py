@@ -18,17 +18,19 @@ from semel_broker.cluster.store import Change, Expect
 from semel_broker.partitions.partition import Partition, Role
 from semel_broker.partitions.refused_batches import RefusedBatches
 from semel_broker.partitions.replicas import Replicas
+from semel_broker.replication import sessions
 from semel_broker.replication.fetcher import Fetcher
 from semel_broker.replication.followed import Followed
 from semel_broker.replication.isr import IsrKeeper
 from semel_broker.replication.sessions import FetchSession, Watched
 from semel_storage.log.log import Log
+from semel_storage.log.snapshot import Snapshots
 from semel_storage.producers import producers
 from semel_storage.producers.producer_table import ProducerTable
 from semel_storage.producers.producers import MarkerPlace, ProducerState
 
 from sim.ablations.ablation import Cut, Seam, both, faults, safeguard
-from sim.ablations.occasions import late_marker, late_news, long_absence
+from sim.ablations.occasions import late_marker, late_news, long_absence, parted_logs
 from sim.ablations.worlds import changing_leaders, clients_that_keep_epochs
 from sim.control import ControlRun
 from sim.plan import RunPlan
@@ -328,6 +330,43 @@ of_new_producers(
     "idempotent",
     given=with_changing_leaders(_forgetful),
 )(_eager_clients)
+
+
+# --- retention ---
+
+
+@of_three(
+    "producers outlive their records on all replicas",
+    "a replica that begins anew at the leader's log start knows the producers of deleted records",
+    "retention",
+)
+def _(seam: Seam) -> None:
+    seam.replace(Partition, "producer_snapshot", lambda self: b"")
+
+
+@of_three(
+    "snapshots at the log start are durable",
+    "a power loss does not forget the producers of deleted records",
+    "retention",
+    shows=power_fails,
+)
+def _(seam: Seam) -> None:
+    write = Snapshots.write
+
+    def write_without_sync(self: Snapshots, *given: Any, **named: Any) -> None:
+        write(self, *given, **{**named, "durable": False})
+
+    seam.replace(Snapshots, "write", write_without_sync)
+
+
+@of_three(
+    "logs of unknown epochs begin anew",
+    "a replica forgets the producer of a record that the leader never had at a deleted offset",
+    "retention",
+    occasion=parted_logs,
+)
+def _(seam: Seam) -> None:
+    seam.replace(sessions, "_is_unknown_below_start", lambda row, partition: False)
 
 
 # --- compaction ---

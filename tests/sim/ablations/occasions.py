@@ -112,7 +112,7 @@ def parted_logs(plan: RunPlan) -> RunPlan:
 
     def faults() -> Iterator[Fault]:
         for at_ms in range(1_000, 40_000, 6_000):
-            alone = {"whom": EVERYBODY, "other": 0, "ways": 2}
+            alone: dict[str, float] = {"whom": EVERYBODY, "other": 0, "ways": 2}
             yield Fault(at_ms=at_ms, kind="cut peers", host=rng.choice(BROKERS), lasting_ms=4_000, args=alone)
 
     return calm(plan, faults(), broker_session_timeout_ms=1_000, log_retention_check_interval_ms=300)

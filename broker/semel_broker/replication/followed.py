@@ -162,13 +162,19 @@ class Followed:
         that are here, and the leader cannot tell whether they were the same.
 
         The leader names the producers as of there. Without them, the retry of a deleted record would be stored a second
-        time when this broker leads.
+        time when this broker leads. A log that ends there and has the same producers stays: an election asks this of
+        all idle partitions whose records are deleted, and a restart costs several syncs.
         """
         partition, offset = self.partition, answer.log_start_offset
         try:
             producers = snapshot.decode(answer.producer_snapshot) if answer.producer_snapshot else []
         except CorruptSnapshot as error:
             return self._complain(ErrorCode.CORRUPT_MESSAGE, f"the producers at the leader's log start: {error}")
+        self.state = State.DUE
+        if offset == partition.end_offset and partition.log.has_producers(producers):
+            partition.note_leader(answer.high_watermark, offset)
+            partition.truncate_to(offset)  # forgets the epochs, so that the next fetch names none and is not refused
+            return Outcome.MOVED
         self._world.log.warning(
             "log_begun_anew",
             topic=partition.topic,
@@ -180,7 +186,6 @@ class Followed:
         )
         partition.restart_at(offset, producers)
         partition.note_leader(answer.high_watermark, offset)
-        self.state = State.DUE
         return Outcome.MOVED
 
     def _complain(self, code: int, reason: str) -> Outcome:

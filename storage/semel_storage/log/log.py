@@ -4,11 +4,12 @@
 lock. Only the syncs of `durability` wait. Offsets: `start_offset <= durability.synced_offset <= end_offset`.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import pairwise
 from struct import Struct as Layout
 
 import msgspec
+from msgspec.structs import replace
 from semel_protocol.batch import BatchHeader, read_header, stamp_log_append_time
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -449,14 +450,19 @@ class Log:
         Producers outlive their records (KIP-360), so the records from there on do not tell of all of them. A batch that
         the log start is inside of is not included: the replica gets it. Raises CorruptLog.
         """
-        offset = self.start_offset
+        offset, table = self.start_offset, self.producers
         if offset < self.end_offset:
             segment, position = self.segments.locate(offset)
             first = next(segment.scan(position), None)
             offset = offset if first is None else min(offset, first[1].base_offset)
-        snapshots = self.durability.snapshots
-        table = recovery.producers_at(self.segments.all, snapshots, offset, now_ms=self._last_now_ms)
+            snapshots = self.durability.snapshots
+            table = recovery.producers_at(self.segments.all, snapshots, offset, now_ms=self._last_now_ms)
         return snapshot.encode(table.all(), offset=offset)
+
+    def has_producers(self, producers: Iterable[ProducerState]) -> bool:
+        """Whether its producers are these. Times of the last append do not count: each broker has its own clock."""
+        here = [replace(state, last_append_ms=0) for state in self.producers.all()]
+        return here == [replace(state, last_append_ms=0) for state in producers]
 
     def restart_at(self, offset: int, producers: Collection[ProducerState] = ()) -> None:
         """Remove everything, durably; the log is empty and starts at `offset`, which may be below or above the old one.

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from broker.cluster.brokers import Notes
+from msgspec.structs import replace
 from semel_broker.partitions.partition import Partition, Role
 from semel_broker.replication.followed import VERDICTS, Followed, Outcome, State, Verdict
 from semel_broker.replication.throttle import UNBOUNDED, ListedThrottle, Throttle
@@ -128,6 +129,29 @@ async def test_damaged_producers_are_not_taken(partition: Partition, world: Worl
     answer.producer_snapshot = snapshot
     assert followed.take(answer) is Outcome.MOVED
     assert [state.producer_id for state in partition.log.producers.all()] == [7]
+
+
+async def test_an_empty_log_with_the_same_producers_stays_as_it_is(partition: Partition, world: World) -> None:
+    """Retention has emptied many idle partitions, and each election of another leader asks this of their followers."""
+    followed = Followed(partition, world)
+    followed.wanted(1000)
+    batch = bytearray(make_batch(producer_id=7))
+    stamp(batch, 0, 3)
+    followed.take(row(records=bytes(batch), high_watermark=1))
+    followed.wanted(1000)
+    followed.take(row(high_watermark=1, log_start_offset=1))
+    here = [replace(state, last_append_ms=5) for state in partition.log.producers.all()]
+    syncs = cast("MemoryDisk", world.disk).syncs
+    for producers, begins_anew in ((here, False), ([], True)):
+        assert followed.wanted(1000).last_fetched_epoch == (-1 if begins_anew else 3)
+        answer = row(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=1, high_watermark=1)
+        answer.producer_snapshot = encode(producers, offset=1)
+        assert followed.take(answer) is Outcome.MOVED
+        assert followed.wanted(1000).last_fetched_epoch == -1, "it would be asked for ever"
+        assert (cast("MemoryDisk", world.disk).syncs > syncs) is begins_anew
+        assert ("log_begun_anew" in cast("Notes", world.log).events()) is begins_anew
+        assert (partition.log_start_offset, partition.end_offset, partition.high_watermark) == (1, 1, 1)
+        assert partition.log.has_producers(producers)
 
 
 async def test_diverging_epoch_cuts_and_always_gets_on(partition: Partition, world: World) -> None:

@@ -254,6 +254,7 @@ class ConsumerGroup:
         log.info("group %r epoch %d: assigned %s", self.member.group_id, self.member.epoch, names_of(new))
         self._cluster.want(each.topic for each in new)
         ids = self._ids | new
+        self.member.own(ids.values())  # already now: the target may lose them while the listener gets them
         await self._ownership.adopt(list(ids), {each: at[0] for each, at in ids.items()})
         if self._ownership.lost is None:
             self._own(ids)

@@ -151,8 +151,8 @@ class ConsumerHeartbeats:
                 return None
             makes_own_id = connection.version(ConsumerGroupHeartbeatRequest) >= OWN_ID_SINCE
             self._regex_version = makes_own_id
-            subscribed, owned = self._subscribed(makes_own_id), member.owned
-            request = member.heartbeat(subscribed, makes_own_id=makes_own_id)
+            said = member.says(self._subscribed(makes_own_id))
+            request = member.heartbeat(said, makes_own_id=makes_own_id)
             self.sent = number = self.sent + 1
             answer: ConsumerGroupHeartbeatResponse = await connection.request(
                 request, timeout_ms=self._config.request_timeout_ms
@@ -161,13 +161,13 @@ class ConsumerHeartbeats:
                 raise UnsupportedVersionError(_unserved(connection))
             if answer.error_code:
                 # The message of a broker may say more: which assignors it has, or why an expression is invalid.
-                said = f": {answer.error_message}" if answer.error_message else ""
-                raise error_for(answer.error_code, f"heartbeat to group {member.group_id!r}{said}")
+                why = f": {answer.error_message}" if answer.error_message else ""
+                raise error_for(answer.error_code, f"heartbeat to group {member.group_id!r}{why}")
         except KafkaError as error:
             return self._failed(error)
         self._backoff.reset()
         self._outage.end()
-        member.answered(request, subscribed, owned, answer)
+        member.answered(request, said, answer)
         self.answered = number
         self._on_answer()
         return None

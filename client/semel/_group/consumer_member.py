@@ -68,8 +68,13 @@ class Subscribed(msgspec.Struct, frozen=True):
     regex: str = ""
 
 
-class _Known(msgspec.Struct, frozen=True):
-    """What the coordinator has of this member since the last answer."""
+class Said(msgspec.Struct, frozen=True):
+    """What a heartbeat says of the member. owned: also what it has yet to adopt.
+
+    The coordinator gives to other members what this one does not name. What is assigned counts as owned from the answer
+    on, since it may be adopted while the next heartbeat is under way; and until another answer takes it away, which the
+    coordinator has to hear then.
+    """
 
     subscribed: Subscribed
     owned: frozenset[IdPartition]
@@ -96,7 +101,8 @@ class ConsumerMember:
         """The number of assignments received. A repeated one counts: the listener gets a call for each."""
         self.owned: frozenset[IdPartition] = frozenset()
         self.outdated: Membership | None = None
-        self._known: _Known | None = None
+        self._known: Said | None = None
+        """What the coordinator has of this member since the last answer."""
         self._has_sent = False
         self._last = Membership()
 
@@ -132,12 +138,18 @@ class ConsumerMember:
         self.move(State.JOINING)
         self.epoch, self._known = JOIN_EPOCH, None
 
+    def says(self, subscribed: Subscribed) -> Said:
+        return Said(subscribed, self.owned | self.target)
+
     def is_due(self, subscribed: Subscribed) -> bool:
         """Whether the coordinator lacks something, so that the next heartbeat does not wait for its interval."""
-        return self._known is None or self._known != _Known(subscribed, self.owned)
+        return self._known != self.says(subscribed)
 
-    def heartbeat(self, subscribed: Subscribed, *, makes_own_id: bool) -> ConsumerGroupHeartbeatRequest:
-        """The next heartbeat. makes_own_id: in version 0 the coordinator chooses the member id instead."""
+    def heartbeat(self, said: Said, *, makes_own_id: bool) -> ConsumerGroupHeartbeatRequest:
+        """The next heartbeat, which says this as far as the coordinator does not have it.
+
+        makes_own_id: in version 0 the coordinator chooses the member id instead.
+        """
         config, known = self._config, self._known
         if not self.member_id and makes_own_id:
             self.member_id = self._made_id
@@ -152,22 +164,18 @@ class ConsumerMember:
             request.rack_id = config.client_rack or None
             request.rebalance_timeout_ms = config.rebalance_wait_ms
             request.server_assignor = config.group_remote_assignor
-        if known is None or known.subscribed != subscribed:
-            request.subscribed_topic_names = list(subscribed.names)
+        if known is None or known.subscribed != said.subscribed:
+            request.subscribed_topic_names = list(said.subscribed.names)
             # "" replaces an earlier expression. Version 0 has no field for one.
-            request.subscribed_topic_regex = subscribed.regex if makes_own_id else None
-        if known is None or known.owned != self.owned:
-            request.topic_partitions = _topic_partitions(self.owned)
+            request.subscribed_topic_regex = said.subscribed.regex if makes_own_id else None
+        if known is None or known.owned != said.owned:
+            request.topic_partitions = _topic_partitions(said.owned)
         return request
 
     def answered(
-        self,
-        request: ConsumerGroupHeartbeatRequest,
-        subscribed: Subscribed,
-        owned: frozenset[IdPartition],
-        answer: ConsumerGroupHeartbeatResponse,
+        self, request: ConsumerGroupHeartbeatRequest, said: Said, answer: ConsumerGroupHeartbeatResponse
     ) -> None:
-        """Applies an answer without error. subscribed, owned: those of the request.
+        """Applies an answer without error. said: what the request says.
 
         The answer to a request of an older epoch changes nothing: the member was fenced meanwhile.
         """
@@ -176,7 +184,7 @@ class ConsumerMember:
         self.member_id = answer.member_id or self.member_id
         self.epoch = answer.member_epoch
         self.interval_ms = answer.heartbeat_interval_ms or self.interval_ms
-        self._known = _Known(subscribed, owned)
+        self._known = said
         if answer.assignment is not None or self.state is State.JOINING:
             rows = answer.assignment.topic_partitions if answer.assignment is not None else []
             self.target = frozenset((row.topic_id, index) for row in rows for index in row.partitions)

@@ -180,6 +180,20 @@ async def test_a_repeated_heartbeat_whose_answer_was_lost_gets_the_answer_again(
     assert one.epoch == 2
 
 
+async def test_a_member_is_not_asked_to_revoke_what_it_never_heard_of(broker: Harness) -> None:
+    """It would not acknowledge, because its partitions do not change. It was removed after its rebalance timeout."""
+    one, two, three = await member(broker, "a"), await member(broker, "b"), await member(broker, "c")
+    await settle(one, two)
+    half = one.owned
+    await two.leave()
+    await one.wire.call(one.request(), 1)  # gets all partitions; the answer is lost
+    await three.beat()
+    assert await one.beat(rebalance_timeout_ms=10_000, subscribed_topic_names=["t"]) == 0
+    assert (one.epoch, one.owned) == (three.epoch, half)
+    await three.beat()
+    assert len(three.owned) == 3
+
+
 async def test_a_member_at_another_epoch_is_fenced_and_may_join_again(broker: Harness) -> None:
     one = await member(broker, "a")
     await one.beat()

@@ -234,6 +234,37 @@ async def test_an_assigned_topic_that_metadata_does_not_know_yet_waits(coordinat
         assert epochs(coordinator).count(0) == 1, "it stays a member meanwhile"
 
 
+async def test_partitions_are_named_as_owned_before_the_listener_gets_them(coordinator: ScriptedGroup) -> None:
+    """Otherwise the coordinator may take them away again, as never heard of, while the listener runs."""
+
+    class Slow(Ear):
+        async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:  # type: ignore[override]
+            await until(lambda: any(_owned(request) == [0, 1] for request in coordinator.seen(BEAT)))
+            self.told.append("assigned")
+
+    ear = Slow()
+    async with member_of(coordinator, ear) as consumer:
+        assert ear.told == ["assigned"]
+        assert not consumer._group.listener_errors
+
+
+async def test_an_assignment_that_leaves_what_the_member_owns_is_acknowledged(coordinator: ScriptedGroup) -> None:
+    """The partitions have no topic name, and go away again: the coordinator waits until the member does not own them.
+    Without an acknowledgement it would remove the member after the rebalance timeout."""
+    coordinator.nameless = 1_000_000
+    consumer = member_of(coordinator)
+    starting = asyncio.create_task(consumer.start())
+    await until(lambda: epochs(coordinator)[-1:] == [1])
+    coordinator.assigned, coordinator.epoch = [], 2
+    await until(lambda: any(_acknowledges(request, epoch=2) for request in coordinator.seen(BEAT)))
+    await starting
+    await consumer.stop()
+
+
+def _acknowledges(request: ConsumerGroupHeartbeatRequest, *, epoch: int) -> bool:
+    return request.member_epoch == epoch and request.topic_partitions is not None
+
+
 async def test_an_assigned_topic_is_asked_for_by_id(coordinator: ScriptedGroup) -> None:
     async with member_of(coordinator):
         rows = [row for request in coordinator.seen(METADATA) for row in request.topics]

@@ -37,9 +37,9 @@ def beat(
     of: ConsumerMember, epoch: int, places: Iterable[IdPartition] | None = None, names: tuple[str, ...] = ("t",)
 ) -> ConsumerGroupHeartbeatRequest:
     """One answered heartbeat."""
-    subscribed = Subscribed(names)
-    request = of.heartbeat(subscribed, makes_own_id=True)
-    of.answered(request, subscribed, of.owned, answer(epoch, places))
+    said = of.says(Subscribed(names))
+    request = of.heartbeat(said, makes_own_id=True)
+    of.answered(request, said, answer(epoch, places))
     return request
 
 
@@ -68,14 +68,37 @@ def test_the_first_heartbeat_says_everything_and_the_next_only_what_changed() ->
     assert one.is_due(Subscribed(("u",)))
 
 
+def test_what_is_assigned_is_named_as_owned_until_it_is_assigned_and_owned_no_more() -> None:
+    one = member()
+    one.join()
+    beat(one, 1, [(T, 0)])
+    assert one.is_due(Subscribed(("t",)))
+    assert named(beat(one, 1)) == {(T, 0)}, "it may adopt it while this heartbeat is under way"
+    one.own([(T, 0)])
+    assert not one.is_due(Subscribed(("t",))), "the coordinator knows"
+    beat(one, 2, [(T, 0), (U, 0)])
+    assert named(beat(one, 2, [])) == {(T, 0), (U, 0)}
+    assert named(beat(one, 2)) == {(T, 0)}, "it has not adopted the other"
+    one.own([])
+    assert named(beat(one, 2)) == set()
+    assert not one.is_due(Subscribed(("t",)))
+
+
+def named(request: ConsumerGroupHeartbeatRequest) -> set[IdPartition] | None:
+    """The partitions that a heartbeat names as owned; None: those of the last one."""
+    rows = request.topic_partitions
+    return None if rows is None else {(row.topic_id, index) for row in rows for index in row.partitions}
+
+
 def test_in_version_0_the_coordinator_chooses_the_member_id() -> None:
     one = member()
     one.join()
-    request = one.heartbeat(Subscribed(("t",)), makes_own_id=False)
+    said = one.says(Subscribed(("t",)))
+    request = one.heartbeat(said, makes_own_id=False)
     assert (request.member_id, request.subscribed_topic_regex) == ("", None)
     given_one = answer(1, [])
     given_one.member_id = "given"
-    one.answered(request, Subscribed(("t",)), frozenset(), given_one)
+    one.answered(request, said, given_one)
     assert one.membership == Membership(1, "given")
 
 
@@ -97,10 +120,11 @@ def test_an_answer_to_a_heartbeat_from_before_the_fence_changes_nothing() -> Non
     one = member()
     one.join()
     beat(one, 4, [(T, 0)])
-    late = one.heartbeat(Subscribed(("t",)), makes_own_id=True)
+    said = one.says(Subscribed(("t",)))
+    late = one.heartbeat(said, makes_own_id=True)
     one.fence()
     one.join()
-    one.answered(late, Subscribed(("t",)), frozenset(), answer(5, [(T, 1)]))
+    one.answered(late, said, answer(5, [(T, 1)]))
     assert (one.state, one.epoch, one.target) == (State.JOINING, 0, frozenset())
 
 
@@ -138,7 +162,8 @@ def test_after_an_answer_the_coordinator_has_all_of_the_member_whatever_was_lost
         if one.epoch:
             one.own(places)
         subscribed = Subscribed((word,)) if number % 2 else Subscribed(regex=word)
-        request = one.heartbeat(subscribed, makes_own_id=True)
+        said = one.says(subscribed)
+        request = one.heartbeat(said, makes_own_id=True)
         if outcome != "request lost":
             if request.subscribed_topic_names is not None:
                 names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
@@ -148,6 +173,6 @@ def test_after_an_answer_the_coordinator_has_all_of_the_member_whatever_was_lost
             one.unanswered()
             assert one.is_due(subscribed)
             continue
-        one.answered(request, subscribed, one.owned, answer(number + 1))
+        one.answered(request, said, answer(number + 1))
         assert not one.is_due(subscribed)
         assert (tuple(names or ()), regex, owned) == (subscribed.names, subscribed.regex, one.owned)

@@ -29,7 +29,13 @@ from semel_storage.internal_topics import Row
 
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
 from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
-from sim.ablations.occasions import has_both_protocols, late_commits, late_heartbeats, removals_stored_late
+from sim.ablations.occasions import (
+    has_both_protocols,
+    late_commits,
+    late_heartbeats,
+    lost_heartbeat_answers,
+    removals_stored_late,
+)
 from sim.workloads import CONSUMER_CHURN, CONSUMER_PIPELINE, CONSUMERS
 
 NEVER_MS = 1 << 62
@@ -84,6 +90,27 @@ def revocations_acknowledged(seam: Seam) -> None:
         return reconcile(member_id, current, target, assignment_epoch, owners, NOTHING)
 
     seam.replace(state, "reconcile", credulous)
+
+
+@safeguard(
+    "only what a member may own is revoked",
+    "a member need not acknowledge the revocation of partitions whose assignment it never heard of",
+    CONSUMERS,
+    occasion=lost_heartbeat_answers,
+)
+def revocations_of_the_unheard(seam: Seam) -> None:
+    def stubborn(
+        member_id: str,
+        current: Current,
+        target: Places,
+        assignment_epoch: int,
+        owners: Mapping[Place, str],
+        owned: Places | None,
+    ) -> Current:
+        believed = owned if current.state is MemberState.UNREVOKED else None
+        return reconcile(member_id, current, target, assignment_epoch, owners, believed)
+
+    seam.replace(state, "reconcile", stubborn)
 
 
 @safeguard(

@@ -270,6 +270,34 @@ def late_heartbeats(plan: RunPlan) -> RunPlan:
     return calm(plan, faults())
 
 
+def lost_heartbeat_answers(plan: RunPlan) -> RunPlan:
+    """Answers to heartbeats of the consumer protocol arrive too late. Members come and go, and change what they
+    subscribe to, so that the answer before may be out of date when the member asks again."""
+    rng = Random(f"lost heartbeat answers/{plan.seed}")
+    timing = {"session_timeout_ms": 1_500, "heartbeat_ms": 300, "rebalance_timeout_ms": 1_500}
+    for workload in plan.workloads:
+        workload.broker |= consumer_protocol_broker(timing)
+        names = [topic.name for topic in workload.topics]
+        for topic in workload.topics:
+            topic.partitions = 4
+        for client in workload.clients:
+            if client.role != "subscriber":
+                continue
+            client.settings |= {**timing, "request_timeout_ms": 700, "revoke_ms": 100}
+            for op in client.ops:
+                op.pause_ms = min(op.pause_ms, 300)
+                if op.kind == "look":
+                    op.kind, op.args = "subscribe", {"topics": rng.choice((names, names[:1]))}
+    members = [client for workload in plan.workloads for client in workload.clients if client.role == "subscriber"]
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(300, 25_000, 500):
+            late: dict[str, float] = {"api_key": CONSUMER_GROUP_HEARTBEAT, "by_ms": 1_500, "count": 1, "answers": 1}
+            yield Fault(at_ms=at_ms, kind="hold", host=rng.choice(members).name, args=late)
+
+    return calm(plan, faults())
+
+
 def removals_stored_late(plan: RunPlan) -> RunPlan:
     """Members of the consumer protocol are paused for a little longer than their session lasts. Brokers get messages of
     other brokers late, so that it takes long to store the removal of a member. The member comes back meanwhile, sends a

@@ -1,10 +1,15 @@
-"""Puts the checks of the table before the handlers: a handler gets only what its caller is allowed to do."""
+"""Puts the checks of the table before the handlers: a handler gets only what its caller is allowed to do.
+
+A Fetch may wait for records for as long as its client wants. If rights change meanwhile, it is checked and answered
+again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, cast
 
+from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestTopic, FetchResponse
 from semel_protocol.schema import Message
 
 from semel_broker.answers import InOrder
@@ -15,7 +20,7 @@ from semel_broker.context import RequestContext
 from semel_broker.handlers import Answer, Handler
 from semel_broker.security.authorizer import Authorizer
 
-PRODUCE = 0
+PRODUCE, FETCH = 0, 1
 
 
 def guarded(
@@ -49,6 +54,35 @@ def _guarded(
             rest = _in_slices(handler, ctx, steps)
             return InOrder(rest) if key == PRODUCE else rest
         return _go_on(handler, ctx, *done)
+
+    return _until_answered(handle, authorizer) if key == FETCH else handle
+
+
+def _until_answered(fetch: Handler, authorizer: Authorizer) -> Handler:
+    """The guarded handler of Fetch, whose answers have what the client may read when they are ready."""
+
+    def handle(request: FetchRequest, ctx: RequestContext) -> Answer:
+        changes, topics = authorizer.changes, request.topics
+        answer = fetch(request, ctx)
+        if isinstance(answer, Message):
+            return answer
+        return when_ready(cast("Awaitable[FetchResponse]", answer), changes, topics, request, ctx)
+
+    async def when_ready(
+        answer: Awaitable[FetchResponse],
+        changes: int,
+        topics: list[FetchRequestTopic],
+        request: FetchRequest,
+        ctx: RequestContext,
+    ) -> FetchResponse:
+        response = await answer
+        if authorizer.changes == changes:
+            return response
+        if ctx.answers is not None:
+            ctx.answers.unreserve()
+        request.topics, request.max_wait_ms = topics, 0
+        again = handle(request, ctx)
+        return cast("FetchResponse", again if isinstance(again, Message) else await cast("Awaitable[Any]", again))
 
     return handle
 

@@ -101,6 +101,8 @@ class Authorizer:
         self._acls: set[Acl] = set()
         self._patterns: dict[ResourceType, Patterns] = {}
         self._cache: dict[tuple[str, str, int, int, str], Decision] = {}
+        self.changes = 0
+        """The number of changes of the entries so far."""
 
     @property
     def acls(self) -> Set[Acl]:
@@ -121,6 +123,7 @@ class Authorizer:
                 self._acls.add(acl)
                 self._patterns.setdefault(acl.resource_type, Patterns()).add(acl)
         self._cache.clear()
+        self.changes += 1
 
     def allows(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the principal may do the operation on the resource."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,12 +11,16 @@ from broker.authorization.samples import error_codes, sample
 from broker.conftest import StartBroker
 from broker.consumers import Consumer
 from broker.harness import Harness, Wire
+from broker.wire import batch, fetch_request, records_of
+from msgspec.structs import replace
 from semel_broker.authorization import guard
 from semel_broker.authorization.requirements import REFUSAL_OF
 from semel_broker.authorization.rules import RULES
+from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.context import RequestContext
 from semel_broker.handlers import HANDLERS
 from semel_broker.handlers.api_versions import offered
+from semel_broker.handlers.k01_fetch import PARTITIONS_AT_ONCE_MAX
 from semel_broker.node import FETCH
 from semel_protocol.acls import (
     CLUSTER_NAME,
@@ -39,6 +44,7 @@ from semel_protocol.messages import (
     k22_init_producer_id,
     k75_describe_topic_partitions,
 )
+from semel_protocol.messages.k01_fetch import FetchRequestTopic
 from semel_protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 from semel_protocol.schema import Message
 
@@ -377,6 +383,55 @@ async def test_a_right_that_is_taken_away_is_gone_on_open_connections(start_brok
     assert set(error_codes(await wire.call(sample(0)))) == {ErrorCode.NONE}
     await change(harness, right, delete=True)
     assert set(error_codes(await wire.call(sample(0)))) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+@pytest.mark.parametrize("partitions", [1, PARTITIONS_AT_ONCE_MAX + 1])
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+async def test_a_waiting_fetch_returns_nothing_that_came_after_its_right_was_taken_away(
+    start_broker: StartBroker, partitions: int, session_epoch: int
+) -> None:
+    """It would return it however long it may wait, which the client decides."""
+    harness = await guarded(start_broker)
+    assert harness.node is not None
+    topics = harness.node.broker.topics
+    for name, count in (("wide", partitions), ("hidden", 1)):
+        await topics.create(NewTopic(name=name, partitions=count))
+    read = acl(Operation.READ, TOPIC, "wide")
+    await change(harness, read, acl(Operation.READ, TOPIC, "t"), acl(Operation.WRITE, TOPIC, "wide"))
+    request = fetch_request("wide", 0, max_wait_ms=60_000, session_epoch=session_epoch)
+    (row,) = request.topics[0].partitions
+    counts = {"wide": partitions, "hidden": 1, "t": 1}
+    request.topics = [
+        FetchRequestTopic(topic=name, partitions=[replace(row, partition=index) for index in range(count)])
+        for name, count in counts.items()
+    ]
+    wire, writer = await harness.wire(), await harness.wire()
+    wire.send(request, 12)
+    while not topics.partition("wide", 0).view._waiters:
+        await asyncio.sleep(0)
+    await change(harness, read, delete=True)
+    await writer.produce("wide", batch(b"secret"))
+    answer = await wire.receive()
+    rows = {topic.topic: topic.partitions for topic in answer.responses}
+    assert {name: len(found) for name, found in rows.items()} == counts
+    for name in ("wide", "hidden"):
+        assert {each.error_code for each in rows[name]} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        assert not any(each.records for each in rows[name])
+    assert rows["t"][0].error_code == ErrorCode.NONE
+
+
+async def test_a_waiting_fetch_returns_what_it_may_after_a_change_of_other_rights(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    assert harness.node is not None
+    await change(harness, acl(Operation.READ, TOPIC, "t"), acl(Operation.WRITE, TOPIC, "t"))
+    wire, writer = await harness.wire(), await harness.wire()
+    wire.send(fetch_request("t", 0, max_wait_ms=60_000), 12)
+    while not harness.node.broker.topics.partition("t", 0).view._waiters:
+        await asyncio.sleep(0)
+    await change(harness, acl(Operation.READ, TOPIC, "other"))
+    await writer.produce("t", batch(b"news"))
+    row = (await wire.receive()).responses[0].partitions[0]
+    assert [record.value for record in records_of(row.records)] == [b"news"]
 
 
 async def test_rights_outlive_a_restart(start_broker: StartBroker) -> None:

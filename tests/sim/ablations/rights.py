@@ -50,6 +50,16 @@ def not_authorised(seam: Seam) -> None:
     seam.replace(guard, "_guarded", lambda key, handler, *_: handler)
 
 
+@of_rights(
+    "a fetch that waited is authorised again",
+    "a fetch that waits while its right is taken away returns nothing that is written after that",
+    "plain",
+    "consumer-churn",
+)
+def authorised_once(seam: Seam) -> None:
+    seam.replace(guard, "_until_answered", lambda fetch, authorizer: fetch)
+
+
 @of_rights("a denial overrules", "an entry that allows does not help against one that denies", "idempotent", "plain")
 def without_denials(seam: Seam) -> None:
     decide = Authorizer._decide

@@ -45,6 +45,7 @@ RETRY_MS = 1_000
 class Session(msgspec.Struct, kw_only=True):
     """What the coordinator knows of a member without records. Times on the monotonic clock.
 
+    `least_ms`: the session does not end before, because a former coordinator may extend it until then (`resume`).
     `awaits`: what the member has to do by `due_by_ms`: revoke these partitions, or (in the classic protocol) JoinGroup
     or SyncGroup; None: nothing. `commits_over`: as in `groups.group.Member`. `beats_over`: the same for heartbeats.
     `is_ending`: the removal of the member is being stored. Until it is, the group still has the member, but no answer
@@ -52,6 +53,7 @@ class Session(msgspec.Struct, kw_only=True):
     """
 
     expires_ms: int
+    least_ms: int = 0
     due_by_ms: int | None = None
     awaits: Places | Literal["join", "sync"] | None = None
     commits_over: int = 0
@@ -105,11 +107,15 @@ class ConsumerGroups:
 
     # --- life ---
 
-    def resume(self) -> None:
-        """After a load: each member continues with a full session timeout, and a full rebalance timeout."""
+    def resume(self, grace_ms: int) -> None:
+        """After a load: each member continues with a full session timeout, and a full rebalance timeout.
+
+        `grace_ms`: for so long a former coordinator may still answer heartbeats, so sessions last longer.
+        """
         for group in self._groups.values():
             for member_id in group.consumer.members if group.consumer is not None else ():
-                self._renew(group.group_id, member_id)
+                session = self._renew(group.group_id, member_id)
+                session.expires_ms = session.least_ms = session.expires_ms + grace_ms
 
     async def finish(self) -> None:
         """Return once all tasks have ended."""
@@ -362,10 +368,10 @@ class ConsumerGroups:
         member, current = group.members[member_id], group.current(member_id)
         due_by_ms = now_ms + max(member.rebalance_timeout_ms, 0)
         if member.classic is None:
-            session.expires_ms = now_ms + self._session_timeout_ms(group_id)
+            session.expires_ms = max(session.least_ms, now_ms + self._session_timeout_ms(group_id))
             session.wait_for(current.revoking if current.state is MemberState.UNREVOKED else None, due_by_ms)
         else:
-            session.expires_ms = now_ms + member.classic.session_timeout_ms
+            session.expires_ms = max(session.least_ms, now_ms + member.classic.session_timeout_ms)
             if has_joined:
                 session.wait_for(None, 0)
                 session.wait_for("sync", due_by_ms)

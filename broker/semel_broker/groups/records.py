@@ -120,10 +120,10 @@ def group_tombstone(group_id: str) -> Row:
     return _group_key(group_id), None
 
 
-def restore(group: Group, value: GroupMetadataValue, now: Moment) -> None:
+def restore(group: Group, value: GroupMetadataValue, now: Moment, grace_ms: int = 0) -> None:
     """Put a stored generation into a group that has no members: its members continue, each with a full session
     timeout until its next heartbeat. A generation without a leader was stored when the group left the consumer
-    protocol."""
+    protocol. `grace_ms`: for so long a former coordinator may still answer heartbeats."""
     members = []
     group.protocol_type = value.protocol_type
     group.generation_id = value.generation
@@ -139,7 +139,7 @@ def restore(group: Group, value: GroupMetadataValue, now: Moment) -> None:
             protocol_type=value.protocol_type,
             protocols=((value.protocol or "", row.subscription),),
             assignment=row.assignment,
-            expires_ms=now.monotonic_ms + row.session_timeout,
+            expires_ms=now.monotonic_ms + row.session_timeout + grace_ms,
             is_new=False,
             carried_epoch=value.generation if value.leader is None else None,
         )

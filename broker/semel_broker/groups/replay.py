@@ -60,9 +60,10 @@ class Replay:
             for key, offset in zip(columns.keys, columns.offsets, strict=True):
                 self._pending.supersede(key, offset)
 
-    def groups(self, now: Moment) -> dict[str, Group]:
+    def groups(self, now: Moment, grace_ms: int = 0) -> dict[str, Group]:
         """The present groups with a generation or with offsets, without kinds of record of later releases.
 
+        `grace_ms`: as in `restore`.
         Raises ProtocolError for a record that is malformed.
         """
         groups: dict[str, Group] = {}
@@ -78,7 +79,7 @@ class Replay:
             if isinstance(key, OffsetCommitKey):
                 group.offsets.apply(offset_of(key, decode_versioned(OffsetCommitValue, raw_value)))
             elif isinstance(key, GroupMetadataKey):
-                restore(group, decode_versioned(GroupMetadataValue, raw_value), now)
+                restore(group, decode_versioned(GroupMetadataValue, raw_value), now, grace_ms)
             else:
                 if group.consumer is None:
                     group.consumer = ConsumerGroup(key.group)

@@ -65,6 +65,8 @@ class GroupShard(Shard):
         self.groups: dict[str, Group] = {}
         self._journal = Journal(world, partition, passed=ErrorCode.INVALID_PRODUCER_EPOCH)
         self.offset_store = OffsetStore(world.log, self._journal, self.groups, self._remove, counts)
+        # Another broker may have been the coordinator. Until its session ends it may not know that it no longer is one.
+        self._grace_ms = config.broker_session_timeout_ms if config.is_clustered else 0
         self._alarm = Alarm(self._monotonic_ms, self._check_deadline)
         self.consumers = ConsumerGroups(
             world,
@@ -87,7 +89,7 @@ class GroupShard(Shard):
     async def _load(self) -> None:
         replay = Replay()
         await self._journal.replay(partial(replay.take, self.index))
-        self.groups.update(replay.groups(self._now()))
+        self.groups.update(replay.groups(self._now(), self._grace_ms))
         self.offset_store.load(replay.pending())
 
     async def _after_load(self) -> None:
@@ -96,7 +98,7 @@ class GroupShard(Shard):
             self._watch(group, group.members)
             if any(member.carried_epoch is not None for member in group.members.values()):
                 self._downgraded(group)
-        self.consumers.resume()
+        self.consumers.resume(self._grace_ms)
         self._log.info("groups_loaded", partition=self.index, groups=len(self.groups))
 
     def _load_nothing(self) -> None:

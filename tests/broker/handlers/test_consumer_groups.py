@@ -361,6 +361,21 @@ async def test_a_member_with_more_to_revoke_no_longer_commits_what_it_has_revoke
     assert (one.epoch, len(one.owned), len(two.owned), len(three.owned)) == (three.epoch, 2, 2, 2)
 
 
+async def test_a_lost_answer_that_asked_for_one_more_revocation_fences_nobody(broker: Harness) -> None:
+    """The epoch has grown, and the member still owns what it does not know that it has to revoke."""
+    one, two, three = await member(broker, "a"), await member(broker, "b"), await member(broker, "c")
+    await one.beat()
+    await two.beat()
+    one.take(await one.wire.call(one.request(), 1))
+    await three.beat()
+    lost = await one.wire.call(one.request(), 1)  # acknowledges the first revocation, and asks for the second
+    assert lost.member_epoch == one.epoch + 1
+    assert await one.beat() == 0
+    assert one.epoch == lost.member_epoch
+    await settle(one, two, three)
+    assert [len(each.owned) for each in (one, two, three)] == [2, 2, 2]
+
+
 async def test_a_former_member_commits_nothing(broker: Harness) -> None:
     one, two = await member(broker, "a"), await member(broker, "b")
     await settle(one, two)

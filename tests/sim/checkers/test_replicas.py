@@ -103,3 +103,23 @@ def test_a_record_committed_too_early_is_reported() -> None:
     builder.ends([])
     builder.final.uncommitted = ["t-0: committed up to 5, broker 2 is in sync and has 4"]
     assert builder.found() == ["false-commit"]
+
+
+@pytest.mark.parametrize(
+    ("state", "is_fine"),
+    [
+        ((7, 0, 5, 5, 11, -1), True),
+        ((7, 0, 5, 5, -1, -1), True),
+        ((7, 1, 5, 5, 11, -1), False),
+        ((7, 0, 5, 5, 11, 3), False),
+    ],
+)
+def test_a_coordinator_epoch_may_be_unknown_where_markers_are_compacted(state: tuple[int, ...], is_fine: bool) -> None:
+    mine, yours = compacted(FIRST), msgspec.structs.replace(compacted(FIRST), producers=[state])
+    assert (list(differences(mine, yours)) == []) == is_fine
+    known = msgspec.structs.replace(mine, producers=[(7, 0, 5, 5, 12, -1)])
+    assert (list(differences(known, yours)) == []) == (is_fine and state[4] == -1)
+
+
+def test_a_coordinator_epoch_is_known_where_nothing_is_compacted() -> None:
+    assert list(differences(PLAIN, other(producers=[(7, 0, 5, 5, 11, -1)])))

@@ -137,7 +137,7 @@ def check_epoch(member: Member, group: ConsumerGroup, ask: Heartbeat) -> None:
     current = group.current(member.member_id)
     if ask.epoch == current.epoch:
         return
-    has_lost_answer = ask.epoch == current.previous_epoch and ask.owned is not None and ask.owned <= current.assigned
+    has_lost_answer = ask.epoch == current.previous_epoch and ask.owned is not None and ask.owned <= current.held
     if not has_lost_answer:
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,

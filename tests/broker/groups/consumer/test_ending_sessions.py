@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from broker.groups.consumer.test_stored_groups import beat, code_of
 from broker.groups.desk import Desk, breathe
-from broker.groups.test_migration import mixed, sync
+from broker.groups.test_migration import classic, mixed, sync
 from semel_protocol.errors import ErrorCode, KafkaError
 
 SESSION_S = 46  # longer than group.consumer.session.timeout.ms and the session timeouts of classic members
@@ -81,3 +81,48 @@ async def test_a_member_whose_removal_cannot_be_stored_continues(desk: Desk, mon
     assert (await beat(desk, "a", epoch)).epoch == epoch
     desk.monotonic_s += 1.1  # the next attempt finds that the session has been renewed
     assert shard._check_deadline(("g", "a"), int(desk.monotonic_s * 1000)) is not None
+
+
+async def session_s(desk: Desk, member_id: str, step_s: float = 0.5) -> float:
+    """How long after now the member is removed, if it does nothing any more."""
+    shard, begin_s = await desk.groups.shard("g"), desk.monotonic_s
+    while (group := shard.groups.get("g")) is not None and member_id in (
+        group.members if group.consumer is None else group.consumer.members
+    ):
+        desk.monotonic_s += step_s
+        shard._check_deadline(("g", member_id), int(desk.monotonic_s * 1000))
+        await breathe()
+    return desk.monotonic_s - begin_s
+
+
+IN_CLUSTER = {
+    "etcd_endpoints": "http://127.0.0.1:1",
+    "broker_session_timeout_ms": "7000",
+    "offsets_topic_replication_factor": "1",
+}
+
+
+@pytest.mark.parametrize(("settings", "grace_s"), [({}, 0), (IN_CLUSTER, 7)])
+@pytest.mark.parametrize("beats", [False, True])
+async def test_after_a_load_a_session_lasts_while_a_former_coordinator_may_extend_it(
+    settings: dict[str, str], grace_s: float, beats: bool
+) -> None:
+    """The former one answers heartbeats until it knows that it is deposed: at the latest when its own session with the
+    cluster's store has ended. The member took its session from there, and another one got its partitions here."""
+    desk = await Desk(**settings).open()
+    epoch = (await beat(desk, "a")).epoch
+    await desk.restart()
+    if beats:
+        await beat(desk, "a", epoch)
+    assert await session_s(desk, "a") == pytest.approx(45 + grace_s, abs=1)
+    await beat(desk, "b")
+    assert await session_s(desk, "b") == pytest.approx(45, abs=1)
+    await desk.close()
+
+
+async def test_after_a_load_a_classic_session_lasts_as_long() -> None:
+    desk = await Desk(**IN_CLUSTER).open()
+    joined = await classic(desk)
+    await desk.restart()
+    assert await session_s(desk, joined.member_id) == pytest.approx(10 + 7, abs=1)
+    await desk.close()

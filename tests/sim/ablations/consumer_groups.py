@@ -30,6 +30,7 @@ from semel_storage.internal_topics import Row
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
 from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
 from sim.ablations.occasions import (
+    deposed_unawares,
     has_both_protocols,
     late_commits,
     late_heartbeats,
@@ -178,6 +179,18 @@ def ending_sessions(seam: Seam) -> None:
     seam.replace(ConsumerGroups, "_is_ending", lambda *_: False)
 
 
+@safeguard(
+    "sessions outlast a former coordinator",
+    "after a load no member is removed whose heartbeats a former coordinator may still have answered",
+    CONSUMERS,
+    brokers=3,
+    occasion=deposed_unawares,
+)
+def sessions_outlast(seam: Seam) -> None:
+    resume = ConsumerGroups.resume
+    seam.replace(ConsumerGroups, "resume", lambda self, grace_ms: resume(self, 0))
+
+
 # --- commits ----------------------------------------------------------------------------------------------------------
 
 
@@ -268,7 +281,7 @@ def epoch_sessions(seam: Seam) -> None:
     shows=broker_ends,
 )
 def sessions_after_load(seam: Seam) -> None:
-    seam.replace(ConsumerGroups, "resume", lambda self: None)
+    seam.replace(ConsumerGroups, "resume", lambda self, grace_ms: None)
 
 
 @safeguard("partitions of removed members are free", "no partition waits for a member that is gone", CONSUMERS)

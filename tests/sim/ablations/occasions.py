@@ -322,6 +322,28 @@ def removals_stored_late(plan: RunPlan) -> RunPlan:
     return calm(plan, faults(), replica_lag_time_max_ms=10_000)
 
 
+def deposed_unawares(plan: RunPlan) -> RunPlan:
+    """A broker is told to stop while the store is far away from it: others lead, and it hears of that late. A member
+    of the consumer protocol stops a little later."""
+    rng = Random(f"deposed unawares/{plan.seed}")
+    members = [client for workload in plan.workloads for client in workload.clients if client.role == "subscriber"]
+    timing = {"session_timeout_ms": 3_000, "heartbeat_ms": 300, "rebalance_timeout_ms": 6_000}
+    for workload in plan.workloads:
+        workload.broker |= consumer_protocol_broker(timing)
+    for client in members:
+        client.settings |= {**timing, "request_timeout_ms": 5_000}
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(3_000, 30_000, 9_000):
+            host = rng.choice(BROKERS)
+            yield slow(at_ms, host, STORE, 4_500, 3_000, answers=rng.random() < 0.5)
+            yield Fault(at_ms=at_ms + rng.randrange(500), kind="terminate broker", host=host)
+            stops_ms = at_ms + rng.randrange(500, 4_000)
+            yield Fault(at_ms=stops_ms, kind="pause client", host=rng.choice(members).name, lasting_ms=8_000)
+
+    return calm(plan, faults(), broker_session_timeout_ms=6_000)
+
+
 def commits_amid_renewals(plan: RunPlan) -> RunPlan:
     """A topic is deleted and created again every other second. Commits of its readers are held for longer than the
     readers wait for an answer, so that they are tried again."""

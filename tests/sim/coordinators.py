@@ -46,6 +46,8 @@ class Coordinators:
         self.eras = Eras()
         self._brokers = brokers
         self._seen: dict[str, Seen] = {}
+        self._leader_epochs: dict[int, int] = {}
+        """By partition of __consumer_offsets: the newest epoch of a leader that was seen as coordinator."""
         self._next_ns = 0
 
     def look(self, now_ns: int) -> None:
@@ -55,6 +57,9 @@ class Coordinators:
         self._next_ns = now_ns + EVERY_NS
         nodes = [broker.node for broker in self._brokers.values() if broker.node is not None and broker.host.is_running]
         for shard in ready_shards(nodes):
+            if shard.partition.leader_epoch < self._leader_epochs.get(shard.index, -1):
+                continue  # a former coordinator that does not know yet that it is deposed
+            self._leader_epochs[shard.index] = shard.partition.leader_epoch
             self.eras.read(shard.index, shard.partition.open(), shard.partition.high_watermark)
             here = {group_id: group.consumer for group_id, group in shard.groups.items() if group.consumer is not None}
             self._look_at_classic(shard)

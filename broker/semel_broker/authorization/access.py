@@ -7,6 +7,7 @@ from collections.abc import Callable
 from semel_protocol.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType, bits_of
 from semel_protocol.schema import Message
 
+from semel_broker.answers import CloseConnectionError
 from semel_broker.context import RequestContext
 from semel_broker.security.authorizer import Authorizer, Decision
 
@@ -36,9 +37,16 @@ class Access:
         self.principal = ctx.principal
 
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether the principal may; a refusal is noted."""
+        """Whether the principal may; a refusal is noted.
+
+        Raises CloseConnectionError instead of a refusal while the broker has no session: the right may have been given
+        meanwhile, and clients do not try again what was refused.
+        """
         decision = self._authorizer.decide(self.principal, operation, kind, name)
         if not decision.is_allowed:
+            registration = self.ctx.broker.registration
+            if registration is not None and not registration.is_valid():
+                raise CloseConnectionError("rights_out_of_date", resource=f"{kind.name}:{name}")
             self._note(self, operation, kind, name, decision)
         elif self._permitted is not None:
             self._permitted(self, operation, kind, name, decision)

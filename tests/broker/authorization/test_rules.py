@@ -434,6 +434,26 @@ async def test_a_waiting_fetch_returns_what_it_may_after_a_change_of_other_right
     assert [record.value for record in records_of(row.records)] == [b"news"]
 
 
+async def test_a_broker_without_a_session_refuses_nothing_for_a_right_that_may_have_been_given(
+    start_broker: StartBroker,
+) -> None:
+    """It does not hear of changes. A producer gives a record up that is refused, and tries again elsewhere now."""
+
+    class Ended:
+        def is_valid(self) -> bool:
+            return False
+
+    harness = await guarded(start_broker)
+    assert harness.node is not None
+    harness.node.broker.registration = Ended()  # type: ignore[assignment]
+    wire = await harness.wire()
+    wire.send(sample(0))
+    assert await wire.closed_by_peer()
+    assert not harness.log.of("not_authorized")
+    harness.node.broker.registration = None
+    assert set(error_codes(await (await harness.wire()).call(sample(0)))) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
 async def test_rights_outlive_a_restart(start_broker: StartBroker) -> None:
     harness = await guarded(start_broker)
     await change(harness, acl(Operation.WRITE, TOPIC, "t"))

@@ -21,8 +21,10 @@ from semel_broker.counters.coordinators import GroupCounters, count
 from semel_broker.groups import migration
 from semel_broker.groups.consumer import classic_members, state
 from semel_broker.groups.consumer.model import (
+    NOTHING,
     Change,
     ConsumerGroup,
+    Current,
     MemberState,
     Places,
     SetCurrent,
@@ -48,6 +50,7 @@ class Session(msgspec.Struct, kw_only=True):
     `least_ms`: the session does not end before, because a former coordinator may extend it until then (`resume`).
     `awaits`: what the member has to do by `due_by_ms`: revoke these partitions, or (in the classic protocol) JoinGroup
     or SyncGroup; None: nothing. `commits_over`: as in `groups.group.Member`. `beats_over`: the same for heartbeats.
+    `disowned`: what the member has to revoke, if it said in the same heartbeat that it does not own it.
     `is_ending`: the removal of the member is being stored. Until it is, the group still has the member, but no answer
     may extend its session: another member may get its partitions as soon as the removal is durable.
     """
@@ -58,6 +61,7 @@ class Session(msgspec.Struct, kw_only=True):
     awaits: Places | Literal["join", "sync"] | None = None
     commits_over: int = 0
     beats_over: int = 0
+    disowned: Places = NOTHING
     is_ending: bool = False
 
     @property
@@ -148,7 +152,8 @@ class ConsumerGroups:
             self._check()
             self._has_beaten_over(group_id, ask.member_id, connection)
             catalog = self._catalog()
-            decision = state.heartbeat(group.consumer, ask, catalog, self._rules, self._world.now_ms())
+            completed = self._completed(group.consumer, ask)
+            decision = state.heartbeat(group.consumer, completed, catalog, self._rules, self._world.now_ms())
             await self._store(group, decision.changes, _cause(ask, decision.changes))
             if group.consumer is not None:
                 group.consumer.seen_version = catalog.version
@@ -157,7 +162,33 @@ class ConsumerGroups:
             else:
                 session = self._renew(group_id, ask.member_id)
                 session.beats_over = max(session.beats_over, connection)
+                self._note_disowned(group_id, ask, session)
             return decision.answer
+
+    def _completed(self, group: ConsumerGroup, ask: Heartbeat) -> Heartbeat:
+        """The heartbeat, with an acknowledgement that its member need not make.
+
+        An answer that assigned partitions was lost, and the next target takes them. The member never heard of them: it
+        says that it does not own them, and nothing more, since its partitions do not change. Its next heartbeat comes
+        after the answer without them, so it cannot own them later. Kafka gives them to others at once; but a member of
+        Java may be about to adopt what the heartbeat does not name yet.
+        """
+        session, current = self._sessions.get((group.group_id, ask.member_id)), group.currents.get(ask.member_id)
+        is_acknowledged = (
+            session is not None
+            and current is not None
+            and ask.owned is None
+            and ask.epoch == current.epoch
+            and current.state is MemberState.UNREVOKED
+            and session.disowned == current.revoking
+        )
+        return msgspec.structs.replace(ask, owned=current.assigned) if is_acknowledged and current else ask
+
+    def _note_disowned(self, group_id: str, ask: Heartbeat, session: Session) -> None:
+        group = self._groups[group_id].consumer
+        current = group.current(ask.member_id) if group is not None else Current()
+        says_so = ask.owned is not None and not ask.owned & current.revoking
+        session.disowned = current.revoking if says_so else NOTHING
 
     def _has_beaten_over(self, group_id: str, member_id: str, connection: int) -> None:
         """Raises CloseConnectionError: the member has a newer connection."""

@@ -180,8 +180,9 @@ async def test_a_repeated_heartbeat_whose_answer_was_lost_gets_the_answer_again(
     assert one.epoch == 2
 
 
-async def test_a_member_is_not_asked_to_revoke_what_it_never_heard_of(broker: Harness) -> None:
-    """It would not acknowledge, because its partitions do not change. It was removed after its rebalance timeout."""
+async def never_heard(broker: Harness) -> tuple[Consumer, Consumer]:
+    """A member that owns three partitions, and was assigned three more in an answer that was lost. They are to go to
+    the other one, and it has asked again with all that it knows."""
     one, two, three = await member(broker, "a"), await member(broker, "b"), await member(broker, "c")
     await settle(one, two)
     half = one.owned
@@ -189,9 +190,36 @@ async def test_a_member_is_not_asked_to_revoke_what_it_never_heard_of(broker: Ha
     await one.wire.call(one.request(), 1)  # gets all partitions; the answer is lost
     await three.beat()
     assert await one.beat(rebalance_timeout_ms=10_000, subscribed_topic_names=["t"]) == 0
-    assert (one.epoch, one.owned) == (three.epoch, half)
+    assert one.owned == half
     await three.beat()
-    assert len(three.owned) == 3
+    assert three.partitions == [], "the first one may be about to adopt them"
+    return one, three
+
+
+async def test_a_member_need_not_revoke_what_it_never_heard_of(broker: Harness) -> None:
+    """It acknowledges nothing, because its partitions do not change. It was removed after its rebalance timeout."""
+    one, three = await never_heard(broker)
+    assert await one.beat(topic_partitions=None) == 0
+    assert one.epoch == three.epoch
+    await three.beat()
+    assert len(one.owned) == len(three.owned) == 3
+
+
+async def test_a_member_that_has_adopted_meanwhile_what_it_did_not_name_revokes_it(broker: Harness) -> None:
+    """Java's consumer names the partitions that it has adopted, and may be adopting more when it does."""
+    one, three = await never_heard(broker)
+    half, topic_id = one.owned, min(one.owned)[0]
+    one.owned = frozenset((topic_id, index) for index in range(6))
+    for _ in range(2):
+        answer = await one.wire.call(one.request(), 1)
+        assert answer.error_code == 0
+        await three.beat()
+        assert three.partitions == []
+    assert (await one.wire.call(one.request(topic_partitions=None), 1)).member_epoch == one.epoch
+    one.owned = half
+    assert await one.beat() == 0
+    await three.beat()
+    assert len(one.owned) == len(three.owned) == 3
 
 
 async def test_a_member_at_another_epoch_is_fenced_and_may_join_again(broker: Harness) -> None:

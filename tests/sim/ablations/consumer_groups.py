@@ -94,24 +94,13 @@ def revocations_acknowledged(seam: Seam) -> None:
 
 
 @safeguard(
-    "only what a member may own is revoked",
+    "what was never heard of is acknowledged",
     "a member need not acknowledge the revocation of partitions whose assignment it never heard of",
     CONSUMERS,
     occasion=lost_heartbeat_answers,
 )
 def revocations_of_the_unheard(seam: Seam) -> None:
-    def stubborn(
-        member_id: str,
-        current: Current,
-        target: Places,
-        assignment_epoch: int,
-        owners: Mapping[Place, str],
-        owned: Places | None,
-    ) -> Current:
-        believed = owned if current.state is MemberState.UNREVOKED else None
-        return reconcile(member_id, current, target, assignment_epoch, owners, believed)
-
-    seam.replace(state, "reconcile", stubborn)
+    seam.replace(ConsumerGroups, "_completed", lambda self, group, ask: ask)
 
 
 @safeguard(

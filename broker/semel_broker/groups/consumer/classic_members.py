@@ -32,6 +32,8 @@ def join_group(
     if not is_known:
         start_again(draft, ask.member_id, held)
     current = step(draft, ask)
+    if current.state is MemberState.UNREVOKED and not (ask.owned or NOTHING) & current.revoking:
+        current = step(draft, ask)  # it has revoked already: eager members revoke everything before they join
     return draft.decision(Place(member_id=ask.member_id, epoch=current.epoch, assigned=current.assigned))
 
 

@@ -1,14 +1,10 @@
 """PURE: Moves one member towards its target assignment, one step at each of its heartbeats (KIP-848).
 
 STABLE      the target takes nothing and everything new is free  -> STABLE at the assignment epoch
-STABLE      the target takes partitions that the member may own  -> UNREVOKED at the old epoch, without them
-STABLE      the member says that it owns none of them            -> as if the target took nothing
+STABLE      the target takes partitions                          -> UNREVOKED at the old epoch, without them
 UNREVOKED   the member says that it no longer owns them          -> as from STABLE, at the next epoch
 STABLE      something new is still held by another member        -> UNRELEASED at the assignment epoch
 UNRELEASED  at each heartbeat: what has become free is given     -> UNRELEASED or STABLE
-
-A member does not own what it was assigned in an answer that was lost. It is not asked to revoke that: it would have
-nothing to acknowledge, and its rebalance timeout would end.
 """
 
 from __future__ import annotations
@@ -33,14 +29,13 @@ def reconcile(
     """
     if current.state is MemberState.STABLE and current.epoch == assignment_epoch:
         return current
-    if current.state is MemberState.UNREVOKED and _may_own(current.revoking, owned):
+    if current.state is MemberState.UNREVOKED and (owned is None or owned & current.revoking):
         return current
     # Other members may get now what this one has revoked, so its commits at the present epoch are refused from now on.
     # A second revocation belongs to a newer target, so the next epoch is still below that of the target.
     epoch = current.epoch + 1 if current.state is MemberState.UNREVOKED else current.epoch
     kept = current.assigned & target
-    revoking = current.assigned - target
-    if _may_own(revoking, owned):
+    if revoking := current.assigned - target:
         return current.enter(
             MemberState.UNREVOKED, previous_epoch=current.epoch, epoch=epoch, assigned=kept, revoking=revoking
         )
@@ -52,8 +47,3 @@ def reconcile(
     return current.enter(
         state, previous_epoch=current.epoch, epoch=assignment_epoch, assigned=kept | free, revoking=NOTHING
     )
-
-
-def _may_own(places: Places, owned: Places | None) -> bool:
-    """Whether the member may own some of these partitions."""
-    return bool(places if owned is None else places & owned)

@@ -323,8 +323,8 @@ def removals_stored_late(plan: RunPlan) -> RunPlan:
 
 
 def deposed_unawares(plan: RunPlan) -> RunPlan:
-    """A broker is told to stop while the store is far away from it: others lead, and it hears of that late. A member
-    of the consumer protocol stops a little later."""
+    """A broker gets SIGTERM while messages between it and the store are slow: others are elected as leaders, and it
+    learns that late. A member of the consumer protocol is paused a little later."""
     rng = Random(f"deposed unawares/{plan.seed}")
     members = [client for workload in plan.workloads for client in workload.clients if client.role == "subscriber"]
     timing = {"session_timeout_ms": 3_000, "heartbeat_ms": 300, "rebalance_timeout_ms": 6_000}

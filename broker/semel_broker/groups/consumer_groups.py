@@ -174,17 +174,14 @@ class ConsumerGroups:
         Java may be about to adopt what the heartbeat does not name yet.
         """
         session, current = self._sessions.get((group.group_id, ask.member_id)), group.currents.get(ask.member_id)
-        is_acknowledged = (
-            session is not None
-            and current is not None
-            and ask.owned is None
-            and ask.epoch == current.epoch
-            and current.state is MemberState.UNREVOKED
-            and session.disowned == current.revoking
-        )
-        return msgspec.structs.replace(ask, owned=current.assigned) if is_acknowledged and current else ask
+        if session is None or current is None or ask.owned is not None or ask.epoch != current.epoch:
+            return ask
+        if current.state is not MemberState.UNREVOKED or session.disowned != current.revoking:
+            return ask
+        return msgspec.structs.replace(ask, owned=current.assigned)
 
     def _note_disowned(self, group_id: str, ask: Heartbeat, session: Session) -> None:
+        """Remember for the next heartbeat what `_completed` needs to know of this one."""
         group = self._groups[group_id].consumer
         current = group.current(ask.member_id) if group is not None else Current()
         says_so = ask.owned is not None and not ask.owned & current.revoking

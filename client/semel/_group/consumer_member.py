@@ -139,6 +139,7 @@ class ConsumerMember:
         self.epoch, self._known = JOIN_EPOCH, None
 
     def says(self, subscribed: Subscribed) -> Said:
+        """What a heartbeat says now."""
         return Said(subscribed, self.owned | self.target)
 
     def is_due(self, subscribed: Subscribed) -> bool:

@@ -390,7 +390,7 @@ async def test_a_right_that_is_taken_away_is_gone_on_open_connections(start_brok
 async def test_a_waiting_fetch_returns_nothing_that_came_after_its_right_was_taken_away(
     start_broker: StartBroker, partitions: int, session_epoch: int
 ) -> None:
-    """It would return it however long it may wait, which the client decides."""
+    """The client decides how long a fetch waits, so it could return them much later."""
     harness = await guarded(start_broker)
     assert harness.node is not None
     topics = harness.node.broker.topics

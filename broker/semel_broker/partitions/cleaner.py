@@ -19,6 +19,7 @@ from semel_storage.compaction.compaction import Compacted, CompactionAborted, Di
 from semel_storage.compaction.filter import BYTES_PER_KEY
 from semel_storage.compaction.retention import apply_retention
 from semel_storage.log.log import Log
+from semel_storage.segments.segment import CorruptLog
 
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.config.loading import BrokerConfig
@@ -168,7 +169,7 @@ class Cleaner:
         except CompactionAborted as e:
             self._world.log.info("compaction_aborted", **where, reason=str(e))
             return False
-        except CorruptBatch as e:
+        except (CorruptBatch, CorruptLog) as e:
             progress.is_uncleanable = True
             self._world.log.error("log_uncleanable", **where, reason=e.message)
             return False

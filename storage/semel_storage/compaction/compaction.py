@@ -26,6 +26,8 @@ from semel_storage.compaction.filter import (
     decode,
 )
 from semel_storage.compaction.pace import Pace, Pause
+from semel_storage.log import recovery
+from semel_storage.producers.producers import ProducerState
 from semel_storage.segments.compaction_swap import CLEANED, recover_swaps, swap_in
 from semel_storage.segments.index import RELATIVE_OFFSET_MAX
 from semel_storage.segments.log_config import INT64_MAX, LogConfig
@@ -130,9 +132,10 @@ async def compact(
     be removed. `pause` is awaited every few milliseconds of work and before each swap. It raises CompactionAborted to
     end the round, if the log was deleted or `held_by_all` is not valid any more.
 
-    Raises CorruptBatch for an unreadable batch, CompactionAborted if the log changed during the round. Finished groups
-    of segments stay compacted then, and the log is complete.
+    Raises CorruptBatch or CorruptLog for an unreadable batch, CompactionAborted if the log changed during the round.
+    Finished groups of segments stay compacted then, and the log is complete.
     """
+    producers = _producers_at(log, dirty.first_uncleanable_offset, now_ms)
     pace = Pace(pause)
     latest = OffsetMap(keys_max)
     is_complete = await _map_keys(log, dirty, latest, TransactionFates(), pace)
@@ -143,7 +146,7 @@ async def compact(
         delete_retention_ms=log.config.delete_retention_ms,
         held_by_all=held_by_all,
         first_uncleanable_offset=dirty.first_uncleanable_offset,
-        producers={state.producer_id: state for state in log.producers.all()},
+        producers=producers,
         transactions=TransactionFates(),
         pace=pace,
     )
@@ -152,6 +155,16 @@ async def compact(
         bytes_before += sum(segment.size for segment in group)
         bytes_after += await _clean_group(log, group, cleaning)
     return Compacted(latest.end_offset, bytes_before, bytes_after, is_complete)
+
+
+def _producers_at(log: "Log", offset: int, now_ms: int) -> dict[int, ProducerState]:
+    """The active producers as of `offset`, which is not above the high watermark.
+
+    Batches above the high watermark may be truncated. Then the batches that they replaced in the window are the last
+    ones of their producer again. The snapshot of a segment's base offset is there, unless a power loss has damaged it.
+    """
+    table = recovery.producers_at(log.segments.all, log.durability.snapshots, offset, now_ms=now_ms)
+    return {state.producer_id: state for state in table.all() if log.producers.get(state.producer_id) is not None}
 
 
 async def _map_keys(log: "Log", dirty: Dirtiness, latest: OffsetMap, fates: TransactionFates, pace: Pace) -> bool:

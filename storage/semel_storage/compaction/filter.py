@@ -130,9 +130,9 @@ class Cleaning(msgspec.Struct, kw_only=True):
     first_uncleanable_offset: int
     """The end of this round. Its last batch stays, if necessary empty, so that the end offset stays known."""
     producers: Mapping[int, ProducerState]
-    """The active producers. The next batch of each is checked against the sequences, or the epoch, of its last batches.
-    Kafka keeps one of these batches. semel keeps all batches of the window: a power loss may remove every snapshot, and
-    then the log is the only source of producer state."""
+    """The active producers as of `first_uncleanable_offset`. The next batch of each is checked against the sequences,
+    or the epoch, of its last batches. Kafka keeps one of these batches. semel keeps all batches of the window: a power
+    loss may remove every snapshot, and then the log is the only source of producer state."""
     transactions: TransactionFates
     pace: Pace
 

@@ -331,6 +331,29 @@ async def test_retries_are_recognised_after_compaction_and_a_power_loss() -> Non
     assert data.append([(b"a", b"7")], producer=(5, 0, 7)).base_offset == 7
 
 
+@pytest.mark.parametrize(
+    "later",
+    [[(5, 1, 0)], [(5, 0, sequence) for sequence in range(1, 7)]],
+    ids=["a newer epoch", "a full window"],
+)
+async def test_batches_that_may_be_truncated_do_not_replace_the_last_ones(later: list[tuple[int, int, int]]) -> None:
+    """Another leader may not have what lies above the high watermark: then the batches before it are the last again."""
+    data = DataDirectory(COMPACTED)
+    data.append([(b"a", b"1")], producer=(5, 0, 0))
+    data.append([(b"a", b"2")])
+    data.log.roll()
+    high_watermark = data.log.end_offset
+    for producer in later:
+        data.append([(b"b", b"1")], producer=producer)
+    await clean(data, last_stable_offset=high_watermark)
+    for name in data.disk.listdir(data.directory):
+        if name.endswith(".snapshot"):
+            data.disk.overwrite(f"{data.directory}/{name}", bytes(100))
+    data.crash_and_open()
+    data.log.truncate_to(high_watermark)
+    assert data.append([(b"a", b"1")], producer=(5, 0, 0)) == AppendResult(0, 0, duplicate=True)
+
+
 async def test_the_empty_batches_of_an_expired_producer_are_removed() -> None:
     data = DataDirectory(COMPACTED)
     data.append([(b"a", b"1")], producer=(5, 0, 0))

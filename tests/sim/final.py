@@ -72,8 +72,8 @@ class Replica(msgspec.Struct, kw_only=True):
 
     `batches`: base offset and bytes of each. If compaction removes single records, each log at its own time, `records`
     replace them. `producers`: (id, epoch, last sequence, last offset, coordinator epoch, first offset of its open
-    transaction). `aborted`: (producer id, first offset, last offset). `groups`: committed offsets, by group, topic and
-    partition.
+    transaction). `may_have_expired`: producers may be missing because their state has expired. `aborted`: (producer id,
+    first offset, last offset). `groups`: committed offsets, by group, topic and partition.
     """
 
     broker: str
@@ -85,6 +85,7 @@ class Replica(msgspec.Struct, kw_only=True):
     batches: list[tuple[int, bytes]] = []
     records: list[Stored] | None = None
     producers: list[tuple[int, int, int, int, int, int]] = []
+    may_have_expired: bool = False
     aborted: list[tuple[int, int, int]] = []
     groups: dict[str, int] = {}
 

@@ -17,19 +17,31 @@ from semel_storage.internal_topics import (
 )
 from semel_storage.log.log import Log
 
+from sim.clock import EPOCH_MS
 from sim.events import Place
 from sim.final import Replica, Stored
+
+CLOCK_FAULTS_MS = 60_000
+"""How far a fault sets a clock back at most."""
 
 
 def replicas_of(nodes: Sequence[Node]) -> dict[Place, list[Replica]]:
     """The replicas of each partition, in the order of the brokers."""
     found: dict[Place, list[Replica]] = {}
     for node in nodes:
+        broker = node.broker
+        may_have_expired = _may_have_expired(broker.world.now_ms(), broker.config.producer_id_expiration_ms)
         for partition in node.broker.topics.here():
             forgets = "compact" in node.broker.topics.required(partition.topic).config.cleanup_policy
             replica = look_at(f"broker-{node.broker.node_id}", partition, one_by_one=forgets)
+            replica.may_have_expired = may_have_expired
             found.setdefault((partition.topic, partition.index), []).append(replica)
     return found
+
+
+def _may_have_expired(now_ms: int, expiration_ms: int) -> bool:
+    """Whether this broker's clock can have come so far since its first batch; faults set clocks back and forth."""
+    return now_ms - EPOCH_MS + CLOCK_FAULTS_MS >= expiration_ms
 
 
 def look_at(broker: str, partition: Partition, *, one_by_one: bool) -> Replica:

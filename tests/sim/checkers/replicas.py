@@ -86,16 +86,19 @@ def _records(mine: Sequence[Stored], yours: Sequence[Stored], start: int, up_to:
 def _producers(one: Replica, other: Replica, *, is_compacted: bool) -> Iterator[str]:
     """Differences in the state of producers, also of those whose records are deleted (KIP-360).
 
-    Compaction empties a marker. A replica that reads it later does not learn the coordinator epoch.
+    Compaction empties or removes a marker without data. A replica that reads the log later does not learn its
+    coordinator epoch, or takes that of an older marker. State expires on each replica by its own clock.
     """
     here, there = ({state[0]: state for state in replica.producers} for replica in (one, other))
     for producer_id in sorted({**here, **there}):
         mine, yours = here.get(producer_id), there.get(producer_id)
-        if is_compacted and mine is not None and yours is not None and -1 in (mine[4], yours[4]):
-            is_equal = mine[:4] + mine[5:] == yours[:4] + yours[5:]
+        if mine is None or yours is None:
+            is_fine = (one if mine is None else other).may_have_expired
+        elif is_compacted:
+            is_fine = mine[:4] + mine[5:] == yours[:4] + yours[5:]
         else:
-            is_equal = mine == yours
-        if not is_equal:
+            is_fine = mine == yours
+        if not is_fine:
             yield f"producer (id, epoch, sequence, offset, coordinator epoch, first offset) {mine} is {yours} there"
 
 

@@ -114,11 +114,18 @@ def test_a_record_committed_too_early_is_reported() -> None:
         ((7, 0, 5, 5, 11, 3), False),
     ],
 )
-def test_a_coordinator_epoch_may_be_unknown_where_markers_are_compacted(state: tuple[int, ...], is_fine: bool) -> None:
-    mine, yours = compacted(FIRST), msgspec.structs.replace(compacted(FIRST), producers=[state])
-    assert (list(differences(mine, yours)) == []) == is_fine
-    known = msgspec.structs.replace(mine, producers=[(7, 0, 5, 5, 12, -1)])
-    assert (list(differences(known, yours)) == []) == (is_fine and state[4] == -1)
+def test_coordinator_epochs_may_differ_where_markers_are_compacted(state: tuple[int, ...], is_fine: bool) -> None:
+    for known in (-1, 12):
+        mine = msgspec.structs.replace(compacted(FIRST), producers=[(7, 0, 5, 5, known, -1)])
+        yours = msgspec.structs.replace(compacted(FIRST), producers=[state])
+        assert (list(differences(mine, yours)) == []) == is_fine
+
+
+def test_a_producer_may_be_missing_only_where_it_may_have_expired() -> None:
+    assert list(differences(PLAIN, other(producers=[], may_have_expired=True))) == []
+    assert list(differences(other(producers=[], may_have_expired=True), PLAIN)) == []
+    assert list(differences(msgspec.structs.replace(PLAIN, may_have_expired=True), other(producers=[])))
+    assert list(differences(PLAIN, other(producers=[(7, 0, 4, 4, -1, -1)], may_have_expired=True)))
 
 
 def test_a_coordinator_epoch_is_known_where_nothing_is_compacted() -> None:

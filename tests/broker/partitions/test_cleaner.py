@@ -16,7 +16,7 @@ from semel_broker.partitions.cleaner import CLEANER_OFFSET, Cleaner
 from semel_broker.partitions.partition import Partition
 from semel_broker.partitions.replicas import Replicas
 from semel_broker.world import World
-from semel_protocol.batch import read_header
+from semel_protocol.batch import MAGIC_AT, read_header
 from semel_storage.disk.memory_disk import MemoryDisk
 from semel_storage.log.log import Log
 from semel_storage.log_directory import LogDirectory
@@ -282,13 +282,19 @@ async def test_a_round_ends_when_a_replica_is_not_in_sync_any_more(rig: Rig) -> 
     assert (1, b"a", None) in pairs_of(partition.log)
 
 
-async def test_a_log_that_cannot_be_read_is_left_alone_and_the_others_are_not(rig: Rig) -> None:
+@pytest.mark.parametrize("part", ["a record", "a header, and the snapshots"])
+async def test_a_log_that_cannot_be_read_is_left_alone_and_the_others_are_not(rig: Rig, part: str) -> None:
     bad, good = rig.partition("bad"), rig.partition("good")
     for partition in (bad, good):
         fill(partition, [(b"a", b"1")], [(b"a", b"2")])
     await rig.logs.checkpoint()
     path = bad.log.segments[0].path(".log")
-    rig.disk.overwrite(path, rig.disk.read_bytes(path)[:-1] + b"\xff")
+    data = bytearray(rig.disk.read_bytes(path))
+    data[-1 if part == "a record" else MAGIC_AT] = 0xFF
+    rig.disk.overwrite(path, data)
+    for name in rig.disk.listdir(bad.log.directory):
+        if part != "a record" and name.endswith(".snapshot"):
+            rig.disk.overwrite(f"{bad.log.directory}/{name}", bytes(100))
     assert await rig.cleaner.compact_dirtiest() is False
     assert await rig.cleaner.compact_dirtiest() is True
     assert await rig.cleaner.compact_dirtiest() is False

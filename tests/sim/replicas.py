@@ -22,7 +22,7 @@ from sim.events import Place
 from sim.final import Replica, Stored
 
 CLOCK_FAULTS_MS = 60_000
-"""How far a fault sets a clock back at most."""
+"""How far one clock fault sets a clock back at most."""
 
 
 def replicas_of(nodes: Sequence[Node]) -> dict[Place, list[Replica]]:
@@ -40,7 +40,10 @@ def replicas_of(nodes: Sequence[Node]) -> dict[Place, list[Replica]]:
 
 
 def _may_have_expired(now_ms: int, expiration_ms: int) -> bool:
-    """Whether this broker's clock can have come so far since its first batch; faults set clocks back and forth."""
+    """Whether `expiration_ms` can have passed by this broker's clock since its first batch.
+
+    A fault may have set the clock back before that batch.
+    """
     return now_ms - EPOCH_MS + CLOCK_FAULTS_MS >= expiration_ms
 
 

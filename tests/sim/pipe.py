@@ -67,7 +67,9 @@ class Pipe:
         return self.window - self.on_wire
 
     def send(self, data: bytes) -> None:
-        """Take bytes; there must be room for them."""
+        """Take bytes; there must be room for them. A broken pipe loses them: no byte arrives behind a lost one."""
+        if self.closed:
+            return
         self.on_wire += len(data)
         if self.watch is None:
             self._send_segments(data, 0)

@@ -328,6 +328,20 @@ def test_a_reset_loses_the_bytes_on_the_wire() -> None:
     pair.close()
 
 
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_bytes_written_after_a_reset_do_not_arrive(seed: int) -> None:
+    """Else the reader would get a stream with a hole: TCP delivers nothing behind bytes that are lost."""
+    pair = Pair(seed).connect()
+    pair.near.transport.write(b"lost, ")
+    pair.world.network.reset("a", "b")
+    pair.near.transport.write(b"too late")  # no end has heard of the reset yet
+    pair.go(5)
+    assert pair.far.got == b""
+    assert isinstance(pair.near.lost, ConnectionResetError)
+    assert isinstance(pair.far.lost, ConnectionResetError)
+    pair.close()
+
+
 def test_a_reader_that_does_not_read_stops_the_writer() -> None:
     pair = Pair()
     pair.world.network.weather.windows = (10_000,)

@@ -16,6 +16,7 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.connections import NewestConnections
 from semel_broker.coordination.journal import Journal
 from semel_broker.counters.coordinators import GroupCounters, count
 from semel_broker.groups import migration
@@ -34,7 +35,7 @@ from semel_broker.groups.consumer.model import (
 from semel_broker.groups.consumer.records import rows
 from semel_broker.groups.consumer.requests import JOIN, LEAVE, Catalog, ConsumerRules, Heartbeat, Place
 from semel_broker.groups.deadlines import Key
-from semel_broker.groups.group import CONSUMER, Group, newest_connection
+from semel_broker.groups.group import CONSUMER, Group
 from semel_broker.groups.migration import Downgrade, check_upgrade
 from semel_broker.groups.records import downgraded_row, group_tombstone
 from semel_broker.groups.requests import Join, Joined, MemberIdRequiredError, Sync, Synced
@@ -49,8 +50,8 @@ class Session(msgspec.Struct, kw_only=True):
 
     `least_ms`: the session does not end before, because a former coordinator may extend it until then (`resume`).
     `awaits`: what the member has to do by `due_by_ms`: revoke these partitions, or (in the classic protocol) JoinGroup
-    or SyncGroup; None: nothing. `commits_over`: as in `groups.group.Member`. `beats_over`: the same for heartbeats.
-    `disowned`: what the member has to revoke, if it said in the same heartbeat that it does not own it.
+    or SyncGroup; None: nothing. `disowned`: what the member has to revoke, if it said in the same heartbeat that it
+    does not own it.
     `is_ending`: the removal of the member is being stored. Until it is, the group still has the member, but no answer
     may extend its session: another member may get its partitions as soon as the removal is durable.
     """
@@ -59,8 +60,6 @@ class Session(msgspec.Struct, kw_only=True):
     least_ms: int = 0
     due_by_ms: int | None = None
     awaits: Places | Literal["join", "sync"] | None = None
-    commits_over: int = 0
-    beats_over: int = 0
     disowned: Places = NOTHING
     is_ending: bool = False
 
@@ -78,7 +77,8 @@ class ConsumerGroups:
     """`groups` is the shard's table. `remove(group)` takes a group out of it. `arm(key, when_ms)` has `check_deadline`
     called. `check` raises NOT_COORDINATOR. `catch_up`: as `Topics.catch_up`. `disband(group)`: answer the requests that
     wait in a classic group, and forget its members. `downgraded(group)`: the group is a classic one now, whose members
-    have to join. `session_timeout_ms(group id)`: of its members of the consumer protocol."""
+    have to join. `session_timeout_ms(group id)`: of its members of the consumer protocol. `heartbeats_over`: the newest
+    connections of heartbeats."""
 
     def __init__(
         self,
@@ -95,6 +95,7 @@ class ConsumerGroups:
         session_timeout_ms: Callable[[str], int],
         disband: Callable[[Group], None],
         downgraded: Callable[[Group], None],
+        heartbeats_over: NewestConnections,
         counters: GroupCounters,
     ) -> None:
         self._world, self._config, self._journal, self._groups = world, config, journal, groups
@@ -102,6 +103,7 @@ class ConsumerGroups:
         self._catalog, self._catch_up = catalog, catch_up
         self._session_timeout_ms = session_timeout_ms
         self._disband, self._downgraded = disband, downgraded
+        self._heartbeats_over = heartbeats_over
         self._counters = counters
         self._sessions: dict[Key, Session] = {}
         self._tasks: dict[Task[None], None] = {}
@@ -135,7 +137,7 @@ class ConsumerGroups:
         A heartbeat that arrives late over a connection that its member has left is refused. It could count as an
         acknowledgement of a revocation, or its answer could be the only one that names an assignment. Raises
         COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, GROUP_ID_NOT_FOUND, what `state.heartbeat` raises, and
-        CloseConnectionError (`newest_connection`).
+        CloseConnectionError (`NewestConnections`).
         """
         group = self._groups.get(group_id)
         known = group.consumer if group is not None else None
@@ -160,9 +162,8 @@ class ConsumerGroups:
             if ask.epoch == LEAVE:
                 self._sessions.pop((group_id, ask.member_id), None)
             else:
-                session = self._renew(group_id, ask.member_id)
-                session.beats_over = max(session.beats_over, connection)
-                self._note_disowned(group_id, ask, session)
+                self._heartbeats_over.note(group_id, ask.member_id, connection)
+                self._note_disowned(group_id, ask, self._renew(group_id, ask.member_id))
             return decision.answer
 
     def _completed(self, group: ConsumerGroup, ask: Heartbeat) -> Heartbeat:
@@ -189,9 +190,9 @@ class ConsumerGroups:
 
     def _has_beaten_over(self, group_id: str, member_id: str, connection: int) -> None:
         """Raises CloseConnectionError: the member has a newer connection."""
-        session = self._sessions.get((group_id, member_id))
-        if session is not None:
-            session.beats_over = newest_connection(member_id, session.beats_over, connection)
+        self._heartbeats_over.check(group_id, member_id, connection)
+        if (group_id, member_id) in self._sessions:
+            self._heartbeats_over.note(group_id, member_id, connection)
 
     async def _upgrade(self, group: Group, ask: Heartbeat, connection: int) -> Place:
         """The first member of the consumer protocol joins a classic group, whose members it keeps.
@@ -223,14 +224,8 @@ class ConsumerGroups:
         self._log_stored(group.group_id, consumer)
         for member_id in consumer.members:
             self._renew(group.group_id, member_id)
-        self._sessions[group.group_id, ask.member_id].beats_over = connection
+        self._heartbeats_over.note(group.group_id, ask.member_id, connection)
         return decision.answer
-
-    def has_committed_over(self, group_id: str, member_id: str, connection: int) -> None:
-        """As `groups.group.Member.has_committed_over`."""
-        session = self._sessions.get((group_id, member_id))
-        if session is not None:
-            session.commits_over = newest_connection(member_id, session.commits_over, connection)
 
     # --- requests of members of the classic protocol ---
 

@@ -23,7 +23,7 @@ from semel_broker.groups.consumer.model import TopicFacts
 from semel_broker.groups.consumer.requests import Catalog
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import CommittedOffset
-from semel_broker.groups.shard import GroupShard
+from semel_broker.groups.shard import GroupShard, MemberConnections
 from semel_broker.topics import dynamic_configs
 from semel_broker.topics.topics import Topics
 from semel_broker.world import World
@@ -42,6 +42,7 @@ class GroupCoordinator:
         self._world = world
         self._config = config
         self._topics = topics
+        connections = MemberConnections()
         self.shards: Shards[GroupShard] = Shards(
             topics,
             CONSUMER_OFFSETS,
@@ -52,6 +53,7 @@ class GroupCoordinator:
                 topics.catch_up,
                 self.catalog,
                 self.session_timeout_ms,
+                connections,
                 partition,
                 reading,
                 counters,

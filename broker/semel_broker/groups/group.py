@@ -11,7 +11,6 @@ from enum import Enum
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
-from semel_broker.answers import CloseConnectionError
 from semel_broker.coordination.engine import FifoLock
 from semel_broker.groups.consumer.model import ConsumerGroup
 from semel_broker.groups.offsets import GroupOffsets
@@ -46,9 +45,8 @@ NEXT: dict[GroupState, tuple[GroupState, ...]] = {
 
 class Member(msgspec.Struct, kw_only=True):
     """One member. `expires_ms`: when its session ends, on the monotonic clock. `joining` and `syncing`: the future to
-    resolve when the join or the sync completes (opaque here; None: no request waits). `commits_over`: the number of the
-    newest connection that it has committed offsets over. `carried_epoch`: the member's epoch in the consumer protocol,
-    which the group has just left; None once the next generation has begun."""
+    resolve when the join or the sync completes (opaque here; None: no request waits). `carried_epoch`: the member's
+    epoch in the consumer protocol, which the group has just left; None once the next generation has begun."""
 
     member_id: str
     instance_id: str | None
@@ -64,12 +62,7 @@ class Member(msgspec.Struct, kw_only=True):
     synced: bool = True
     joining: object | None = None
     syncing: object | None = None
-    commits_over: int = 0
     carried_epoch: int | None = None
-
-    def has_committed_over(self, connection: int) -> None:
-        """The member commits offsets over this connection: see `newest_connection`."""
-        self.commits_over = newest_connection(self.member_id, self.commits_over, connection)
 
     def metadata_for(self, protocol: str | None) -> bytes:
         """The member's metadata for the assignor `protocol`; b"" if it does not support it."""
@@ -77,17 +70,6 @@ class Member(msgspec.Struct, kw_only=True):
             if name == protocol:
                 return metadata
         return b""
-
-
-def newest_connection(member_id: str, newest: int, connection: int) -> int:
-    """The newest connection wins: an OffsetCommit that a client abandoned with its connection, and sent again over
-    a newer one, must not reset offsets when it arrives late. `connection`: its number; 0 if it does not matter.
-
-    Returns the newest of both. Raises CloseConnectionError: the client has left the connection.
-    """
-    if 0 < connection < newest:
-        raise CloseConnectionError("stale_connection", member=member_id)
-    return connection or newest
 
 
 class Group(msgspec.Struct, kw_only=True):

@@ -16,6 +16,7 @@ from typing import cast
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.connections import NewestConnections
 from semel_broker.coordination.journal import Journal, Producer
 from semel_broker.coordination.shards import TRANSIENT, Shard
 from semel_broker.counters.coordinators import GroupCounters, count
@@ -40,6 +41,15 @@ UPGRADE_CHECK_MS = 100
 """While a group is upgraded, its deadlines are checked again after this."""
 
 
+class MemberConnections:
+    """The newest connections of the members of all groups of a broker, for OffsetCommit and for
+    ConsumerGroupHeartbeat."""
+
+    def __init__(self) -> None:
+        self.commits = NewestConnections()
+        self.heartbeats = NewestConnections()
+
+
 class GroupShard(Shard):
     """The groups whose records lie in `partition`, with their offsets. Callers use it while it `is_ready`."""
 
@@ -53,6 +63,7 @@ class GroupShard(Shard):
         catch_up: Callable[[], Awaitable[None]],
         catalog: Callable[[], Catalog],
         session_timeout_ms: Callable[[str], int],
+        connections: MemberConnections,
         partition: Partition,
         reading: Lock,
         counters: GroupCounters | None = None,
@@ -60,6 +71,7 @@ class GroupShard(Shard):
         super().__init__(partition, world.log, reading)
         self._counters = GroupCounters() if counters is None else counters
         self._catch_up = catch_up
+        self._connections = connections
         self._world = world
         self._config = config
         self.groups: dict[str, Group] = {}
@@ -81,6 +93,7 @@ class GroupShard(Shard):
             session_timeout_ms=session_timeout_ms,
             disband=self._disband,
             downgraded=self._downgraded,
+            heartbeats_over=connections.heartbeats,
             counters=self._counters,
         )
 
@@ -205,7 +218,7 @@ class GroupShard(Shard):
         """OffsetCommit: return once `records` are durable and in effect. `has_epochs`: as in `check_commit`.
 
         Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS,
-        GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, UNSUPPORTED_VERSION, CloseConnectionError (`Member.has_committed_over`).
+        GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, UNSUPPORTED_VERSION, CloseConnectionError (`NewestConnections`).
         """
         group = self.groups.get(group_id)
         if group is not None and group.consumer is not None:
@@ -214,15 +227,22 @@ class GroupShard(Shard):
             consumer_state.check_commit(
                 group.consumer, member_id, instance_id, generation_id, joining_for, has_epochs=has_epochs
             )
-            self.consumers.has_committed_over(group_id, member_id, connection)
+            self._has_committed_over(group, member_id, connection)
         elif group is not None:
             state.check_commit(group, member_id, instance_id, generation_id, self._now())
-            if (member := group.members.get(member_id)) is not None:
-                member.has_committed_over(connection)
+            self._has_committed_over(group, member_id, connection)
         elif generation_id >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}: join it first")
         if records:
             await self.offset_store.commit(group_id, records)
+
+    def _has_committed_over(self, group: Group, member_id: str, connection: int) -> None:
+        """Raises CloseConnectionError: the member has committed over a newer connection. Else a commit that arrives
+        late, and was sent again meanwhile, would set offsets back.
+        """
+        if member_id in (group.members if group.consumer is None else group.consumer.members):
+            self._connections.commits.check(group.group_id, member_id, connection)
+            self._connections.commits.note(group.group_id, member_id, connection)
 
     async def commit_in_transaction(
         self,

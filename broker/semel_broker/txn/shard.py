@@ -19,6 +19,7 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.connections import RecentClients
 from semel_broker.coordination.engine import Engine, Slots
 from semel_broker.coordination.journal import Journal
 from semel_broker.coordination.producer_ids import ProducerIds
@@ -42,7 +43,7 @@ from semel_broker.txn.model.records import row_of
 from semel_broker.txn.model.refusals import concurrent
 from semel_broker.txn.model.replay import Replay
 from semel_broker.txn.model.requests import End, Init, Step
-from semel_broker.txn.slot import TransactionSlot
+from semel_broker.txn.slot import ProducerConnections, TransactionSlot
 from semel_broker.world import World
 
 LOADED_AT_ONCE = 500
@@ -55,7 +56,8 @@ Decide = Callable[[TransactionMetadata | None, int, int], Step]
 
 
 class CoordinatorContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects that all shards of one coordinator share. `me`: this broker, as the fence ledger names it."""
+    """The objects that all shards of one coordinator share. `me`: this broker, as the fence ledger names it.
+    `connections`: by transactional id."""
 
     world: World
     config: BrokerConfig
@@ -63,6 +65,7 @@ class CoordinatorContext(msgspec.Struct, frozen=True, kw_only=True):
     producer_ids: ProducerIds
     expired: ExpiredIds
     me: ClientName
+    connections: RecentClients[str, ProducerConnections] = msgspec.field(default_factory=RecentClients)
     counters: TransactionCounters = msgspec.field(default_factory=TransactionCounters)
 
 
@@ -83,7 +86,7 @@ class TransactionShard(Shard):
         self._engine = Engine(context.world, self._journal, context.producer_ids, check=self.check)
         self._is_read = False
         self._resumed: dict[str, None] = {}
-        self.slots: Slots[TransactionSlot] = Slots(TransactionSlot)
+        self.slots: Slots[TransactionSlot] = Slots(self._new_slot)
         self.groups = GroupEngine(
             context.world.log,
             self.slots,
@@ -256,8 +259,6 @@ class TransactionShard(Shard):
         """Put `then`, which is durable, into effect: log a fence, and send the markers of an ended transaction."""
         before = slot.metadata.fences[-1:] if slot.metadata is not None else ()
         self._count(slot.metadata, then)
-        if slot.metadata is not None and slot.metadata.identity != then.identity:
-            slot.forget_connection()
         slot.apply(then)
         if then.fences[-1:] != before:
             self._log_fence(then)
@@ -324,6 +325,9 @@ class TransactionShard(Shard):
         finally:
             deadline.cancel()
 
+    def _new_slot(self, transactional_id: str) -> TransactionSlot:
+        return TransactionSlot(transactional_id, self._context.connections)
+
     # --- life (see `Shard`) ---
 
     async def _load(self) -> None:
@@ -332,7 +336,7 @@ class TransactionShard(Shard):
         replay = Replay()
         await self._journal.replay(replay.take)
         for at, txn in enumerate(replay.transactions()):
-            self.slots.add(TransactionSlot(txn.transactional_id, txn))
+            self.slots.add(TransactionSlot(txn.transactional_id, self._context.connections, txn))
             if at % LOADED_AT_ONCE == 0:
                 await sleep(0)
         for group in replay.groups():

@@ -1,17 +1,22 @@
 """One transactional id as its coordinator holds it: its metadata, and the connections its producer has used.
 
 With transaction version 1 the epoch does not change between transactions, so a late EndTxn or AddPartitionsToTxn of one
-transaction looks the same as one of the next. The connection tells them apart: the newest connection wins.
+transaction looks the same as one of the next. The connection tells them apart: the newest connection wins. With a new
+epoch the connections begin anew: the epoch tells old requests from new ones.
 """
 
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
 
+import msgspec
+from msgspec.structs import replace
 from semel_protocol.hashes import group_of
 
 from semel_broker.answers import CloseConnectionError
+from semel_broker.coordination.connections import RecentClients
 from semel_broker.coordination.engine import FifoLock
+from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.metadata import TransactionMetadata
 from semel_broker.txn.model.state import check_transition
 
@@ -19,18 +24,33 @@ LEFT_MAX = 8
 """Connections remembered as left by their producer. A late request over an older one is not recognised."""
 
 
+class ProducerConnections(msgspec.Struct, frozen=True):
+    """The connections that a producer has used, by number; 0: none. `newest`: for requests to the coordinator.
+    `newest_of_offsets`: for TxnOffsetCommit. `left`: those that it has left for a newer one, the last `LEFT_MAX`."""
+
+    producer: ProducerIdentity
+    newest: int = 0
+    newest_of_offsets: int = 0
+    left: tuple[int, ...] = ()
+
+
 class TransactionSlot:
-    """One transactional id. `metadata` is None until its first record is durable. See `engine.Slot`."""
+    """One transactional id. `metadata` is None until its first record is durable. `connections`: of all producers of
+    this broker. See `engine.Slot`."""
 
-    __slots__ = ("_completed", "_connection", "_left", "_offsets_connection", "group", "key", "lock", "metadata")
+    __slots__ = ("_completed", "_connections", "group", "key", "lock", "metadata")
 
-    def __init__(self, transactional_id: str, metadata: TransactionMetadata | None = None) -> None:
+    def __init__(
+        self,
+        transactional_id: str,
+        connections: RecentClients[str, ProducerConnections],
+        metadata: TransactionMetadata | None = None,
+    ) -> None:
         self.key = transactional_id
         self.group = group_of(transactional_id) or ""
         self.metadata = metadata
         self.lock = FifoLock()
-        self._connection = self._offsets_connection = 0
-        self._left: tuple[int, ...] = ()
+        self._connections = connections
         self._completed: Future[bool] | None = None
 
     @property
@@ -79,27 +99,30 @@ class TransactionSlot:
         Raises CloseConnectionError for a connection that the producer has replaced: nothing listens there any more.
         """
         if connection:
-            self._check_connection(connection, self._connection)
-            if 0 < self._connection < connection:
-                self._left = (*self._left[1 - LEFT_MAX :], self._connection)
-            self._connection = connection
+            used = self._used()
+            self._check_connection(connection, used.newest)
+            left = (*used.left[1 - LEFT_MAX :], used.newest) if 0 < used.newest < connection else used.left
+            self._connections.put(self.key, replace(used, newest=connection, left=left))
 
     def offsets_arrived_over(self, connection: int) -> None:
         """The same for TxnOffsetCommit, which may use a connection of its own to the group's coordinator."""
         self.records_arrived_over(connection)
-        self._check_connection(connection, self._offsets_connection)
-        self._offsets_connection = connection
+        used = self._used()
+        self._check_connection(connection, used.newest_of_offsets)
+        self._connections.put(self.key, replace(used, newest_of_offsets=connection))
 
     def records_arrived_over(self, connection: int) -> None:
         """The same for Produce. The age of a connection to a partition leader is unknown. So a Produce is late only if
         it comes over a connection that the producer's requests to its coordinator have left for a newer one."""
-        if connection in self._left:
+        if connection in self._used().left:
             raise self._stale()
 
-    def forget_connection(self) -> None:
-        """Forget the connections: the producer has a new epoch, which tells old requests from new ones."""
-        self._connection = self._offsets_connection = 0
-        self._left = ()
+    def _used(self) -> ProducerConnections:
+        assert self.metadata is not None
+        used = self._connections.get(self.key)
+        if used is None or used.producer != self.metadata.identity:
+            return ProducerConnections(self.metadata.identity)
+        return used
 
     def _check_connection(self, connection: int, newest: int) -> None:
         if connection < newest:

@@ -121,6 +121,47 @@ async def test_members_go_on_with_their_generation_at_the_next_coordinator(seats
     assert await member.commit({0: 7}) == [0]
 
 
+async def test_a_late_commit_is_refused_by_a_coordinator_that_has_moved_away_and_back(seats: Seats) -> None:
+    """It was sent again over a newer connection, and the next commit stored, before the coordinator moved."""
+    one, _ = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    left, member = await one.wire(), GroupMember(await one.wire(), group)
+    await member.enter()
+    assert await member.commit({0: 8}) == [0]
+    assert await member.commit({0: 12}) == [0]
+    late = member.commit_request({0: 8})
+    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    await seats.move(CONSUMER_OFFSETS, 0, 1)
+    await seats.ready(CONSUMER_OFFSETS, 0, 1)
+    with pytest.raises(asyncio.IncompleteReadError):
+        await left.call(late)
+    assert await offset(one, group) == 12
+    assert await member.commit({0: 13}) == [0]
+
+
+async def test_late_requests_of_a_consumer_are_refused_by_a_coordinator_that_has_moved_away_and_back(
+    seats: Seats,
+) -> None:
+    one, _ = await seats.open(1, 2)
+    group = seats.name_at(0, "g")
+    left, also_left, member = await one.wire(), await one.wire(), Consumer(await one.wire(), "a", group)
+    await settle(member)
+    assert await member.commit({0: 12}) == [0]
+    await seats.move(CONSUMER_OFFSETS, 0, 2)
+    await seats.move(CONSUMER_OFFSETS, 0, 1)
+    await seats.ready(CONSUMER_OFFSETS, 0, 1)
+    newest, member.wire = member.wire, left
+    with pytest.raises(asyncio.IncompleteReadError):
+        await member.commit({0: 8})
+    member.wire = also_left
+    with pytest.raises(asyncio.IncompleteReadError):
+        await member.beat()
+    assert await offset(one, group) == 12
+    member.wire = newest
+    assert await member.beat() == 0
+    assert await member.commit({0: 13}) == [0]
+
+
 async def test_a_member_waiting_in_a_rebalance_gets_not_coordinator_at_once(seats: Seats) -> None:
     one, _ = await seats.open(1, 2)
     group = seats.name_at(0, "g")

@@ -59,6 +59,23 @@ async def test_an_open_transaction_is_ended_at_the_next_coordinator(seats: Seats
         assert not is_open(seat, index)
 
 
+async def test_a_late_end_is_refused_by_a_coordinator_that_has_moved_away_and_back(seats: Seats) -> None:
+    """Version 1: nothing else tells that it is not for the transaction that is open now."""
+    one, _ = await seats.open(1, 2)
+    left = await one.wire()
+    mine = await begin(seats, 1)
+    await seats.move(TRANSACTION_STATE, 0, 2)
+    await seats.move(TRANSACTION_STATE, 0, 1)
+    await seats.ready(TRANSACTION_STATE, 0, 1)
+    newest, mine.wire = mine.wire, left
+    with pytest.raises(asyncio.IncompleteReadError):
+        await mine.end(commit=False)
+    assert await label(one, mine.name) == "Ongoing"
+    mine.wire = newest
+    assert await mine.end() == 0
+    assert [kind for _, kind, _ in markers(one, 0)] == ["COMMIT"]
+
+
 @VERSIONS
 async def test_a_decided_transaction_is_completed_by_the_next_coordinator(seats: Seats, version: int) -> None:
     """PREPARE_COMMIT is stored, and no other broker could be reached; who asks again hears that it is committed."""

@@ -39,6 +39,7 @@ class GroupRequests:
         member_id: str = "",
         instance_id: str | None = None,
         generation_id: int = -1,
+        connection: int = 0,
     ) -> None:
         shard = await self._groups.shards.ready(group)
         await shard.commit(
@@ -47,7 +48,7 @@ class GroupRequests:
             member_id=member_id,
             instance_id=instance_id,
             generation_id=generation_id,
-            connection=0,
+            connection=connection,
         )
 
     async def commit_in_transaction(

@@ -8,10 +8,12 @@ from random import Random
 import pytest
 from broker.groups.consumer.test_stored_groups import beat, code_of
 from broker.groups.desk import Desk, breathe
+from semel_broker.answers import CloseConnectionError
 from semel_broker.groups.consumer.model import Classic, Member, SetMember
 from semel_broker.groups.consumer.records import change_of, rows
 from semel_broker.groups.embedded import assignment_of, encoded_assignment, encoded_subscription, subscription_of
 from semel_broker.groups.group import Group, GroupState
+from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.requests import Join, Joined, Sync
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import decode_offsets_key
@@ -91,6 +93,21 @@ async def test_a_coordinator_that_dies_during_an_upgrade_has_the_old_group_or_th
         await desk.commit({0: 5}, member_id="old", generation=joined.generation_id)
         await desk.ask.leave("g", [("old", None), ("new", None)])
         await desk.lose_power()
+
+
+async def test_a_late_commit_is_refused_when_the_group_has_changed_its_protocol(desk: Desk) -> None:
+    joined = await classic(desk)
+
+    async def commit(offset: int, connection: int) -> None:
+        record = OffsetRecord("t", 0, CommittedOffset(offset, topic_id=desk.topics.required("t").topic_id))
+        await desk.ask.commit("g", [record], member_id="old", generation_id=joined.generation_id, connection=connection)
+
+    await commit(12, connection=7)
+    await beat(desk, "new")
+    with pytest.raises(CloseConnectionError):
+        await commit(8, connection=3)
+    await commit(13, connection=7)
+    assert await desk.offset() == 13
 
 
 async def test_a_classic_member_is_served_while_the_upgrade_is_under_way(desk: Desk) -> None:

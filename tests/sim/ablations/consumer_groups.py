@@ -24,6 +24,7 @@ from semel_broker.groups.consumer.requests import ConsumerRules, Heartbeat
 from semel_broker.groups.consumer.state import Draft
 from semel_broker.groups.consumer_groups import ConsumerGroups, Session
 from semel_broker.groups.group import Group
+from semel_broker.groups.shard import GroupShard
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import Row
 
@@ -252,7 +253,7 @@ def membership_of_transactional_commit(seam: Seam) -> None:
     occasion=late_commits,
 )
 def connections_of_epoch_commits(seam: Seam) -> None:
-    seam.replace(ConsumerGroups, "has_committed_over", lambda *_: None)
+    seam.replace(GroupShard, "_has_committed_over", lambda *_: None)
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ class EpochMember:
         self.group, self.topics, self.given = group, topics, given
         self.recorder = context.history.recorder(name)
         self._now_ms, self._rng = context.history.now_ms, context.edge.rng
+        self._fault_free = context.fault_free
         addresses = addresses_of(context.bootstrap_servers)
         timeout_s = given.request_timeout_ms / 1000
         self._beats, self._commits, data = (Wires(addresses, timeout_s) for _ in range(3))
@@ -285,8 +286,13 @@ class EpochMember:
             for place in assigned & self.revoking.keys():
                 del self.revoking[place]
             for place in sorted(self.owned.keys() - assigned - self.revoking.keys()):
-                self.revoking[place] = self._now_ms() + self._rng.random() ** 2 * self.given.revoke_ms
+                self.revoking[place] = self._now_ms() + self._rng.random() ** 2 * self._slowest_revocation_ms()
         self.recorder.assigned(new, self.epoch, member_id=self.member_id)
+
+    def _slowest_revocation_ms(self) -> float:
+        """After the faults no member may be so slow that the group removes it: the group has to settle."""
+        slowest_ms = self.given.revoke_ms
+        return min(slowest_ms, self.given.rebalance_timeout_ms / 2) if self._fault_free.has_begun else slowest_ms
 
     async def _let_go(self) -> None:
         """Revoke what is due: the next heartbeat says so."""

@@ -16,10 +16,10 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config.loading import BrokerConfig
-from semel_broker.coordination.connections import NewestConnections
 from semel_broker.coordination.journal import Journal
 from semel_broker.counters.coordinators import GroupCounters, count
 from semel_broker.groups import migration
+from semel_broker.groups.connections import NewestConnections
 from semel_broker.groups.consumer import classic_members, state
 from semel_broker.groups.consumer.model import (
     NOTHING,
@@ -51,9 +51,8 @@ class Session(msgspec.Struct, kw_only=True):
     `least_ms`: the session does not end before, because a former coordinator may extend it until then (`resume`).
     `awaits`: what the member has to do by `due_by_ms`: revoke these partitions, or (in the classic protocol) JoinGroup
     or SyncGroup; None: nothing. `disowned`: what the member has to revoke, if it said in the same heartbeat that it
-    does not own it.
-    `is_ending`: the removal of the member is being stored. Until it is, the group still has the member, but no answer
-    may extend its session: another member may get its partitions as soon as the removal is durable.
+    does not own it. `is_ending`: the removal of the member is being stored. Until it is, the group still has the
+    member, but no answer may extend its session: another member may get its partitions as soon as the removal is durable.
     """
 
     expires_ms: int

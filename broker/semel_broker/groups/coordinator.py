@@ -19,11 +19,12 @@ from semel_broker.config import group_configs
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.shards import Shards
 from semel_broker.counters.coordinators import GroupCounters
+from semel_broker.groups.connections import MemberConnections
 from semel_broker.groups.consumer.model import TopicFacts
 from semel_broker.groups.consumer.requests import Catalog
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import CommittedOffset
-from semel_broker.groups.shard import GroupShard, MemberConnections
+from semel_broker.groups.shard import GroupShard
 from semel_broker.topics import dynamic_configs
 from semel_broker.topics.topics import Topics
 from semel_broker.world import World

@@ -16,11 +16,11 @@ from typing import cast
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config.loading import BrokerConfig
-from semel_broker.coordination.connections import NewestConnections
 from semel_broker.coordination.journal import Journal, Producer
 from semel_broker.coordination.shards import TRANSIENT, Shard
 from semel_broker.counters.coordinators import GroupCounters, count
 from semel_broker.groups import state
+from semel_broker.groups.connections import MemberConnections
 from semel_broker.groups.consumer import state as consumer_state
 from semel_broker.groups.consumer.requests import Catalog
 from semel_broker.groups.consumer_groups import ConsumerGroups
@@ -39,15 +39,6 @@ from semel_broker.world import World
 MINUTE_MS = 60_000
 UPGRADE_CHECK_MS = 100
 """While a group is upgraded, its deadlines are checked again after this."""
-
-
-class MemberConnections:
-    """The newest connections of the members of all groups of a broker, for OffsetCommit and for
-    ConsumerGroupHeartbeat."""
-
-    def __init__(self) -> None:
-        self.commits = NewestConnections()
-        self.heartbeats = NewestConnections()
 
 
 class GroupShard(Shard):
@@ -227,18 +218,18 @@ class GroupShard(Shard):
             consumer_state.check_commit(
                 group.consumer, member_id, instance_id, generation_id, joining_for, has_epochs=has_epochs
             )
-            self._has_committed_over(group, member_id, connection)
         elif group is not None:
             state.check_commit(group, member_id, instance_id, generation_id, self._now())
-            self._has_committed_over(group, member_id, connection)
         elif generation_id >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}: join it first")
+        if group is not None:
+            self._has_committed_over(group, member_id, connection)
         if records:
             await self.offset_store.commit(group_id, records)
 
     def _has_committed_over(self, group: Group, member_id: str, connection: int) -> None:
-        """Raises CloseConnectionError: the member has committed over a newer connection. Else a commit that arrives
-        late, and was sent again meanwhile, would set offsets back.
+        """Note the connection of a member's OffsetCommit. A late commit, which was sent again meanwhile, would set
+        offsets back. Raises CloseConnectionError: the member has committed over a newer connection.
         """
         if member_id in (group.members if group.consumer is None else group.consumer.members):
             self._connections.commits.check(group.group_id, member_id, connection)

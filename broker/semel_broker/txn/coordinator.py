@@ -18,6 +18,7 @@ from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.store import StoreError
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.producer_ids import ProducerIds
+from semel_broker.coordination.recent import Recent
 from semel_broker.coordination.shards import Shards
 from semel_broker.counters.coordinators import TransactionCounters
 from semel_broker.partitions.partition import Partition
@@ -35,6 +36,7 @@ from semel_broker.txn.model.ledger import ExpiredIds, Fences
 from semel_broker.txn.model.metadata import TopicPartition, TransactionMetadata, TransactionState
 from semel_broker.txn.model.requests import BUMPING_VERSION, Init, Rules, Step
 from semel_broker.txn.shard import CoordinatorContext, TransactionShard
+from semel_broker.txn.slot import PRODUCERS_MAX
 from semel_broker.txn.transaction_groups import TransactionGroups, check_member
 from semel_broker.txn.verification import Verification
 from semel_broker.world import World
@@ -92,6 +94,7 @@ class TransactionCoordinator:
             producer_ids=producer_ids,
             expired=self._expired,
             me=ClientName(host=f"broker {config.node_id}"),
+            connections=Recent(PRODUCERS_MAX),
             counters=counters,
         )
         self.shards: Shards[TransactionShard] = Shards(

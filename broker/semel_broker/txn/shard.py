@@ -19,10 +19,10 @@ import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.config.loading import BrokerConfig
-from semel_broker.coordination.connections import RecentClients
 from semel_broker.coordination.engine import Engine, Slots
 from semel_broker.coordination.journal import Journal
 from semel_broker.coordination.producer_ids import ProducerIds
+from semel_broker.coordination.recent import Recent
 from semel_broker.coordination.shards import Shard
 from semel_broker.counters.coordinators import TransactionCounters, count
 from semel_broker.partitions.partition import Partition
@@ -57,7 +57,7 @@ Decide = Callable[[TransactionMetadata | None, int, int], Step]
 
 class CoordinatorContext(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that all shards of one coordinator share. `me`: this broker, as the fence ledger names it.
-    `connections`: by transactional id."""
+    `connections`: of producers, by transactional id."""
 
     world: World
     config: BrokerConfig
@@ -65,7 +65,7 @@ class CoordinatorContext(msgspec.Struct, frozen=True, kw_only=True):
     producer_ids: ProducerIds
     expired: ExpiredIds
     me: ClientName
-    connections: RecentClients[str, ProducerConnections] = msgspec.field(default_factory=RecentClients)
+    connections: Recent[str, ProducerConnections]
     counters: TransactionCounters = msgspec.field(default_factory=TransactionCounters)
 
 

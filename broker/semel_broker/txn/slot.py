@@ -1,8 +1,9 @@
 """One transactional id as its coordinator holds it: its metadata, and the connections its producer has used.
 
 With transaction version 1 the epoch does not change between transactions, so a late EndTxn or AddPartitionsToTxn of one
-transaction looks the same as one of the next. The connection tells them apart: the newest connection wins. With a new
-epoch the connections begin anew: the epoch tells old requests from new ones.
+transaction looks the same as one of the next. The connection tells them apart: the newest connection wins. A new epoch
+tells them apart by itself, so the connections used with the former epoch do not count. Why the broker keeps the numbers
+of connections, and not the slot: `groups.connections`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from msgspec.structs import replace
 from semel_protocol.hashes import group_of
 
 from semel_broker.answers import CloseConnectionError
-from semel_broker.coordination.connections import RecentClients
 from semel_broker.coordination.engine import FifoLock
+from semel_broker.coordination.recent import Recent
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.metadata import TransactionMetadata
 from semel_broker.txn.model.state import check_transition
 
 LEFT_MAX = 8
 """Connections remembered as left by their producer. A late request over an older one is not recognised."""
+PRODUCERS_MAX = 100_000
+"""The producers whose connections are remembered. A late request of a producer that is forgotten is not noticed."""
 
 
 class ProducerConnections(msgspec.Struct, frozen=True):
@@ -35,15 +38,15 @@ class ProducerConnections(msgspec.Struct, frozen=True):
 
 
 class TransactionSlot:
-    """One transactional id. `metadata` is None until its first record is durable. `connections`: of all producers of
-    this broker. See `engine.Slot`."""
+    """One transactional id. `metadata` is None until its first record is durable. `connections`: of all producers
+    of this broker, by transactional id. See `engine.Slot`."""
 
     __slots__ = ("_completed", "_connections", "group", "key", "lock", "metadata")
 
     def __init__(
         self,
         transactional_id: str,
-        connections: RecentClients[str, ProducerConnections],
+        connections: Recent[str, ProducerConnections],
         metadata: TransactionMetadata | None = None,
     ) -> None:
         self.key = transactional_id
@@ -118,6 +121,7 @@ class TransactionSlot:
             raise self._stale()
 
     def _used(self) -> ProducerConnections:
+        """The connections that the producer has used with its present epoch."""
         assert self.metadata is not None
         used = self._connections.get(self.key)
         if used is None or used.producer != self.metadata.identity:

@@ -7,13 +7,13 @@ fenced producer gets. The ledger leaves out the bump at each end of a transactio
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from datetime import UTC, datetime
 from enum import IntEnum
 
 import msgspec
 from msgspec.structs import replace
 
+from semel_broker.coordination.recent import Recent
 from semel_broker.txn.model.identity import NOBODY, ClientName, ProducerIdentity
 
 FENCES_KEPT = 16
@@ -130,15 +130,11 @@ class ExpiredIds:
     """The last transactional ids that have expired. In memory only: their records are gone."""
 
     def __init__(self, kept: int = EXPIRED_KEPT) -> None:
-        self._kept = kept
-        self._fences: OrderedDict[str, Fences] = OrderedDict()
+        self._fences: Recent[str, Fences] = Recent(kept)
 
     def add(self, transactional_id: str, fences: Fences) -> None:
-        self._fences[transactional_id] = fences
-        self._fences.move_to_end(transactional_id)
-        while len(self._fences) > self._kept:
-            self._fences.popitem(last=False)
+        self._fences.put(transactional_id, fences)
 
     def get(self, transactional_id: str) -> Fences:
         """The ledger as it was when the id expired, the expiry its last line; empty for an id not known."""
-        return self._fences.get(transactional_id, ())
+        return self._fences.get(transactional_id) or ()

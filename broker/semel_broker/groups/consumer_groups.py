@@ -52,7 +52,8 @@ class Session(msgspec.Struct, kw_only=True):
     `awaits`: what the member has to do by `due_by_ms`: revoke these partitions, or (in the classic protocol) JoinGroup
     or SyncGroup; None: nothing. `disowned`: what the member has to revoke, if it said in the same heartbeat that it
     does not own it. `is_ending`: the removal of the member is being stored. Until it is, the group still has the
-    member, but no answer may extend its session: another member may get its partitions as soon as the removal is durable.
+    member, but no answer may extend its session: another member may get its partitions as soon as the removal is
+    durable.
     """
 
     expires_ms: int

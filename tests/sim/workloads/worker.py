@@ -180,16 +180,17 @@ async def settle(plan: WorkloadPlan, client: ClientPlan, context: ClientContext)
     """Run one more worker until all inputs are processed. Raises AssertionError if it commits nothing for too long.
 
     A poll may return so many inputs that a slow network cannot carry their outputs within the timeouts of the plan. A
-    worker that has committed nothing for a while gets the default timeouts.
+    worker that is not done after a while gets the default timeouts.
     """
     worker, is_patient = Worker(plan, client, context), False
     op = Op(kind="batch", args={"timeout_ms": 500, "think_ms": 0, "linger_ms": 0, "end": "commit", "insists": True})
+    patient_at = context.edge.monotonic() + PATIENT_AFTER_S
     deadline = context.edge.monotonic() + STALLED_S
     try:
         while left := await _left(plan, worker.pipeline, context):
-            left_s = deadline - context.edge.monotonic()
-            assert left_s >= 0, f"group {worker.pipeline.group} has unread records in {left}"
-            if left_s < STALLED_S - PATIENT_AFTER_S and not is_patient:
+            now = context.edge.monotonic()
+            assert now <= deadline, f"group {worker.pipeline.group} has unread records in {left}"
+            if now >= patient_at and not is_patient:
                 await worker.renew(producer_too=True)
                 worker, is_patient = Worker(plan, _patient(client), context), True
             while await worker.step(op):

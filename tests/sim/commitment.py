@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 from semel_broker.cluster import records
@@ -27,12 +28,12 @@ _admission = msgspec.json.Decoder(Admission).decode
 PlaceOfId = tuple[str, int]
 
 
-class Led(msgspec.Struct, frozen=True):
+class Led(NamedTuple):
     """The state of a leader at the last check. `revision`: of the partition's state in the broker's image."""
 
-    isr: tuple[int, ...]
-    revision: int
     high_watermark: int
+    revision: int
+    isr: tuple[int, ...]
 
 
 class Commitment:
@@ -44,7 +45,10 @@ class Commitment:
         self._committed: dict[PlaceOfId, int] = {}
         self._led: dict[tuple[int, PlaceOfId], Led] = {}
         self._states: dict[PlaceOfId, tuple[int, PartitionState]] = {}
-        self._next_ns = 0
+        self._isrs: dict[PlaceOfId, list[int]] = {}
+        """By partition: the answers of `_in_sync` at `_isrs_revision` of the store."""
+        self._isrs_revision = -1
+        self.due_ns = 0
 
     @property
     def watched(self) -> int:
@@ -52,10 +56,8 @@ class Commitment:
         return sum(offset > 0 for offset in self._committed.values())
 
     def look(self, now_ns: int) -> None:
-        """Check all brokers, at most every 10 ms."""
-        if now_ns < self._next_ns:
-            return
-        self._next_ns = now_ns + EVERY_NS
+        """Check all brokers. To be called again at `due_ns`: every 10 ms."""
+        self.due_ns = now_ns + EVERY_NS
         here = dict(self._here())
         for node_id, (registration, partitions, image) in here.items():
             if registration.is_valid() and not self._is_registered(registration):
@@ -66,15 +68,23 @@ class Commitment:
             for place, partition in partitions.items():
                 if partition.is_leading and partition.replicas is not None and _is_here(partition):
                     self._commits(node_id, place, partition, image)
+        if self._isrs_revision != self._etcd.revision:
+            self._isrs_revision = self._etcd.revision
+            self._isrs = {}
         for place, offset in self._committed.items():
-            for node_id in self._in_sync(place) if offset else ():
+            if not offset:
+                continue
+            isr = self._isrs.get(place)
+            if isr is None:
+                isr = self._isrs[place] = self._in_sync(place)
+            for node_id in isr:
                 if node_id not in here:
                     continue
                 registration, partitions, _ = here[node_id]
                 replica = partitions.get(place)
-                if replica is None or not _is_here(replica):
+                if replica is None or replica.durable_end >= offset:
                     continue
-                if replica.durable_end < offset and self._is_admitted(registration):
+                if _is_here(replica) and self._is_admitted(registration):
                     self.found.setdefault(
                         place,
                         f"{replica.topic}-{replica.index}: committed up to {offset}; broker {node_id} is in sync "
@@ -96,9 +106,11 @@ class Commitment:
         replicas, offset = partition.replicas, partition.high_watermark
         assert replicas is not None
         stored = image._states.get(place)
-        led = Led(replicas.isr, stored.revision if stored is not None else 0, offset)
+        revision = stored.revision if stored is not None else 0
         before = self._led.get((node_id, place))
-        self._led[node_id, place] = led
+        if before is not None and before == (offset, revision, replicas.isr):
+            return  # nothing has changed in 10 ms, as a rule
+        led = self._led[node_id, place] = Led(offset, revision, replicas.isr)
         if offset > self._committed.get(place, -1):
             self._committed[place] = offset
         if before is None or offset <= before.high_watermark:

@@ -48,13 +48,11 @@ class Coordinators:
         self._seen: dict[str, Seen] = {}
         self._leader_epochs: dict[int, int] = {}
         """By partition of __consumer_offsets: the newest epoch of a leader that was seen as coordinator."""
-        self._next_ns = 0
+        self.due_ns = 0
 
     def look(self, now_ns: int) -> None:
-        """Check all coordinators, at most every 10 ms."""
-        if now_ns < self._next_ns:
-            return
-        self._next_ns = now_ns + EVERY_NS
+        """Check all coordinators. To be called again at `due_ns`: every 10 ms."""
+        self.due_ns = now_ns + EVERY_NS
         nodes = [broker.node for broker in self._brokers.values() if broker.node is not None and broker.host.is_running]
         for shard in ready_shards(nodes):
             if shard.partition.leader_epoch < self._leader_epochs.get(shard.index, -1):

@@ -15,6 +15,8 @@ from sim.events import Place, Topic
 class LogStarts:
     """`highest`: the highest log start of any replica. `brokers` by host name; `topics` by name, also later ones."""
 
+    due_ns = 0  # `look` is due at every step
+
     def __init__(self, brokers: Mapping[str, SimBroker], topics: Mapping[str, Topic]) -> None:
         self.highest: dict[Place, int] = {}
         self._brokers, self._topics = brokers, topics

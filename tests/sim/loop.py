@@ -11,7 +11,7 @@ import math
 from asyncio import AbstractServer, BaseProtocol, Future, Handle, Task, TimerHandle, Transport
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -44,6 +44,46 @@ class SimTask(Task[T]):
         return self is other
 
 
+class SimHandle(Handle):
+    """asyncio's handle without its debug mode: a world makes some hundred thousand of them."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], loop: SimLoop, context: Context | None
+    ) -> None:
+        self._callback, self._args, self._loop = callback, args, loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+
+    def cancel(self) -> None:
+        """The callback will not run."""
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]  # as asyncio does: what they hold is free
+
+    def failed(self, error: BaseException) -> None:
+        """Tell the loop that the callback has raised."""
+        self._loop.call_exception_handler({"message": f"Exception in callback {self._callback!r}", "exception": error})
+
+
+class SimTimer(SimHandle, TimerHandle):
+    """A `SimHandle` of `call_later` or `call_at`."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: SimLoop,
+        context: Context | None,
+    ) -> None:
+        SimHandle.__init__(self, callback, args, loop, context)
+        self._when, self._scheduled = when, False
+
+
 class SimLoop(asyncio.AbstractEventLoop):
     """The loop of one process: callbacks run in FIFO order; the world runs the loop. A `dead` loop runs nothing.
 
@@ -53,7 +93,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, world: World, host: Host) -> None:
         self.world, self.host = world, host
         self.number = world.next_number()
-        self.ready: deque[Handle] = deque()
+        self.ready: deque[SimHandle] = deque()
         self.queued = False  # whether it is in the world's list of runnable loops
         self.paused = False  # it runs nothing: it is stopped, or in a blocking call
         self.stopped = False
@@ -67,7 +107,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]  # typeshed ties the arguments to the callback
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:
-        handle = Handle(callback, args, self, context)
+        handle = SimHandle(callback, args, self, context)
         if not self.dead:
             self.ready.append(handle)
             if not self.queued:
@@ -90,19 +130,16 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> TimerHandle:
         # One nanosecond later: a clock that is read as a float must not be before the requested time.
         due_ns = max(due_ns, self.world.now_ns) + 1
-        handle = TimerHandle((due_ns + self._clock_offset_ns) / NS, callback, args, self, context)
+        handle = SimTimer((due_ns + self._clock_offset_ns) / NS, callback, args, self, context)
         self.world.at(due_ns, self._timer_due, handle)
         return handle
 
-    def _timer_due(self, handle: TimerHandle) -> None:
-        if not handle.cancelled() and not self.dead:
+    def _timer_due(self, handle: SimTimer) -> None:
+        if not handle._cancelled and not self.dead:
             self.ready.append(handle)
             if not self.queued:
                 self.queued = True
                 self.world.runnable.append(self)
-
-    def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
-        """Called by asyncio. The world drops a cancelled timer when it is due."""
 
     def time(self) -> float:
         return (self.world.now_ns + self._clock_offset_ns) / NS

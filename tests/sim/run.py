@@ -284,7 +284,10 @@ class Run:
         )
 
     def _nothing_to_do(self) -> bool:
-        return all(done or name in self._fault_free.waiting for name, done in self._done.items())
+        for name, done in self._done.items():  # noqa: SIM110 (asked at each step: without a generator)
+            if not done and name not in self._fault_free.waiting:
+                return False
+        return True
 
     def _all_done(self) -> bool:
         return all(self._done.values())
@@ -296,8 +299,10 @@ class Run:
             return stop() or world.run(world.now_ns + within_ns, stop)
 
         def look() -> bool:
+            now_ns = world.now_ns
             for each in watches:
-                each.look(world.now_ns)
+                if now_ns >= each.due_ns:
+                    each.look(now_ns)
             return stop()
 
         return world.run(world.now_ns + within_ns, look)

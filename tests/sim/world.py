@@ -159,7 +159,12 @@ class World:
                 steps += 1
                 turn -= 1
                 if not handle._cancelled:
-                    handle._run()
+                    try:
+                        handle._context.run(handle._callback, *handle._args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        handle.failed(error)
                     if loop.dead or loop.paused:
                         break  # type: ignore[unreachable]  # the callback may have ended or paused its own process
                 if not turn and not runnable and steps < STEPS_PER_TURN_MAX:

@@ -6,15 +6,15 @@ when bytes arrive; there each callback can count as a step.
 
 from __future__ import annotations
 
-from asyncio import Handle, Task
+from asyncio import Task
 from collections import deque
 from collections.abc import Callable
 
 from sim.host import Host
-from sim.loop import SimLoop
+from sim.loop import SimHandle, SimLoop
 
 
-class Steps(deque[Handle]):
+class Steps(deque[SimHandle]):
     """The ready callbacks of a loop, counted as they are taken. `strike` is called in place of step `at` (1 is the
     first). That step follows if the process is still alive. `taken`: the steps so far.
     """
@@ -25,7 +25,7 @@ class Steps(deque[Handle]):
         self._callbacks = callbacks
         self._loop, self._at, self._strike = loop, at, strike
 
-    def popleft(self) -> Handle:
+    def popleft(self) -> SimHandle:
         handle = super().popleft()
         if self._callbacks or isinstance(getattr(getattr(handle, "_callback", None), "__self__", None), Task):
             self.taken += 1
@@ -33,7 +33,7 @@ class Steps(deque[Handle]):
                 self.appendleft(handle)
                 self._at = 0
                 self.taken -= 1
-                return Handle(self._strike, (), self._loop)
+                return SimHandle(self._strike, (), self._loop, None)
         return handle
 
     def disarm(self) -> int:

@@ -151,6 +151,37 @@ def _died(world: World, host: Host) -> list[str]:
     return reasons
 
 
+def test_a_directory_that_is_renamed_has_one_name_after_a_power_loss_and_all_its_files() -> None:
+    """One change of a name: no file system takes some of the files along, or leaves the old directory behind."""
+    outcomes = set()
+    for seed in range(100):
+        host = World(seed=seed).host("h")
+        disk = host.disk
+        disk.mkdir("d/t-0")
+        for name in ("log", "index", "metadata"):
+            disk.write_atomically(f"d/t-0/{name}", name.encode())
+        disk.rename("d/t-0", "d/t-0.x-delete")
+        disk.power_loss()
+        outcomes.add(tuple(f"{each} {disk.listdir(f'd/{each}')}" for each in disk.listdir("d")))
+    files = "['index', 'log', 'metadata']"
+    assert outcomes == {(f"t-0 {files}",), (f"t-0.x-delete {files}",)}
+
+
+def test_files_of_a_renamed_directory_go_one_by_one_only_when_it_has_its_new_name() -> None:
+    outcomes = set()
+    for seed in range(200):
+        host = World(seed=seed).host("h")
+        disk = host.disk
+        disk.mkdir("d/t-0")
+        for name in ("log", "index", "metadata"):
+            disk.write_atomically(f"d/t-0/{name}", name.encode())
+        disk.rename("d/t-0", "d/t-0.x-delete")
+        disk.rmtree("d/t-0.x-delete")
+        disk.power_loss()
+        outcomes |= {(each, len(disk.listdir(f"d/{each}"))) for each in disk.listdir("d")}
+    assert outcomes == {("t-0", 3), *(("t-0.x-delete", files) for files in range(4))}
+
+
 @pytest.mark.parametrize("fault", ["eio", "full", "full amid an atomic write", "eio on a directory"])
 def test_a_failed_write_or_sync_ends_the_process_at_once(fault: str) -> None:
     world = World(1)

@@ -204,6 +204,8 @@ class MemoryDisk:
         self._durable_directories = _Directories()
         self._moved: dict[str, dict[str, None]] = {}
         """By directory: its directories that have come or gone since its last sync."""
+        self._renamed: dict[str, str] = {}
+        """Durable directories that were renamed since the last sync of their parent: the new path -> the old one."""
         self._locks: dict[str, None] = {}
 
     def sync_if_quick(self, files: Sequence[File]) -> bool:
@@ -228,6 +230,7 @@ class MemoryDisk:
         self.fuse = None
         self._directories = self._durable_directories.copy()
         self._moved.clear()
+        self._renamed.clear()
         kept = {path: inode for path, inode in self._durable_names.items() if directory_of(path) in self._directories}
         self._names, self._durable_names = _Files(), _Files()
         self._names.update(kept)
@@ -237,12 +240,23 @@ class MemoryDisk:
             self._names[path].crash(rng)
 
     def let_names_through(self, rng: Random, share: float) -> None:
-        """Make each unsynced change of a name durable with probability `share`, as a file system may do."""
-        for path in sorted({*self._directories, *self._durable_directories}):
+        """Make each unsynced change of a name durable with probability `share`, as a file system may do.
+
+        A renamed directory is one change, whatever is in it.
+        """
+        lost: set[str] = set()
+        for new, old in sorted(self._renamed.items()):
+            if rng.random() < share:
+                self._rename_durably(old, new)
+            else:
+                lost.update((*self._durable_directories.tree(old), *self._directories.tree(new)))
+        for path in sorted({*self._directories, *self._durable_directories} - lost):
             if path in self._directories and path not in self._durable_directories and rng.random() < share:
                 self._durable_directories.add(path)
         for path in sorted({**self._names, **self._durable_names}):
-            if self._names.get(path) is not self._durable_names.get(path) and rng.random() < share:
+            if self._names.get(path) is self._durable_names.get(path) or directory_of(path) in lost:
+                continue
+            if rng.random() < share:
                 if path in self._names:
                     self._durable_names[path] = self._names[path]
                 else:
@@ -296,6 +310,9 @@ class MemoryDisk:
                 self._directories.add(new + directory[len(old) :])
             self._note_moved(old)
             self._note_moved(new)
+            first = self._renamed.pop(old, old)
+            if first in self._durable_directories:
+                self._renamed[new] = first
             return
         inode = self._inode(old)
         del self._names[old]
@@ -323,6 +340,7 @@ class MemoryDisk:
         """Make the names in this directory durable, and the content of its directories (they may have been renamed)."""
         self.burn()
         self.syncs += 1
+        self._renamed = {new: old for new, old in self._renamed.items() if directory_of(new) != path}
         for name in self._moved.pop(path, ()):
             if name not in self._directories:
                 self._forget_durable(name)
@@ -337,6 +355,14 @@ class MemoryDisk:
 
     def _note_moved(self, path: str) -> None:
         self._moved.setdefault(directory_of(path), {})[path] = None
+
+    def _rename_durably(self, old: str, new: str) -> None:
+        for directory in self._durable_directories.tree(old):
+            moved = new + directory[len(old) :]
+            for name in list(self._durable_names.inside(directory)):
+                self._durable_names[moved + name[len(directory) :]] = self._durable_names.pop(name)
+            self._durable_directories.discard(directory)
+            self._durable_directories.add(moved)
 
     def _forget_durable(self, path: str) -> None:
         for directory in self._durable_directories.tree(path):

@@ -108,7 +108,7 @@ class Commitment:
         stored = image._states.get(place)
         revision = stored.revision if stored is not None else 0
         before = self._led.get((node_id, place))
-        if before is not None and before == (offset, revision, replicas.isr):
+        if before == (offset, revision, replicas.isr):
             return  # nothing has changed in 10 ms, as a rule
         led = self._led[node_id, place] = Led(offset, revision, replicas.isr)
         if offset > self._committed.get(place, -1):

@@ -58,9 +58,9 @@ class SimHandle(Handle):
         self._repr = self._source_traceback = None
 
     def cancel(self) -> None:
-        """The callback will not run."""
+        """The callback will not run. What it refers to is freed at once, as in asyncio."""
         self._cancelled = True
-        self._callback = self._args = None  # type: ignore[assignment]  # as asyncio does: what they hold is free
+        self._callback = self._args = None  # type: ignore[assignment]  # typeshed knows no cancelled handle
 
     def failed(self, error: BaseException) -> None:
         """Tell the loop that the callback has raised."""

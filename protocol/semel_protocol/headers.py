@@ -74,6 +74,7 @@ def encode_request_frame(
     out: list[Buffer] = [b"", header]
     api.request_codec(version).encode(message, out)
     out[0] = sum(map(len, out)).to_bytes(4, "big")
+    _drop_empty_end(out)
     return out
 
 
@@ -82,6 +83,7 @@ def encode_response_frame(api: Api, version: int, correlation_id: int, message: 
     out = _opened(api, version)
     api.response_codec(version).encode(message, out)
     out[0] = _RESPONSE.pack(4 + sum(map(len, out)), correlation_id)
+    _drop_empty_end(out)
     return out
 
 
@@ -101,12 +103,23 @@ def encode_response_frame_in_steps(
         yield count
     size += _join(recent, whole)
     whole[0] = _RESPONSE.pack(4 + size, correlation_id)
+    _drop_empty_end(whole)
     return whole
 
 
 def _opened(api: Api, version: int) -> list[Buffer]:
     """The chunks before the body: an empty one, later replaced by size and correlation id, and the tag buffer."""
     return [b"", _NO_TAGS] if api.is_flexible(version) and api.key != _API_VERSIONS else [b""]
+
+
+def _drop_empty_end(frame: list[Buffer]) -> None:
+    """Drop empty chunks behind the last byte.
+
+    asyncio's sockets of Python 3.12 to 3.14 would try to write them without end, and could not be closed
+    (python/cpython issue 155888).
+    """
+    while not frame[-1]:
+        frame.pop()
 
 
 def _join(chunks: list[Buffer], whole: list[Buffer]) -> int:

@@ -10,7 +10,7 @@ from protocol.test_messages import CASES, body
 from semel_protocol.api import APIS
 from semel_protocol.codegen import NUMBERS_STEP, STEP
 from semel_protocol.errors import ProtocolError
-from semel_protocol.headers import encode_response_frame, encode_response_frame_in_steps
+from semel_protocol.headers import encode_request_frame, encode_response_frame, encode_response_frame_in_steps
 from semel_protocol.messages.k01_fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from semel_protocol.messages.k16_list_groups import ListGroupsResponse, ListGroupsResponseGroup
 from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
@@ -97,3 +97,26 @@ def test_large_chunks_are_not_copied() -> None:
     message = FetchResponse(responses=[FetchResponseTopic(topic="t", partitions=rows)])
     chunks, _ = run(encode_response_frame_in_steps(APIS[1], 11, 7, message))
     assert sum(chunk is records for chunk in chunks) == 3
+
+
+def test_no_frame_ends_with_an_empty_chunk() -> None:
+    """An empty chunk behind the last byte keeps asyncio's sockets of Python 3.12 to 3.14 busy until they are reset."""
+    empty_ends = 0
+    for line in CASES.read_text().splitlines():
+        if not line.startswith("#"):
+            key, side, number, text = line.split()
+            api, version = APIS[int(key)], int(number)
+            codec = body(api, side, version)
+            message = codec.decode(b"" if text == "-" else bytes.fromhex(text))
+            out: list[Buffer] = []
+            codec.encode(message, out)
+            empty_ends += bool(out) and not out[-1]
+            if side == "Q":
+                frames = [encode_request_frame(api, version, 7, "me", message)]
+            else:
+                in_steps, _ = run(encode_response_frame_in_steps(api, version, 7, message))
+                frames = [encode_response_frame(api, version, 7, message), in_steps]
+            for frame in frames:
+                assert frame[-1], line[:80]
+                assert bytes(frame[0][:4]) == (sum(map(len, frame)) - 4).to_bytes(4, "big"), line[:80]
+    assert empty_ends > 10

@@ -204,8 +204,8 @@ class MemoryDisk:
         self._durable_directories = _Directories()
         self._moved: dict[str, dict[str, None]] = {}
         """By directory: its directories that have come or gone since its last sync."""
-        self._renamed: dict[str, str] = {}
-        """Durable directories that were renamed since the last sync of their parent: the new path -> the old one."""
+        self._renamed: dict[str, dict[str, str]] = {}
+        """By directory: durable directories that were renamed since its last sync, the new path -> the old one."""
         self._locks: dict[str, None] = {}
 
     def sync_if_quick(self, files: Sequence[File]) -> bool:
@@ -245,7 +245,7 @@ class MemoryDisk:
         A renamed directory is one change, whatever is in it.
         """
         lost: set[str] = set()
-        for new, old in sorted(self._renamed.items()):
+        for new, old in sorted(pair for renamed in self._renamed.values() for pair in renamed.items()):
             if rng.random() < share:
                 self._rename_durably(old, new)
             else:
@@ -310,9 +310,9 @@ class MemoryDisk:
                 self._directories.add(new + directory[len(old) :])
             self._note_moved(old)
             self._note_moved(new)
-            first = self._renamed.pop(old, old)
+            first = self._renamed.get(directory_of(old), {}).pop(old, old)
             if first in self._durable_directories:
-                self._renamed[new] = first
+                self._renamed.setdefault(directory_of(new), {})[new] = first
             return
         inode = self._inode(old)
         del self._names[old]
@@ -340,7 +340,7 @@ class MemoryDisk:
         """Make the names in this directory durable, and the content of its directories (they may have been renamed)."""
         self.burn()
         self.syncs += 1
-        self._renamed = {new: old for new, old in self._renamed.items() if directory_of(new) != path}
+        self._renamed.pop(path, None)
         for name in self._moved.pop(path, ()):
             if name not in self._directories:
                 self._forget_durable(name)

@@ -175,7 +175,7 @@ async def test_forged_bytes_after_the_handshake_cost_the_connection(start_tls: A
     await until(lambda: broker.log.of("connection_closed"))
     (line,) = broker.log.of("connection_closed")
     assert line["reason"] == "connection_lost"
-    assert "RECORD_MAC" in str(line["error"])
+    assert "RECORD" in str(line["error"])  # OpenSSL says what failed: BAD_RECORD_MAC, or RECORD_LAYER_FAILURE with 3.5
     await wire.close()
 
 

@@ -95,6 +95,7 @@ LOST = "lost on the way in, connection closed"
 ANSWER_LOST = "stored, answer lost, connection closed"
 LATE = "connection closed, the request is stored only some requests later"
 SILENT = "stored, never answered"
+DEPOSED = "stored, answered as by a leader that is replaced before its followers have it"
 
 
 class FakeBroker:
@@ -254,6 +255,8 @@ class FakeBroker:
         response = self._store(request)
         if fault == ANSWER_LOST:
             return None
+        if fault == DEPOSED:
+            return self._answer(request, lambda *_: (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1))
         return SILENT if fault == SILENT else response
 
     def _store(self, request: ProduceRequest) -> ProduceResponse:

@@ -68,6 +68,7 @@ class Batch:
         "deadline",
         "due",
         "futures",
+        "keeps_stamp",
         "maybe_stored",
         "queue",
         "reserved_bytes",
@@ -86,6 +87,8 @@ class Batch:
         self.due = False
         self.stamp: Stamp | None = None
         self.maybe_stored = False
+        self.keeps_stamp = False
+        """Whether it is older than a batch that was refused for good: sent again, it must be recognised as stored."""
         self.countdowns: list[Countdown] = []
 
     def append(
@@ -144,7 +147,7 @@ class Batch:
             reserved = self.reserved_bytes // 2 if first == 0 else self.reserved_bytes - self.reserved_bytes // 2
             part = Batch(self.queue, builder, self.deadline, reserved)
             part.futures, part.timestamps = self.futures[first:last], self.timestamps[first:last]
-            part.closed, part.maybe_stored = True, self.maybe_stored
+            part.closed, part.maybe_stored, part.keeps_stamp = True, self.maybe_stored, self.keeps_stamp
             if self.stamp is not UNSTAMPED:
                 sequence = (self.stamp.base_sequence + first) % SEQUENCE_COUNT
                 part.stamp = Stamp(self.stamp.producer_id, self.stamp.producer_epoch, sequence)
@@ -230,7 +233,7 @@ class PartitionQueue:
         return (
             bool(self.waiting)
             and not self.paused
-            and not self.needs_new_epoch
+            and (not self.needs_new_epoch or self.waiting[0].keeps_stamp)
             and len(self.sent) == self.in_flight
             and (not self.in_flight or (self.in_flight_on is connection and not self.sequences.go_alone))
         )
@@ -288,14 +291,29 @@ class PartitionQueue:
         """Whether every older batch of the partition has its outcome."""
         return self.sent[0] is batch
 
+    def broken_by(self, batch: Batch) -> None:
+        """Notes that a batch is not stored and never will be: the batches numbered after it need a new epoch.
+
+        Older ones without an outcome are settled first. They may be stored, and only their stamps tell the broker so.
+        """
+        self.needs_new_epoch = True
+        for older in (*self.sent, *self.waiting):
+            if older is batch:
+                return
+            older.keeps_stamp = True
+
+    @property
+    def is_ready_to_rewind(self) -> bool:
+        """Whether a new epoch is needed, and no batch has to be settled under the present one."""
+        return self.needs_new_epoch and not self.sent and not (self.waiting and self.waiting[0].keeps_stamp)
+
     def rewind(self, manager: TransactionManager) -> list[Batch] | None:
         """Starts a settled queue at sequence 0 of a new epoch; None when a new producer id is needed first.
 
         Returns the batches that must not be sent under a new epoch. Their outcome, or that of a batch before them, is
         unknown, so a copy may be in the log or still arrive. They stay in `waiting`.
         """
-        assert self.needs_new_epoch
-        assert not self.sent
+        assert self.is_ready_to_rewind
         if not manager.rewind(self.sequences):
             return None
         self.needs_new_epoch = False
@@ -303,7 +321,7 @@ class PartitionQueue:
         self.abandoned = False
         for batch in self.waiting:
             batch.stamp = None
-            batch.maybe_stored = False
+            batch.maybe_stored = batch.keeps_stamp = False
         return doubtful
 
     def replace(self, batch: Batch, parts: list[Batch]) -> None:

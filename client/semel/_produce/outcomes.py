@@ -68,6 +68,7 @@ class BatchOutcomes:
             self.failed(batch, error)  # only the coordinator may bump the epoch, after an abort
             return False
         if action is Action.NEW_EPOCH and self._manager is not None:
+            batch.keeps_stamp = False
             # After a batch that must be sent again, a gap is only the consequence of that batch.
             if queue.is_first_open(batch) and not queue.needs_new_epoch:
                 queue.needs_new_epoch = True
@@ -109,8 +110,10 @@ class BatchOutcomes:
         if self._transaction is not None:
             self._transaction.fail(error, needs_new_epoch=batch.stamp is not None)
         elif batch.stamp is not None and self._manager is not None:
-            queue.needs_new_epoch = queue.needs_new_epoch or not batch.maybe_stored
-            queue.abandoned = queue.abandoned or batch.maybe_stored
+            if batch.maybe_stored:
+                queue.abandoned = True
+            else:
+                queue.broken_by(batch)
         queue.resolve(batch)
         self._memory.release(batch.reserved_bytes)
         batch.records_failed(error, reported_elsewhere=self._transaction is not None)

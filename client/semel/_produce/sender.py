@@ -233,7 +233,7 @@ class Sender:
             return batches
         size = 0
         for queue in list(node.ready):
-            if queue.needs_new_epoch and not queue.sent and not self._outcomes.rewind(queue):
+            if queue.is_ready_to_rewind and not self._outcomes.rewind(queue):
                 self.wake()  # to ask for a new producer id
                 return batches
             if not queue.waiting:

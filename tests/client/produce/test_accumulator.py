@@ -144,6 +144,33 @@ async def test_after_an_abandoned_batch_batches_that_may_be_stored_are_not_renum
     assert [batch.stamp for batch in queue.waiting] == [None] * 3
 
 
+async def test_batches_before_one_that_was_refused_for_good_are_settled_under_their_epoch() -> None:
+    manager, connection = TransactionManager(), object()
+    queue = known_queue_with(5, manager, connection)
+    first, second, refused, behind = (queue.take(connection, manager) for _ in range(4))
+    first.maybe_stored = True
+    queue.retry(first)
+    queue.broken_by(refused)
+    queue.resolve(refused)
+    queue.retry(behind)
+    queue.retry(second)
+    assert list(queue.waiting)[:3] == [first, second, behind]
+    assert not queue.is_ready_to_rewind
+    for batch, sequence in ((first, 1), (second, 2)):
+        assert queue.take(connection, manager) is batch
+        assert batch.stamp is not None
+        assert (batch.stamp.producer_epoch, batch.stamp.base_sequence) == (0, sequence)
+    assert not queue.may_send(connection), "the next was numbered after the one that was refused"
+    queue.acknowledged(first)
+    assert not queue.is_ready_to_rewind
+    queue.acknowledged(second)
+    assert queue.is_ready_to_rewind
+    assert queue.rewind(manager) == []
+    assert queue.take(connection, manager) is behind
+    assert behind.stamp is not None
+    assert (behind.stamp.producer_epoch, behind.stamp.base_sequence) == (1, 0)
+
+
 async def test_halves_of_a_batch_carry_its_sequences() -> None:
     queue, manager, connection = queue_with(0, asyncio.get_running_loop()), TransactionManager(), object()
     manager.set_producer_id(1, 0)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from client.fake_broker import ANSWER_LOST, LATE, LOST, QUICK, SILENT, WORKS, FakeBroker
+from client.fake_broker import ANSWER_LOST, DEPOSED, LATE, LOST, QUICK, SILENT, WORKS, FakeBroker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel import Producer, TopicPartition
@@ -39,6 +39,7 @@ FAULTS = [
     LOST,
     ANSWER_LOST,
     LATE,
+    DEPOSED,
     int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
     int(ErrorCode.REQUEST_TIMED_OUT),
     int(ErrorCode.NOT_ENOUGH_REPLICAS),
@@ -79,8 +80,9 @@ def test_what_is_acknowledged_is_stored_once_and_in_order_when_other_batches_are
 ) -> None:
     async def run() -> None:
         async with FakeBroker() as broker:
-            broker.faults.extend(faults)
             async with producer(broker, max_batch_size=300) as sender:
+                await sender.send_and_wait("t", b"known")  # from here on batches are pipelined
+                broker.faults.extend(faults)
                 futures = [await sender.send("t", b"%d" % number) for number in range(120)]
                 outcomes = await asyncio.gather(*futures, return_exceptions=True)
             stored = broker.log().values
@@ -221,6 +223,20 @@ async def test_a_failed_batch_of_unknown_outcome_never_makes_a_duplicate(fake_br
     assert len(values) == len(set(values))
     assert values[-1] == b"last"
     assert any(isinstance(outcome, KafkaTimeoutError) for outcome in outcomes)
+
+
+async def test_a_batch_that_may_be_stored_is_settled_before_one_refused_behind_it_makes_a_new_epoch(
+    fake_broker: FakeBroker,
+) -> None:
+    async with producer(fake_broker, max_batch_size=100) as sender:
+        await sender.send_and_wait("t", b"known")  # from here on batches are pipelined
+        fake_broker.faults.extend([DEPOSED, DEPOSED, int(ErrorCode.RECORD_LIST_TOO_LARGE)])
+        futures = [await sender.send("t", b"%d" % n + bytes(60)) for n in range(4)]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+    assert [type(outcome).__name__ for outcome in outcomes] == [
+        "RecordMetadata", "RecordMetadata", "RecordListTooLargeError", "RecordMetadata",
+    ]  # fmt: skip
+    assert [value[:1] for value in fake_broker.log().values if value] == [b"k", b"0", b"1", b"3"]
 
 
 async def test_full_memory_makes_send_wait_and_then_fail(fake_broker: FakeBroker) -> None:

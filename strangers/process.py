@@ -91,4 +91,5 @@ class Server:
             self._process.send_signal(number)
         await self._process.wait()
         if self._reader is not None:
-            await asyncio.shield(self._reader)
+            await asyncio.wait((self._reader,))
+            self._reader.result()

@@ -55,7 +55,8 @@ class ClusterLink:
         connection.calls += 1
         try:
             async with asyncio.timeout(timeout_s):
-                return await work(await asyncio.shield(connection.starting))
+                await asyncio.wait((connection.starting,))
+                return await work(connection.starting.result())
         except AWAY:
             if self._current is connection:
                 self._current = None

@@ -126,7 +126,9 @@ class MetricsServer:
         """A page; scrapes at the same time share one."""
         if self._page is None or self._page.done():
             self._page = asyncio.create_task(exporter.text())
-        return await asyncio.shield(self._page)
+        page = self._page
+        await asyncio.wait((page,))
+        return page.result()
 
 
 async def _next_request(connection: h11.Connection, reader: StreamReader) -> h11.Request | None:

@@ -6,7 +6,7 @@ fetch that waits for records does not delay transaction markers, and markers do 
 
 from __future__ import annotations
 
-from asyncio import Task, gather, get_running_loop, shield, timeout, wait
+from asyncio import Task, gather, get_running_loop, timeout, wait
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -61,7 +61,9 @@ class Link:
                 raise type(self._failure)(*self._failure.args)
             self._opening = loop.create_task(self._open(), name=f"connect to {self._name}")
             self._opening.add_done_callback(_consume_exception)
-        return await shield(self._opening)
+        opening = self._opening
+        await wait((opening,))
+        return opening.result()
 
     async def _open(self) -> PeerConnection:
         loop = get_running_loop()

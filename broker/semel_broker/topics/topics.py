@@ -10,7 +10,7 @@ write to the store and the change of the directories is harmless: the next start
 
 from __future__ import annotations
 
-from asyncio import Task, current_task, gather, get_running_loop, shield, sleep
+from asyncio import Task, current_task, gather, get_running_loop, sleep, wait
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -491,8 +491,10 @@ class Topics:
 
     async def _removed(self, name: str) -> None:
         """Return once the directories of all deleted topics of that name are removed."""
-        if tasks := self._removals.get(records.topic_key(name)):
-            await shield(gather(*tasks))
+        if removals := list(self._removals.get(records.topic_key(name), ())):
+            await wait(removals)
+            for removal in removals:
+                removal.result()
 
     async def _note_removed(self, topic_id: str) -> None:
         """Note in the store that this broker has removed a deleted topic; retry until the store is closed."""

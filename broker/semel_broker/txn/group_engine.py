@@ -9,7 +9,7 @@ A request that has a group's lock may wait for the locks of members, because no 
 
 from __future__ import annotations
 
-from asyncio import Task, get_running_loop, shield, wait
+from asyncio import Task, get_running_loop, wait
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -137,7 +137,8 @@ class GroupEngine:
         task = get_running_loop().create_task(self._carry_out(name, decide, forgets))
         self._tasks[task] = None
         task.add_done_callback(self._done)
-        decision = await shield(task)
+        await wait((task,))
+        decision = task.result()
         await self._ended(name)
         return decision
 

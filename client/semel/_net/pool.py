@@ -103,7 +103,11 @@ class Pool:
         reconnect_backoff_max_ms.
         """
         live = self.live(node_id, role)
-        return live if live is not None else await asyncio.shield(self.connecting(node_id, role))
+        if live is not None:
+            return live
+        attempt = self.connecting(node_id, role)
+        await asyncio.wait((attempt,))
+        return attempt.result()
 
     def connecting(self, node_id: int, role: Role) -> asyncio.Task[Connection]:
         """The attempt in progress to open a connection. Begins one if there is none."""

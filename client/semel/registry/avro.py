@@ -162,7 +162,9 @@ class AvroDeserializer(Deserializer[T_co]):
             try:
                 return self(data)
             except NotReady as missing:
-                await asyncio.shield(missing.load())
+                loading = missing.load()
+                await asyncio.wait((loading,))
+                loading.result()
 
 
 async def _parsed_with_references(registry: AsyncSchemaRegistryClient, schema: Schema) -> Any:

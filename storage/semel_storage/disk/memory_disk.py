@@ -86,7 +86,7 @@ class MemoryFile:
             return
         boot = self._disk.boots
         if self._disk.held is not None:
-            await asyncio.shield(self._disk.held)
+            await asyncio.wait((self._disk.held,))
         else:
             await asyncio.sleep(0)
         if boot == self._disk.boots and not self._closed:

@@ -104,7 +104,7 @@ class OsFile:
             if self._next is None:
                 self._next = asyncio.get_running_loop().create_future()
             shared = self._next
-        await asyncio.shield(shared)
+        await asyncio.wait((shared,))
 
     def sync_now(self) -> None:
         self.note_synced()

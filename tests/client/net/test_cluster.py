@@ -60,6 +60,28 @@ async def test_an_attempt_to_connect_ends_with_the_pool_though_the_bootstrap_con
     assert attempt.cancelled()
 
 
+async def test_an_attempt_to_connect_goes_on_without_its_caller_and_its_failure_is_no_error_of_the_loop(
+    fake_broker: FakeBroker,
+) -> None:
+    """`asyncio.shield` of Python 3.14 makes it one."""
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    pool = cluster_of(fake_broker).pool
+    pool.set_address(-1, "127.0.0.1", 1)
+    with pytest.raises(KafkaConnectionError):
+        await pool.connection(-1, Role.CONTROL)  # so the next attempt pauses first
+    caller = asyncio.create_task(pool.connection(-1, Role.CONTROL))
+    await asyncio.sleep(0)
+    attempt = pool.connecting(-1, Role.CONTROL)
+    caller.cancel()
+    await asyncio.wait((caller, attempt))
+    await asyncio.sleep(0)
+    assert caller.cancelled()
+    assert isinstance(attempt.exception(), KafkaConnectionError)
+    assert not reported
+    await pool.close()
+
+
 async def test_a_topic_is_waited_for(fake_broker: FakeBroker) -> None:
     cluster = cluster_of(fake_broker)
     await cluster.start()

@@ -77,7 +77,9 @@ class IssuerKeys:
         """Read the keys, or wait for the reading in progress. Never raises JwksError."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._load(), name=f"read {self._settings.location}")
-        await asyncio.shield(self._reading)
+        reading = self._reading
+        await asyncio.wait((reading,))
+        reading.result()
 
     async def _load(self) -> None:
         log, location = self._world.log, self._settings.location

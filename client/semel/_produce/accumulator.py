@@ -296,6 +296,8 @@ class PartitionQueue:
 
         Older ones without an outcome are settled first. They may be stored, and only their stamps tell the broker so.
         """
+        if self.needs_new_epoch:
+            return  # an older batch has broken the numbering: what lies between is settled by the new epoch
         self.needs_new_epoch = True
         for older in (*self.sent, *self.waiting):
             if older is batch:

@@ -171,6 +171,17 @@ async def test_batches_before_one_that_was_refused_for_good_are_settled_under_th
     assert (behind.stamp.producer_epoch, behind.stamp.base_sequence) == (1, 0)
 
 
+async def test_a_batch_that_met_a_gap_is_not_sent_again_before_the_new_epoch() -> None:
+    manager, connection = TransactionManager(), object()
+    queue = known_queue_with(2, manager, connection)
+    gap, refused = queue.take(connection, manager), queue.take(connection, manager)
+    queue.needs_new_epoch = True  # the partition has answered so to the first
+    queue.retry(gap)
+    queue.broken_by(refused)
+    queue.resolve(refused)
+    assert queue.is_ready_to_rewind
+
+
 async def test_halves_of_a_batch_carry_its_sequences() -> None:
     queue, manager, connection = queue_with(0, asyncio.get_running_loop()), TransactionManager(), object()
     manager.set_producer_id(1, 0)

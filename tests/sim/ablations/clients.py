@@ -29,7 +29,7 @@ from semel_protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 from semel_protocol.records import Columns
 
 from sim.ablations.ablation import Seam, both, faults, old_transactions, safeguard
-from sim.ablations.occasions import lasting_readers, lost_outcome
+from sim.ablations.occasions import lasting_readers, lost_outcome, refusals_amid_moves
 from sim.ablations.worlds import any_connection, clients_that_keep_epochs, needless_rebalances
 from sim.plan import RunPlan
 from sim.workloads import CONSUMER_PIPELINE
@@ -75,6 +75,20 @@ def doubtful_batches(seam: Seam) -> None:
         return None if rewind(self, manager) is None else []
 
     seam.replace(PartitionQueue, "rewind", bold)
+
+
+@safeguard(
+    "older batches are settled before a refusal counts",
+    "batches before one that is refused for good keep their numbers while they may be stored",
+    "idempotent",
+    brokers=3,
+    occasion=refusals_amid_moves,
+)
+def older_batches_settled(seam: Seam) -> None:
+    def broken_by(self: PartitionQueue, batch: Batch) -> None:
+        self.needs_new_epoch = True
+
+    seam.replace(PartitionQueue, "broken_by", broken_by)
 
 
 @safeguard(

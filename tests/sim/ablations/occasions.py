@@ -18,6 +18,7 @@ from sim.faults import WRITE_TXN_MARKERS, Fault
 from sim.network import NetworkWeather
 from sim.plan import RunPlan
 from sim.workloads.administrator import draw_deletions
+from sim.workloads.plan import Op, TopicPlan
 from sim.workloads.renewer import draw_ops as draw_renewals
 from sim.workloads.settings import consumer_protocol_broker
 
@@ -371,3 +372,43 @@ def commits_amid_renewals(plan: RunPlan) -> RunPlan:
             yield Fault(at_ms=at_ms, kind="hold", host=rng.choice(readers).name, args=late)
 
     return calm(plan, faults())
+
+
+def refusals_amid_moves(plan: RunPlan) -> RunPlan:
+    """Writers send a few small batches and, right behind them, one above segment.bytes. Leaders are cut off from the
+    store and hear late that followers have a small batch, so that the batch waits until another broker leads."""
+    rng = Random(f"refusals amid moves/{plan.seed}")
+    for workload in plan.workloads:
+        for client in workload.clients:
+            if client.role != "writer":
+                continue
+            client.settings |= {
+                "linger_ms": 0,
+                "max_batch_size": 16_384,
+                "max_in_flight_requests_per_connection": 5,
+                "compression_type": None,
+                "pad_bytes": 700,
+                "delivery_timeout_ms": 60_000,
+                "enable_idempotence": True,
+            }
+            client.ops = [op for _ in range(40) for op in _small_and_large(rng, workload.topics)]
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(2_000, 40_000, 6_000):
+            host = rng.choice(BROKERS)
+            deaf: dict[str, float] = {"whom": STORE, "other": 0, "ways": 2}
+            yield Fault(at_ms=at_ms, kind="cut peers", host=host, lasting_ms=3_000, args=deaf)
+            yield from (slow(at_ms, host, ONE, 3_000, 2_500, other) for other in (0, 1))
+
+    return calm(
+        plan, faults(), log_segment_bytes=2_048, broker_session_timeout_ms=1_000, replica_lag_time_max_ms=10_000
+    )
+
+
+def _small_and_large(rng: Random, topics: list[TopicPlan]) -> Iterator[Op]:
+    topic = rng.choice(topics)
+    partition = rng.randrange(topic.partitions)
+    for records in (1, 1, 1, 1, 12):
+        sends = [[topic.name, partition, None, False]] * records
+        pause_ms = rng.randrange(300) if records == 1 else 5
+        yield Op(kind="burst", pause_ms=pause_ms, args={"sends": sends, "waits": False})

@@ -186,6 +186,7 @@ async def test_a_member_counts_its_rebalances_heartbeats_and_commits(bootstrap: 
     assert bool(own["join-total"]) == (protocol == "classic")
 
 
+@pytest.mark.semel_only("waits for 170 s, which virtual time alone makes short")
 async def test_the_last_poll_is_the_last_call_for_records(bootstrap: str) -> None:
     await produce(bootstrap, [b"1", b"2", b"3"])
     async with Consumer("t", bootstrap_servers=bootstrap, group_id="g", auto_offset_reset="earliest") as consumer:

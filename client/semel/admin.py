@@ -446,7 +446,8 @@ class Admin:
         alterations: Sequence[UserScramCredentialUpsertion | UserScramCredentialDeletion],
         timeout_ms: float | None = None,
     ) -> None:
-        """Creates users, changes their passwords, and deletes them. All alterations of a user are made, or none.
+        """Creates users, changes their passwords, and deletes them. All alterations of a user are made, or none; on
+        Apache Kafka, which takes one of a user in a request, those before a refused one are made.
 
         Passwords do not leave this process; hashing one takes some milliseconds. Raises ResourceNotFoundError for a
         credential that does not exist, UnacceptableCredentialError, DuplicateResourceError,

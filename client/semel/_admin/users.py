@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k50_describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequestUserName,
@@ -28,6 +29,7 @@ from semel._net.connection import Connection
 from semel._net.retry import Deadline
 
 Alteration = UserScramCredentialUpsertion | UserScramCredentialDeletion
+Row = AlterUserScramCredentialsRequestUpsertion | AlterUserScramCredentialsRequestDeletion
 
 
 async def describe(
@@ -78,30 +80,51 @@ async def alter(calls: Calls, alterations: Sequence[Alteration], timeout_ms: flo
     outcomes: CallOutcomes[str, None] = CallOutcomes(
         dict.fromkeys(each.user for each in alterations), lambda user: f"altering the user {user}"
     )
-    deletions = [each for each in alterations if isinstance(each, UserScramCredentialDeletion)]
-    upsertions = [
-        _upsertion(each, each.salt or calls.cluster.edge.random_bytes(SALT_BYTES))
-        for each in alterations
-        if isinstance(each, UserScramCredentialUpsertion)
-    ]
+    waiting: dict[str, list[Row]] = {}
+    for each in alterations:
+        waiting.setdefault(each.user, []).append(_row(each, calls))
+    one_by_one: set[str] = set()
 
     async def attempt(connection: Connection, deadline: Deadline) -> None:
-        request = AlterUserScramCredentialsRequest(
-            deletions=[
-                AlterUserScramCredentialsRequestDeletion(name=each.user, mechanism=each.mechanism)
-                for each in deletions
-                if each.user in outcomes.open
-            ],
-            upsertions=[each for each in upsertions if each.name in outcomes.open],
-        )
-        answer: AlterUserScramCredentialsResponse = await calls.request(connection, request, deadline)
-        for row in answer.results:
-            if row.error_code:
-                outcomes.refused(row.user, row.error_code, row.error_message)
-            else:
-                outcomes.succeeded(row.user, None)
+        names = list(outcomes.open)
+        while names:
+            sent = {name: waiting[name][:1] if name in one_by_one else waiting[name] for name in names}
+            answer: AlterUserScramCredentialsResponse = await calls.request(connection, _request(sent), deadline)
+            names = []
+            for row in answer.results:
+                rows = sent.get(row.user, [])
+                if row.error_code == ErrorCode.DUPLICATE_RESOURCE and _are_several(rows):
+                    # Apache Kafka's controller takes one credential of a user in a request.
+                    one_by_one.add(row.user)
+                    names.append(row.user)
+                elif row.error_code:
+                    outcomes.refused(row.user, row.error_code, row.error_message)
+                elif len(rows) < len(waiting.get(row.user, [])):
+                    waiting[row.user] = waiting[row.user][1:]
+                    names.append(row.user)
+                else:
+                    outcomes.succeeded(row.user, None)
 
     await calls.on_controller(attempt, outcomes, what="altering users", timeout_ms=timeout_ms)
+
+
+def _are_several(rows: Sequence[Row]) -> bool:
+    """Whether the rows are for several credentials, each named once."""
+    return len({each.mechanism for each in rows}) == len(rows) > 1
+
+
+def _request(rows_of: Mapping[str, Sequence[Row]]) -> AlterUserScramCredentialsRequest:
+    rows = [each for rows in rows_of.values() for each in rows]
+    return AlterUserScramCredentialsRequest(
+        deletions=[each for each in rows if isinstance(each, AlterUserScramCredentialsRequestDeletion)],
+        upsertions=[each for each in rows if isinstance(each, AlterUserScramCredentialsRequestUpsertion)],
+    )
+
+
+def _row(wanted: Alteration, calls: Calls) -> Row:
+    if isinstance(wanted, UserScramCredentialDeletion):
+        return AlterUserScramCredentialsRequestDeletion(name=wanted.user, mechanism=wanted.mechanism)
+    return _upsertion(wanted, wanted.salt or calls.cluster.edge.random_bytes(SALT_BYTES))
 
 
 def _upsertion(wanted: UserScramCredentialUpsertion, salt: bytes) -> AlterUserScramCredentialsRequestUpsertion:

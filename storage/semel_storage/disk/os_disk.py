@@ -105,6 +105,7 @@ class OsFile:
                 self._next = asyncio.get_running_loop().create_future()
             shared = self._next
         await asyncio.wait((shared,))
+        shared.result()
 
     def sync_now(self) -> None:
         self.note_synced()

@@ -2,7 +2,7 @@
 
 The image of a broker may be some milliseconds behind the store, so it may lack what another broker has just answered. A
 write that expects revisions fails then. What ends without such a write must not be decided on an old image: a refusal,
-"nothing to change", and the entries that a filter selects. `catch_up` comes before these.
+"nothing to change", and the entries that a filter selects. `catch_up` or `settle` comes before these.
 """
 
 from __future__ import annotations
@@ -60,6 +60,15 @@ async def write_serially(store: Store, feed: Feed, written: str, changes: Sequen
         if await write(store, feed, [expect], [*changes, Put(written, b"")]):
             return
     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{written} changes all the time: try again")
+
+
+async def settle(store: Store, feed: Feed, written: str) -> None:
+    """As `catch_up`; and a transaction of `write_serially` that the store has received but not applied yet fails.
+
+    For an answer that leaves everything as it is: no write of its own keeps late transactions away. Raises
+    REQUEST_TIMED_OUT.
+    """
+    await write_serially(store, feed, written, [])
 
 
 async def catch_up(feed: Feed) -> None:

@@ -27,7 +27,7 @@ from semel_broker.security.user_store import UserStore, delete, put
 Row = AlterUserScramCredentialsRequestDeletion | AlterUserScramCredentialsRequestUpsertion
 
 OF_THE_STATE = (ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.POLICY_VIOLATION)
-"""Refusals that depend on the users that there are, which another broker may have changed a moment ago."""
+"""Refusals that depend on the users that there are. Another broker may have changed them a moment ago."""
 
 
 async def handle(request: AlterUserScramCredentialsRequest, ctx: RequestContext) -> AlterUserScramCredentialsResponse:
@@ -39,7 +39,7 @@ async def handle(request: AlterUserScramCredentialsRequest, ctx: RequestContext)
     results, changes = await _decide(asked, ctx)
     if any(result.error_code in OF_THE_STATE for result in results):
         try:
-            await ctx.broker.users.catch_up()
+            await ctx.broker.users.settle()
             results, changes = await _decide(asked, ctx)
         except KafkaError as error:
             results = [

@@ -16,7 +16,7 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.records import ACLS_WRITTEN, acl_key, acl_record
 from semel_broker.cluster.store import Change, Delete, Put, Store
-from semel_broker.cluster.writes import SERIAL_CHANGES_MAX, catch_up, write_serially
+from semel_broker.cluster.writes import SERIAL_CHANGES_MAX, catch_up, settle, write_serially
 from semel_broker.security.authorizer import Authorizer
 from semel_broker.world import Logger
 
@@ -41,8 +41,14 @@ class AclStore:
         return len(self.authorizer.acls) >= ACLS_MAX
 
     async def catch_up(self) -> None:
-        """Wait until all changes so far are in force here: the ones to delete may be new. Raises REQUEST_TIMED_OUT."""
+        """Wait until all changes so far are in force here: there may be room again. Raises REQUEST_TIMED_OUT."""
         await catch_up(self._feed)
+
+    async def settle(self) -> None:
+        """Wait until all changes so far are in force here, and let those fail that the store would apply late: the
+        entries to delete may be among them. Raises REQUEST_TIMED_OUT."""
+        async with self._writing:
+            await settle(self._store, self._feed, ACLS_WRITTEN)
 
     def find(self, wanted: AclFilter) -> list[Acl]:
         """The entries that the filter selects, in order. Raises INVALID_REQUEST for a filter with unknown parts."""

@@ -25,7 +25,7 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.records import UNKNOWN_USERS, USERS_WRITTEN, ScramCredential, user_key, user_of
 from semel_broker.cluster.store import Change, Delete, Expect, OutcomeUnknownError, Put, Store
-from semel_broker.cluster.writes import SERIAL_CHANGES_MAX, catch_up, write, write_serially
+from semel_broker.cluster.writes import SERIAL_CHANGES_MAX, settle, write, write_serially
 from semel_broker.security.unknown_users import Credentials, UnknownUsers
 from semel_broker.world import Logger, World
 
@@ -77,9 +77,11 @@ class UserStore:
 
     # --- changes ---
 
-    async def catch_up(self) -> None:
-        """Wait until all changes so far are in force here: a refusal must consider them. Raises REQUEST_TIMED_OUT."""
-        await catch_up(self._feed)
+    async def settle(self) -> None:
+        """Wait until all changes so far are in force here, and let those fail that the store would apply late: a
+        refusal must stay true. Raises REQUEST_TIMED_OUT."""
+        async with self._writing:
+            await settle(self._store, self._feed, USERS_WRITTEN)
 
     def check(self, name: str, mechanism: ScramMechanism, iterations: int, salt: bytes, salted: bytes) -> None:
         """Raises UNACCEPTABLE_CREDENTIAL, and POLICY_VIOLATION for a user too many."""

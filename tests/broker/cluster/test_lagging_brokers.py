@@ -175,6 +175,26 @@ async def test_an_acl_that_was_deleted_again_and_created_stays(sides: list[Side]
     assert len((await two.member.store.list("acls/")).entries) == 1
 
 
+async def test_an_acl_is_not_created_late_once_a_deletion_has_found_nothing(sides: list[Side]) -> None:
+    one, two = sides
+    late = dies_while_writing(one, one.acls.create([DENIAL]))
+    answer = await k31_delete_acls.handle(DeleteAclsRequest(filters=[EVERYTHING]), two.context())
+    assert [(result.error_code, result.matching_acls) for result in answer.filter_results] == [(ErrorCode.NONE, [])]
+    assert await late() is None
+    assert (await two.member.store.list("acls/")).entries == ()
+
+
+async def test_a_credential_is_not_created_late_once_its_deletion_was_refused(sides: list[Side]) -> None:
+    one, two = sides
+    late = dies_while_writing(one, one.users.alter([put("alice", SHA_256, 4096, b"s", bytes(32))]))
+    deletion = AlterUserScramCredentialsRequestDeletion(name="alice", mechanism=SHA_256)
+    request = AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[])
+    answer = await k51_alter_user_scram_credentials.handle(request, two.context())
+    assert [row.error_code for row in answer.results] == [ErrorCode.RESOURCE_NOT_FOUND]
+    assert await late() is None
+    assert two.users.names == []
+
+
 async def test_an_old_password_does_not_come_back(sides: list[Side]) -> None:
     one, two = sides
     late = dies_while_writing(one, one.users.alter([put("alice", SHA_256, 4096, b"old", bytes(32))]))

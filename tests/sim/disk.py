@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
+from semel_protocol.batch import CorruptBatch, crc_ok, iterate
 from semel_storage.disk.disk import Buffer, File
 from semel_storage.disk.memory_disk import SECTOR_BYTES, MemoryDisk, MemoryFile, _Inode
+from semel_storage.segments.segment import LOG, offset_of
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -28,7 +30,8 @@ class DiskWeather(msgspec.Struct):
 
     `sync_ms`: least and most time of a sync. `slowdown`: a factor for it. `full_bytes`: the capacity; None for no
     limit. `failing_syncs`: every sync fails with EIO. `stale_tails`: a sector that a power loss takes may show old
-    contents of the disk in place of zeros: sectors of files that were truncated or removed, or random bytes.
+    contents of the disk in place of zeros: sectors of files that were truncated or removed, or random bytes. Where
+    the next batch of a log was, they never show a whole batch of another log: no reader of the file could tell.
     """
 
     sync_ms: tuple[float, float] = (0.05, 4.0)
@@ -257,3 +260,21 @@ class SimDisk(MemoryDisk):
                 self.world.count("came/power loss: stale sectors")
                 self.stale[path] = with_zeros
             start = end
+        if path.endswith(LOG) and path in self.stale:
+            end = _end_of_batches(path, data)
+            if end > _end_of_batches(path, with_zeros) and data[:end] != before[:end]:
+                data[:] = with_zeros
+                del self.stale[path]
+
+
+def _end_of_batches(path: str, data: Buffer) -> int:
+    """The length of the whole batches at the start of a segment that could be those of its log."""
+    end, expected = 0, offset_of(path.rpartition("/")[2])
+    try:
+        for header, batch in iterate(data):
+            if header.base_offset < expected or not crc_ok(batch, header):
+                break
+            end, expected = end + len(batch), header.next_offset
+    except CorruptBatch:
+        pass  # it ends here
+    return end

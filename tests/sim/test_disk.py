@@ -6,6 +6,8 @@ import asyncio
 from random import Random
 
 import pytest
+from semel_protocol.batch import CorruptBatch, crc_ok, read_header
+from semel_protocol.records import Record, build_batch
 from semel_storage.disk.disk import File
 
 from sim.host import Host
@@ -121,6 +123,36 @@ def test_a_lost_sector_may_show_old_data_of_the_disk() -> None:
         if any(found[at] not in (0, tail[at]) for at in range(len(found))):
             return
     pytest.fail("no stale sector in twenty losses of power")
+
+
+def test_no_lost_batch_turns_into_one_of_another_log() -> None:
+    """No reader of the file could tell, since a batch does not name its partition."""
+    mine, other = (build_batch([Record(0, 1, b"k", value * 300)], codec=0) for value in (b"m", b"o"))
+    has_stale = False
+    for seed in range(200):
+        world = World(seed)
+        host = world.host("a")
+        host.disk.weather.stale_tails = True
+        host.disk.mkdir("d")
+        removed = host.disk.open("d/removed.log")
+        removed.append(other)
+        host.disk.remove("d/removed.log")
+        file = host.disk.open("d/00000000000000000000.log")
+        host.disk.sync_dir("d")
+        file.append(mine)
+        host.power_loss()
+        found = host.disk.read_bytes("d/00000000000000000000.log")
+        has_stale |= bool(found) and found not in (mine, bytes(len(found)))
+        assert found == mine or len(found) < len(mine) or not _is_batch(found)
+        world.close()
+    assert has_stale
+
+
+def _is_batch(data: bytes) -> bool:
+    try:
+        return crc_ok(data, read_header(data))
+    except CorruptBatch:
+        return False
 
 
 def test_names_that_were_not_synced_may_survive_or_not() -> None:

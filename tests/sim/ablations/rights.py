@@ -148,7 +148,7 @@ def deleted_blindly(seam: Seam) -> None:
     async def as_known_here(self: AclStore) -> None:
         """The image may lack the entry that another broker has just answered."""
 
-    seam.replace(AclStore, "catch_up", as_known_here)
+    seam.replace(AclStore, "settle", as_known_here)
 
 
 def late_denials(plan: RunPlan) -> RunPlan:
@@ -183,6 +183,32 @@ def applied_late(seam: Seam) -> None:
             pass
 
     seam.replace(acl_store, "write_serially", whenever)
+
+
+def unanswered_denials(plan: RunPlan) -> RunPlan:
+    """The store stands still when a right is taken away, until the administrator has had an error and gives it back."""
+    rng = Random(f"unanswered denials/{plan.seed}")
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in (1_000, 20_000):
+            host = rng.choice(list(plan.roles))
+            taken = RIGHTS_FAULTS["revoke"].args(rng, plan.roles[host])
+            yield Fault(at_ms=at_ms, kind="store paused", host="store", lasting_ms=rng.randrange(10_500, 14_500))
+            yield Fault(at_ms=at_ms + 50, kind="revoke", host=host, lasting_ms=1_000, args=taken)
+
+    return calm(plan, faults(), **RIGHTS_SETTINGS)
+
+
+@safeguard(
+    "a deletion that finds nothing counts as a change",
+    "a denial whose deletion was answered is not created later, by a store that had it already",
+    "plain",
+    "idempotent",
+    brokers=3,
+    occasion=unanswered_denials,
+)
+def deleted_too_early(seam: Seam) -> None:
+    seam.replace(AclStore, "settle", AclStore.catch_up)
 
 
 def silent_watches(plan: RunPlan) -> RunPlan:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pytest
 from semel import Admin
+from semel_broker.partitions.partition import Partition
+from semel_storage.producers.producer_table import ProducerTable
 
 from sim import faults
 from sim.broker import SimBroker
 from sim.client import SimEdge
-from sim.cluster import NAMES_OF, STORE
+from sim.cluster import NAMES_OF, STORE, is_decided
 from sim.cluster_faults import CLUSTER_FAULTS
 from sim.faults import KINDS, WHICHEVER, Fault, FaultTargets
 from sim.plan import RunPlan, draw
@@ -33,6 +37,22 @@ def targets(seed: int = 1) -> tuple[FaultTargets, list[str]]:
         broker.boot()
     assert world.run(10 * NS, lambda: all(broker.serves for broker in brokers.values()))
     return FaultTargets(world, brokers, lambda name: None, store), lines
+
+
+def test_an_open_transaction_whose_beginning_is_deleted_is_not_decided() -> None:
+    producers = ProducerTable()
+    partition = SimpleNamespace(
+        last_stable_offset=9, high_watermark=9, is_open=True, log=SimpleNamespace(producers=producers)
+    )
+    assert is_decided(cast(Partition, partition))
+    producers.transactions.began(5, producer_id=1)
+    assert not is_decided(cast(Partition, partition))
+    producers.transactions.ended(5, marker_offset=8)
+    assert not is_decided(cast(Partition, partition)), "the marker may not be committed"
+    producers.transactions.first_unstable_offset(9)
+    assert is_decided(cast(Partition, partition))
+    partition.last_stable_offset = 8
+    assert not is_decided(cast(Partition, partition))
 
 
 def test_plans_for_several_brokers_are_data_and_begin_as_those_for_one() -> None:

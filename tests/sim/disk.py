@@ -31,7 +31,7 @@ class DiskWeather(msgspec.Struct):
     `sync_ms`: least and most time of a sync. `slowdown`: a factor for it. `full_bytes`: the capacity; None for no
     limit. `failing_syncs`: every sync fails with EIO. `stale_tails`: a sector that a power loss takes may show old
     contents of the disk in place of zeros: sectors of files that were truncated or removed, or random bytes. Where
-    the next batch of a log was, they never show a whole batch of another log: no reader of the file could tell.
+    the next batch of a log was, they never show a whole batch of another log: no broker could see the difference.
     """
 
     sync_ms: tuple[float, float] = (0.05, 4.0)
@@ -260,7 +260,7 @@ class SimDisk(MemoryDisk):
                 self.world.count("came/power loss: stale sectors")
                 self.stale[path] = with_zeros
             start = end
-        if path.endswith(LOG) and path in self.stale:
+        if path.endswith(LOG) and path in self.stale:  # no batch of another log: see `DiskWeather`
             end = _end_of_batches(path, data)
             if end > _end_of_batches(path, with_zeros) and data[:end] != before[:end]:
                 data[:] = with_zeros

@@ -65,8 +65,8 @@ async def write_serially(store: Store, feed: Feed, written: str, changes: Sequen
 async def settle(store: Store, feed: Feed, written: str) -> None:
     """As `catch_up`; and a transaction of `write_serially` that the store has received but not applied yet fails.
 
-    For an answer that leaves everything as it is: no write of its own keeps late transactions away. Raises
-    REQUEST_TIMED_OUT.
+    To be called before an answer that comes without a change, such as "nothing found": a transaction that is applied
+    later would make it untrue. Raises REQUEST_TIMED_OUT.
     """
     await write_serially(store, feed, written, [])
 

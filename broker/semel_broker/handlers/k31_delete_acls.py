@@ -2,9 +2,9 @@
 
 The filters select among all entries of the cluster, also those that another broker has just answered. An entry that two
 filters select is in both lists, as in Kafka. When answered, the entries are gone for good and no longer in force on
-this broker. That holds also if nothing was found because the store, which did not answer in time, had yet to create
-them. SECURITY_DISABLED: there is no authorizer. INVALID_REQUEST: a filter with parts that this broker does not know.
-REQUEST_TIMED_OUT: the cluster's store cannot be reached.
+this broker. A CreateAcls that was answered with REQUEST_TIMED_OUT before creates nothing afterwards. SECURITY_DISABLED:
+there is no authorizer. INVALID_REQUEST: a filter with parts that this broker does not know. REQUEST_TIMED_OUT: the
+cluster's store cannot be reached.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@
 # make ablations  safeguards switched off in turn: some seed has to miss each (NAME='duplicate window' WRITE=1)
 # make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7);
 #             BROKERS=3: on three brokers and an etcd, cut off from each other, restarted in turn; SECURE=1: the same with users over TLS
+# make soak   a broker under work whose names are new each time, for 45 minutes (MINUTES=10 SEED=7): memory, open files, tasks
+#             and disk each minute; all that clients leave expires after 5 minutes, and all figures have to level off
 # make fuzz   odd bytes at every door, for a minute or SECONDS=600, or EXAMPLES=100 of each kind; SEED=7 starts there
 # make strangers  other people's programs and test suites against a broker, fetched by their languages' package clients
 #             (NAME=kafka-clients); BROKERS=3: against three; AGAINST=kafka: against Apache Kafka, to compare (KAFKA=3.9.2)
@@ -31,11 +33,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 3
-MINUTES ?= 2
 BROKERS ?= 1
 DEMO_BROKERS = $(if $(SECURE),--brokers 3 --secure,--brokers $(BROKERS))
 
-.PHONY: help screenshots demo demo-client test test-all crashes sim ablations fuzz faults strangers map cluster check docs dist bench format clean
+.PHONY: help screenshots demo demo-client test test-all crashes sim ablations soak fuzz faults strangers map cluster check docs dist bench format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -109,7 +110,10 @@ ablations: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m sim.ablations $(if $(NAME),'$(NAME)') $(if $(SEEDS),--seeds $(SEEDS)) $(if $(WRITE),--write-docs) $(ARGS)
 
 faults: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python -m faults --brokers $(BROKERS) $(if $(SECURE),--secure) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m faults --brokers $(BROKERS) $(if $(SECURE),--secure) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+soak: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
@@ -121,7 +125,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	MYPYPATH=tests $(BIN)/mypy -p sim -p faults -p fuzz -p support -p bench -p demo
+	MYPYPATH=tests $(BIN)/mypy -p sim -p faults -p fuzz -p soak -p support -p bench -p demo
 	$(BIN)/mypy examples tests/client/typing
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports

@@ -249,7 +249,7 @@ def made(config: Callable[..., C], given: Mapping[str, Any], positional: Sequenc
     contradicting values.
     """
     name = getattr(config, "__name__", "").removesuffix("Config")
-    parameters = inspect.signature(config).parameters
+    parameters = _parameters_of(config)
     own = own_settings(given)
     for unknown in own:
         if unknown not in parameters:
@@ -259,6 +259,12 @@ def made(config: Callable[..., C], given: Mapping[str, Any], positional: Sequenc
     unnamed = sum(each.kind is not each.KEYWORD_ONLY for each in parameters.values())
     _refuse_unnamed(name, positional[unnamed:])
     return config(*positional, **own)
+
+
+@functools.cache
+def _parameters_of(config: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
+    """Read once for each config: msgspec makes a struct's signature anew each time, and some of it is never freed."""
+    return inspect.signature(config).parameters
 
 
 def named_only(init: F) -> F:

@@ -18,7 +18,7 @@ from semel import Admin, BatchReader, Consumer, Producer, TransactionGroup
 from semel._config.client import AdminConfig, ClientConfig, ProducerConfig, TransactionGroupConfig
 from semel._config.consumer import ConsumerConfig
 from semel._config.keywords import ConsumerKeywords, ProducerKeywords
-from semel._config.settings import FOREIGN, RULES
+from semel._config.settings import FOREIGN, RULES, made
 from semel._net.cluster import Cluster
 from semel.aiokafka import AIOKafkaAdminClient, AIOKafkaConsumer, AIOKafkaProducer
 from semel.batch_reader import BatchReaderConfig
@@ -364,3 +364,14 @@ def test_kip848_settings_of_the_broker_are_refused_by_name_with_the_brokers_sett
 def test_an_assignor_of_the_broker_needs_the_consumer_protocol() -> None:
     with pytest.raises(KafkaConfigurationError, match="set it to 'consumer'"):
         Consumer("t", group_id="g", group_remote_assignor="range")
+
+
+def test_the_signature_of_a_config_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """msgspec makes the signature of a struct anew at each look and does not free all of it."""
+    made(ConsumerConfig, {"bootstrap_servers": "localhost"})
+
+    def refuse(config: object) -> inspect.Signature:
+        raise AssertionError(f"the signature of {config} is read again")
+
+    monkeypatch.setattr(inspect, "signature", refuse)
+    made(ConsumerConfig, {"bootstrap_servers": "localhost"})

@@ -1,8 +1,9 @@
-"""Parses the reports of test runners: `go test -json`, JUnit's XML, Jest's JSON *(pure)*."""
+"""Parses the reports of test runners: `go test -json`, JUnit's XML, Jest's JSON, librdkafka's summary *(pure)*."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 from xml.etree import ElementTree
@@ -11,6 +12,12 @@ from strangers.judge import Outcome, Result
 
 GO: dict[str, Outcome] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
 JEST: dict[str, Outcome] = {"passed": "passed", "failed": "failed"}
+LIBRDKAFKA: dict[str, Outcome] = {"PASSED": "passed", "SKIPPED": "skipped", "FAILED": "failed", "RUNNING": "failed"}
+LIBRDKAFKA_ROW = re.compile(r"^\| (\d{4}_\w+) +\| +([A-Z]+) \| +[\d.]+s \|(.*)$", re.MULTILINE)
+LIBRDKAFKA_FAILURE = re.compile(r"^### Test \"(\d{4}_\w+)[^\n]* failed at [^\n]*\n([^\n]*)", re.MULTILINE)
+NOT_CHOSEN = "Filtered due to"
+"""librdkafka's reason for the skip of a test that the run did not ask for; of another scenario: no reason at all."""
+COLOR = re.compile(r"\x1b\[[0-9;]*m")
 LINES_MAX = 6
 """The number of last lines of a failed test that its message keeps."""
 
@@ -91,3 +98,26 @@ def of_jest(report: str, root: str) -> list[Result]:
         if not file["assertionResults"] and file["status"] == "failed":
             results.append(Result(path, "failed", str(file.get("message", ""))))
     return results
+
+
+def of_librdkafka(log: str, number: str) -> list[Result]:
+    """Parses what librdkafka's test runner prints for the tests of a number: a summary, or the failure that ended it.
+
+    Without both the runner broke off: a failure by the name of the number.
+    """
+    text = COLOR.sub("", log)
+    broken = {name: message for name, message in LIBRDKAFKA_FAILURE.findall(text) if name.startswith(number)}
+    rows = [
+        Result(name, LIBRDKAFKA[state], message.strip())
+        for name, state, message in LIBRDKAFKA_ROW.findall(text)
+        if name.startswith(number) and state in LIBRDKAFKA
+    ]
+    if not rows and broken:
+        return [Result(name, "failed", message) for name, message in broken.items()]
+    if not rows:
+        return [Result(number, "failed", "the runner ended without a summary: " + _last(text.splitlines(), "failed"))]
+    return [each for each in rows if each.outcome != "skipped" or not _is_unasked(each.message)]
+
+
+def _is_unasked(reason: str) -> bool:
+    return not reason or reason.startswith(NOT_CHOSEN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from strangers.judge import Result
-from strangers.reports import of_go, of_jest, of_junit
+from strangers.reports import of_go, of_jest, of_junit, of_librdkafka
 
 
 def go(*events: dict[str, str]) -> list[str]:
@@ -78,3 +78,43 @@ def test_jest_tests_are_named_by_path_and_titles_and_a_file_that_does_not_run_fa
         Result("src/a.spec.js: later", "skipped"),
         Result("src/b.spec.js", "failed", "Cannot find module"),
     ]
+
+
+LIBRDKAFKA = """
+[0045_subscribe_update      /  1.2s] lines of the test
+TEST 20261128 (bare, scenario default) SUMMARY
+#==================================================================#
+|\x1b[36m <MAIN>                                   |     PASSED |  16.010s \x1b[0m|
+|\x1b[32m 0045_subscribe_update                    |     PASSED |  11.234s \x1b[0m|
+|\x1b[31m 0045_resubscribe_with_regex              |     FAILED |   0.100s \x1b[0m|\x1b[31m f():7: no topic\x1b[0m
+|\x1b[35m 0045_subscribe_many_updates              |    RUNNING |   9.000s \x1b[0m|
+|\x1b[36m 0045_subscribe_update_mock               |    SKIPPED |   0.000s \x1b[0m| Filtered due to negative test flags
+|\x1b[36m 0045_subscribe_update_topic_remove       |    SKIPPED |   0.000s \x1b[0m|
+|\x1b[36m 0045_rapid                               |    SKIPPED |   0.000s \x1b[0m| RapidJSON >=1.1.0 not available
+|\x1b[33m 0046_later                               |        DNS |   0.000s \x1b[0m|
+"""
+
+
+def test_librdkafka_tests_are_named_by_the_summary_without_those_of_other_runs() -> None:
+    assert of_librdkafka(LIBRDKAFKA, "0045") == [
+        Result("0045_subscribe_update", "passed"),
+        Result("0045_resubscribe_with_regex", "failed", "f():7: no topic"),
+        Result("0045_subscribe_many_updates", "failed"),
+        Result("0045_rapid", "skipped", "RapidJSON >=1.1.0 not available"),
+    ]
+
+
+def test_a_librdkafka_test_that_ends_the_runner_is_named_with_its_message() -> None:
+    log = '\x1b[31m### Test "0103_transactions (do_test:130)" failed at test.c:5370:f() at Sat: ###\x1b[0m\n'
+    log += (
+        'Topic result error: replication factor 3\n### Test "<MAIN>" failed at test.c:1950:g() at Sat: ###\n4 threads\n'
+    )
+    assert of_librdkafka(log, "0103") == [
+        Result("0103_transactions", "failed", "Topic result error: replication factor 3")
+    ]
+
+
+def test_a_librdkafka_runner_that_ends_without_a_summary_is_a_failure() -> None:
+    (result,) = of_librdkafka("[0045_a / 1s] began\nSegmentation fault\n", "0045")
+    assert (result.test, result.outcome) == ("0045", "failed")
+    assert "Segmentation fault" in result.message

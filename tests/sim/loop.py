@@ -12,7 +12,7 @@ from asyncio import AbstractServer, BaseProtocol, Future, Handle, Task, TimerHan
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from sim.host import Host
@@ -67,27 +67,11 @@ class SimHandle(Handle):
         self._loop.call_exception_handler({"message": f"Exception in callback {self._callback!r}", "exception": error})
 
 
-class SimTimer(SimHandle, TimerHandle):
-    """A `SimHandle` of `call_later` or `call_at`."""
-
-    __slots__ = ()
-
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: SimLoop,
-        context: Context | None,
-    ) -> None:
-        SimHandle.__init__(self, callback, args, loop, context)
-        self._when, self._scheduled = when, False
-
-
 class SimLoop(asyncio.AbstractEventLoop):
     """The loop of one process: callbacks run in FIFO order; the world runs the loop. A `dead` loop runs nothing.
 
-    `time()` is the host's monotonic clock; it differs from that of other hosts.
+    `time()` is the host's monotonic clock; it differs from that of other hosts. A timer is a handle without `when`: on
+    uvloop, where time passes within a turn, each timer may turn out to be due at once, and then it is such a handle.
     """
 
     def __init__(self, world: World, host: Host) -> None:
@@ -130,11 +114,11 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> TimerHandle:
         # One nanosecond later: a clock that is read as a float must not be before the requested time.
         due_ns = max(due_ns, self.world.now_ns) + 1
-        handle = SimTimer((due_ns + self._clock_offset_ns) / NS, callback, args, self, context)
+        handle = SimHandle(callback, args, self, context)
         self.world.at(due_ns, self._timer_due, handle)
-        return handle
+        return cast(TimerHandle, handle)
 
-    def _timer_due(self, handle: SimTimer) -> None:
+    def _timer_due(self, handle: SimHandle) -> None:
         if not handle._cancelled and not self.dead:
             self.ready.append(handle)
             if not self.queued:

@@ -233,6 +233,23 @@ class Listener:
         """There is nothing to wait for."""
 
 
+class Timer(asyncio.Handle):
+    """The timer of a virtual loop: a handle without `when`. On uvloop, where time passes within a turn, each timer may
+    turn out to be due at once, and then it is such a handle."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: asyncio.TimerHandle, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(self.cancel, (), loop)
+        self._inner = inner
+
+    def cancel(self) -> None:
+        self._inner.cancel()
+
+    def cancelled(self) -> bool:
+        return self._inner.cancelled()
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """`errors`: what reached the loop because nobody had caught it. `longest_turn_s`: CPU time between two looks.
     `kernel_bytes`: what the kernel takes of a connection in each direction before its peer reads."""
@@ -248,6 +265,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._clock.now_s
+
+    def call_at(self, *arguments: Any, **keywords: Any) -> Any:
+        return Timer(super().call_at(*arguments, **keywords), self)
+
+    def call_later(self, delay: float, *arguments: Any, **keywords: Any) -> Any:
+        return self.call_at(self.time() + delay, *arguments, **keywords)
 
     @property
     def longest_turn_s(self) -> float:

@@ -7,13 +7,16 @@ of a session, costs nothing here; a member costs one check per session timeout.
 from __future__ import annotations
 
 import heapq
-from asyncio import TimerHandle, get_running_loop
+from asyncio import Handle, get_running_loop
 from collections.abc import Callable
 
 Key = tuple[str, str]
 """(group id, member id); the member id "" stands for the group's own deadline."""
 
 GROUP = ""
+
+FAILED_CHECK_MS = 1_000
+"""A key whose check has raised is checked again after this."""
 
 
 class Deadlines:
@@ -52,13 +55,18 @@ class Deadlines:
 
 class Alarm:
     """Deadlines with a timer of the event loop. It calls `check(key, now_ms)` at a deadline, which returns the next
-    deadline of the key (None: there is none)."""
+    deadline of the key (None: there is none).
+
+    A check that raises is a bug. The loop's exception handler gets the error, the other keys are checked all the same,
+    and the key is checked again after FAILED_CHECK_MS: a session whose check fails must not last for ever.
+    """
 
     def __init__(self, monotonic_ms: Callable[[], int], check: Callable[[Key, int], int | None]) -> None:
         self._monotonic_ms = monotonic_ms
         self._check = check
         self._deadlines = Deadlines()
-        self._timer: TimerHandle | None = None
+        self._timer: Handle | None = None
+        self._timer_ms = 0
         self._stopped = False
 
     def arm(self, key: Key, when_ms: int) -> None:
@@ -73,22 +81,32 @@ class Alarm:
             self._timer.cancel()
 
     def _schedule(self) -> None:
+        """Set the timer for the next deadline.
+
+        The deadline of the timer is a field, because the loop need not know it: uvloop returns a handle without
+        `when` for a timer that is less than half a millisecond ahead.
+        """
         next_ms = self._deadlines.next_ms
         if next_ms is None or self._stopped:
             return
-        loop = get_running_loop()
-        at_s = loop.time() + max(next_ms - self._monotonic_ms(), 1) / 1000
         if self._timer is not None:
-            if self._timer.when() <= at_s:
+            if self._timer_ms <= next_ms:
                 return
             self._timer.cancel()
-        self._timer = loop.call_at(at_s, self._ring)
+        delay_ms = max(next_ms - self._monotonic_ms(), 1)
+        self._timer_ms = next_ms
+        self._timer = get_running_loop().call_later(delay_ms / 1000, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
         now_ms = self._monotonic_ms()
         for key in self._deadlines.due(now_ms):
-            again_ms = self._check(key, now_ms)
+            try:
+                again_ms = self._check(key, now_ms)
+            except Exception as error:
+                again_ms = now_ms + FAILED_CHECK_MS
+                text = f"the check of the deadline of {key} failed"
+                get_running_loop().call_exception_handler({"message": text, "exception": error})
             if again_ms is not None:
                 self._deadlines.arm(key, again_ms)
         self._schedule()

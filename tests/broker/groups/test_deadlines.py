@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
+import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 from semel_broker.groups.deadlines import Alarm, Deadlines, Key
+from support.virtual_loop import VirtualLoop
 
 
 def test_keys_are_due_in_order_of_time() -> None:
@@ -72,3 +76,77 @@ async def test_stopped_alarm_is_silent() -> None:
     alarm.arm(("g", "b"), 1)
     await asyncio.sleep(0.02)
     assert looks == []
+
+
+async def test_check_that_fails_harms_no_other_key_and_comes_again() -> None:
+    loop = asyncio.get_running_loop()
+    errors: list[object] = []
+    loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    checked: list[str] = []
+
+    def check(key: Key, at_ms: int) -> int | None:
+        checked.append(key[1])
+        if key[1] == "b" and checked.count("b") == 1:
+            raise ZeroDivisionError
+        return None
+
+    alarm = Alarm(lambda: int(loop.time() * 1000), check)
+    due_ms = int(loop.time() * 1000) + 10
+    for member_id in "abc":
+        alarm.arm(("g", member_id), due_ms)
+    await asyncio.sleep(0.1)
+    assert (checked, len(errors)) == (["a", "b", "c"], 1)
+    await asyncio.sleep(60)
+    assert checked == ["a", "b", "c", "b"]
+    alarm.stop()
+
+
+def test_virtual_timer_is_a_handle_without_a_time_as_on_uvloop() -> None:
+    async def timers() -> list[bool]:
+        loop = asyncio.get_running_loop()
+        handles = loop.call_at(loop.time() + 0.0002, print), loop.call_later(-5, print)
+        for handle in handles:
+            handle.cancel()
+        return [hasattr(handle, "when") for handle in handles]
+
+    async def virtual_timer() -> asyncio.Handle:
+        return asyncio.get_running_loop().call_later(60, print)
+
+    assert uvloop.run(timers()) == [False, False]
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        assert not hasattr(runner.run(virtual_timer()), "when")
+
+
+@pytest.mark.real_time
+def test_alarm_on_uvloop_checks_every_key() -> None:
+    """Real time, 0.2 s: the fault depends on the time that passes between two calls of uvloop's clock."""
+    errors: list[object] = []
+
+    async def rounds() -> list[int]:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        checked = []
+        for _ in range(20):
+            seen: set[Key] = set()
+
+            def now_ms() -> int:
+                return int(time.monotonic() * 1000)
+
+            def check(key: Key, at_ms: int, seen: set[Key] = seen) -> int | None:
+                seen.add(key)
+                if key[1] == "":
+                    alarm.arm((key[0], "next"), at_ms + 1)  # noqa: B023 (the alarm of the round)
+                return None
+
+            alarm = Alarm(now_ms, check)
+            at_ms = now_ms() + 2
+            for number in range(40):
+                alarm.arm((str(number), ""), at_ms)
+            ends_s = time.monotonic() + 5
+            while len(seen) < 80 and time.monotonic() < ends_s:
+                await asyncio.sleep(0.005)
+            checked.append(len(seen))
+            alarm.stop()
+        return checked
+
+    assert uvloop.run(rounds()) == [80] * 20
+    assert errors == []

@@ -121,11 +121,6 @@ class Journal:
         """The offset of the next record, if it is written before the next await."""
         return self._partition.end_offset
 
-    def open_producer(self, producer_id: int) -> Producer | None:
-        """The producer, if its transaction has written to the partition and has no marker there yet."""
-        state = self._partition.log.producers.get(producer_id)
-        return Producer(producer_id, state.epoch) if state is not None and state.txn_first_offset >= 0 else None
-
     def write(
         self,
         rows: Sequence[Row],

@@ -74,11 +74,13 @@ class Session(msgspec.Struct, kw_only=True):
 
 
 class ConsumerGroups:
-    """`groups` is the shard's table. `remove(group)` takes a group out of it. `arm(key, when_ms)` has `check_deadline`
-    called. `check` raises NOT_COORDINATOR. `catch_up`: as `Topics.catch_up`. `disband(group)`: answer the requests that
-    wait in a classic group, and forget its members. `downgraded(group)`: the group is a classic one now, whose members
-    have to join. `session_timeout_ms(group id)`: of its members of the consumer protocol. `heartbeats_over`: the newest
-    connections of heartbeats."""
+    """`groups` is the shard's table. `let_go(group)` takes a group out of it that has nothing to keep.
+
+    `arm(key, when_ms)` has `check_deadline` called. `check` raises NOT_COORDINATOR. `catch_up`: as `Topics.catch_up`.
+    `disband(group)`: answer the requests that wait in a classic group, and forget its members. `downgraded(group)`: the
+    group is a classic one now, whose members have to join. `session_timeout_ms(group id)`: of its members of the
+    consumer protocol. `heartbeats_over`: the newest connections of heartbeats.
+    """
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class ConsumerGroups:
         journal: Journal,
         groups: dict[str, Group],
         *,
-        remove: Callable[[Group], None],
+        let_go: Callable[[Group], None],
         arm: Callable[[Key, int], None],
         check: Callable[[], None],
         catalog: Callable[[], Catalog],
@@ -99,7 +101,7 @@ class ConsumerGroups:
         counters: GroupCounters,
     ) -> None:
         self._world, self._config, self._journal, self._groups = world, config, journal, groups
-        self._remove, self._arm, self._check = remove, arm, check
+        self._let_go_of, self._arm, self._check = let_go, arm, check
         self._catalog, self._catch_up = catalog, catch_up
         self._session_timeout_ms = session_timeout_ms
         self._disband, self._downgraded = disband, downgraded
@@ -457,8 +459,8 @@ class ConsumerGroups:
         if group.consumer is not None and group.consumer.is_blank:
             group.consumer = None
         group.own_lock.give()
-        if group.is_disposable and self._groups.get(group.group_id) is group:
-            self._remove(group)
+        if self._groups.get(group.group_id) is group:
+            self._let_go_of(group)
 
     async def _know_topics(self, group: ConsumerGroup) -> None:
         """Catch up with the store before a topic of the group is taken for deleted: this broker may not know it yet.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from asyncio import Future, gather, sleep
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain, islice
 
 from semel_protocol.errors import KafkaError
 from semel_storage.internal_topics import Row
@@ -29,6 +30,13 @@ DELETED_AT_ONCE = 500
 
 Key = tuple[str, str, int]
 """(group id, topic, partition)."""
+
+
+def group_of(key: Key) -> str:
+    """The group that the key of an offset belongs to."""
+    return key[0]
+
+
 Counts = Callable[[str, CommittedOffset], bool]
 """(topic, committed) -> whether the offset was committed for the topic that has this name now."""
 
@@ -53,7 +61,7 @@ class OffsetStore:
         self._groups = groups
         self._remove = remove
         self._counts = counts
-        self._pending: PendingOffsets[Key, CommittedOffset] = PendingOffsets()
+        self._pending: PendingOffsets[Key, CommittedOffset] = PendingOffsets(group_of)
         self._is_loaded = False
         self._ended_early: list[tuple[int, bool]] = []
 
@@ -77,13 +85,24 @@ class OffsetStore:
         """Commit as part of `producer`'s transaction: return once durable. The commit takes effect with the
         transaction.
 
-        From this call on the offsets are unstable (KIP-447). Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
-        INVALID_PRODUCER_EPOCH."""
-        await self._write_pending(group_id, records, producer)
+        From this call on the offsets are unstable (KIP-447), and the group exists, as in Kafka. Raises
+        COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_PRODUCER_EPOCH.
+        """
+        writer = self._journal.index, producer.producer_id
+        position = self._journal.end_offset
+        done = self._journal.store(offset_rows(group_id, records), _nothing, producer)
+        if not (done.done() and done.exception()):
+            self._group(group_id)
+            for record in records:
+                assert record.committed is not None, "a transaction commits offsets and deletes none"
+                self._pending.hold(writer, (group_id, record.topic, record.partition), position, record.committed)
+        await done
 
     def load(self, pending: PendingOffsets[Key, CommittedOffset]) -> None:
         """Take the offsets of open transactions that a replay has found."""
         self._pending = pending
+        for group_id in pending.groups():
+            self._group(group_id)
         self._is_loaded = True
         for ended in self._ended_early:
             self.transaction_ended(*ended)
@@ -103,34 +122,39 @@ class OffsetStore:
         """Whether an open transaction may still change this offset."""
         return (group_id, topic, partition) in self._pending
 
+    def has_unstable(self, group_id: str) -> bool:
+        """Whether open transactions have written offsets of the group."""
+        return bool(self._pending.of_group(group_id))
+
     def unstable(self, group_id: str) -> list[tuple[str, int]]:
         """All (topic, partition) of the group that open transactions may still change."""
-        return [(topic, partition) for group, topic, partition in self._pending.undecided() if group == group_id]
-
-    def _write_pending(self, group_id: str, records: Sequence[OffsetRecord], producer: Producer) -> Future[None]:
-        rows = offset_rows(group_id, records)
-        writer = self._journal.index, producer.producer_id
-        position = self._journal.end_offset
-        done = self._journal.store(rows, _nothing, producer)
-        if not (done.done() and done.exception()):
-            for record in records:
-                assert record.committed is not None, "a transaction commits offsets and deletes none"
-                self._pending.hold(writer, (group_id, record.topic, record.partition), position, record.committed)
-        return done
+        return [(topic, partition) for _, topic, partition in self._pending.of_group(group_id)]
 
     # --- deletions ---
 
     async def delete(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
-        """Delete these offsets, except those that open transactions have written. Raises COORDINATOR_NOT_AVAILABLE,
-        NOT_COORDINATOR."""
-        doomed = [OffsetRecord(topic, partition, None) for topic, partition in partitions]
+        """Delete these offsets, also those that open transactions have written: they do not take effect later.
+
+        Partitions without an offset are skipped. Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+        """
+        offsets = self._group(group_id).offsets
+        doomed = [
+            OffsetRecord(topic, partition, None)
+            for topic, partition in partitions
+            if offsets.get(topic, partition) is not None or self.is_unstable(group_id, topic, partition)
+        ]
         if doomed:
-            await self._delete(group_id, doomed, *self._offset_tombstones(group_id, doomed))
+            await self._store(*self._offset_tombstones(group_id, doomed))
 
     async def delete_group(self, group: Group) -> None:
-        """Delete an empty group and its offsets, except those that open transactions have written."""
-        doomed = group.offsets.tombstones(lambda *_: True)
-        await self._delete(group.group_id, doomed, *self._group_tombstones(group, doomed))
+        """Delete an empty group and its offsets, also those that open transactions have written."""
+        doomed = [OffsetRecord(topic, partition, None) for topic, partition in self.partitions(group)]
+        await self._store(*self._group_tombstones(group, doomed))
+
+    def partitions(self, group: Group, count_max: int | None = None) -> list[tuple[str, int]]:
+        """(topic, partition) of the offsets of the group, also of open transactions; at most `count_max` of them."""
+        committed = ((topic, partition) for topic, partition, _ in group.offsets)
+        return list(islice(dict.fromkeys(chain(committed, self.unstable(group.group_id))), count_max))
 
     def has_outlived(self, only_topic: str | None = None) -> bool:
         """Whether there are offsets of topics that do not exist here (any more)."""
@@ -186,7 +210,7 @@ class OffsetStore:
         present = group.offsets.get(topic, partition) if group is not None else None
         if present is not None:
             return not self._counts(topic, present)
-        return any(not self._counts(topic, held) for _, held in self._pending.of((group_id, topic, partition)))
+        return any(not self._counts(topic, held) for held in self._pending.of((group_id, topic, partition)))
 
     def _without_newer(self, group_id: str, doomed: Sequence[OffsetRecord]) -> list[OffsetRecord]:
         """The records without a newer value under way: a tombstone behind that value would delete it."""
@@ -207,6 +231,7 @@ class OffsetStore:
             ]
             doomed = self._without_newer(group.group_id, list(dict.fromkeys(expired))) if expired else []
             empty = group.is_empty and not group.pending and len(doomed) == len(group.offsets)
+            empty = empty and not self.has_unstable(group.group_id)
             empty = empty and group.own_lock.take()  # no member joins until the group is deleted
             if not doomed and not empty:
                 continue
@@ -220,20 +245,6 @@ class OffsetStore:
                 partial(self._expired, group if empty else None, partial(apply, position)),
                 partial(self._not_expired, group, empty),
             )
-
-    async def _delete(
-        self, group_id: str, doomed: Sequence[OffsetRecord], rows: Sequence[Row], apply: Callable[[int], None]
-    ) -> None:
-        """Write tombstones, then again the offsets of open transactions, which a tombstone would replace."""
-        held = [
-            (producer, OffsetRecord(record.topic, record.partition, committed))
-            for record in doomed
-            for (_, producer_id), committed in self._pending.of((group_id, record.topic, record.partition))
-            if (producer := self._journal.open_producer(producer_id)) is not None
-        ]
-        written = [self._store(rows, apply)]
-        written += [self._write_pending(group_id, [record], producer) for producer, record in held]
-        await gather(*written)
 
     def _offset_tombstones(
         self, group_id: str, doomed: Sequence[OffsetRecord]
@@ -261,7 +272,7 @@ class OffsetStore:
         if group is not None and group.is_empty and group.generation_id == generation_id:
             group.consumer = None
             self._remove(group)
-            if group.offsets:
+            if group.offsets or self.has_unstable(group_id):
                 self._groups[group_id] = Group(group_id=group_id, offsets=group.offsets)
 
     def _expired(self, locked: Group | None, apply: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ comes, it replaces every record before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 Writer = tuple[int, int]
@@ -18,13 +18,18 @@ V = TypeVar("V")
 
 
 class PendingOffsets(Generic[K, V]):
-    """Key -> the values of open transactions, each with its position in the log, in the order of the log."""
+    """Key -> the values of open transactions, each with its position in the log, in the order of the log.
 
-    __slots__ = ("_held", "_keys")
+    `group_of(key)`: the group that the key belongs to, for `groups` and `of_group`.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_by_group", "_group_of", "_held", "_keys")
+
+    def __init__(self, group_of: Callable[[K], str] = lambda _: "") -> None:
+        self._group_of = group_of
         self._held: dict[K, dict[Writer, tuple[int, V]]] = {}
         self._keys: dict[Writer, dict[K, None]] = {}
+        self._by_group: dict[str, dict[K, None]] = {}
 
     def __contains__(self, key: K) -> bool:
         return key in self._held
@@ -39,17 +44,24 @@ class PendingOffsets(Generic[K, V]):
             for writer, (position, value) in held.items()
         )
 
-    def undecided(self) -> list[K]:
-        """The keys that an open transaction has written."""
-        return list(self._held)
+    def groups(self) -> Iterable[str]:
+        """The groups for which an open transaction has written a key."""
+        return self._by_group.keys()
 
-    def of(self, key: K) -> list[tuple[Writer, V]]:
-        """The open transactions that have written this key, with their values, in the order of the log."""
-        return [(writer, value) for writer, (_, value) in self._held.get(key, {}).items()]
+    def of_group(self, group: str) -> Iterable[K]:
+        """The keys of the group that an open transaction has written."""
+        return self._by_group.get(group, {}).keys()
+
+    def of(self, key: K) -> list[V]:
+        """The values that open transactions have written for this key, in the order of the log."""
+        return [value for _, value in self._held.get(key, {}).values()]
 
     def hold(self, writer: Writer, key: K, position: int, value: V) -> None:
         """`writer`'s transaction has written `value` at `position`, after all earlier calls."""
-        held = self._held.setdefault(key, {})
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = {}
+            self._by_group.setdefault(self._group_of(key), {})[key] = None
         held.pop(writer, None)
         held[writer] = (position, value)
         self._keys.setdefault(writer, {})[key] = None
@@ -76,5 +88,9 @@ class PendingOffsets(Generic[K, V]):
         del held[writer], keys[key]
         if not held:
             del self._held[key]
+            siblings = self._by_group[group := self._group_of(key)]
+            del siblings[key]
+            if not siblings:
+                del self._by_group[group]
         if not keys:
             del self._keys[writer]

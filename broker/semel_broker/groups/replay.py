@@ -91,7 +91,7 @@ class Replay:
 
         Raises ProtocolError for a record that is malformed.
         """
-        pending: PendingOffsets[tuple[str, str, int], CommittedOffset] = PendingOffsets()
+        pending: PendingOffsets[tuple[str, str, int], CommittedOffset] = PendingOffsets(lambda key: key[0])
         for raw_key, writer, position, raw_value in self._pending:
             key = decode_offsets_key(raw_key) if raw_key is not None else None
             if not isinstance(key, OffsetCommitKey) or raw_value is None:

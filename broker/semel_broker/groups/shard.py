@@ -10,7 +10,6 @@ from __future__ import annotations
 from asyncio import Future, Lock, get_running_loop, sleep
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from itertools import islice
 from typing import cast
 
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -28,7 +27,6 @@ from semel_broker.groups.deadlines import GROUP, Alarm, Key
 from semel_broker.groups.group import CONSUMER, Group, GroupState
 from semel_broker.groups.offset_store import DELETED_AT_ONCE, Counts, OffsetStore
 from semel_broker.groups.offsets import GroupOffsets, OffsetRecord
-from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import group_row
 from semel_broker.groups.replay import Replay
 from semel_broker.groups.requests import Join, Joined, Moment, Rules, Sync, Synced, UpgradedError
@@ -76,7 +74,7 @@ class GroupShard(Shard):
             config,
             self._journal,
             self.groups,
-            remove=self._remove,
+            let_go=self._let_go,
             arm=self._alarm.arm,
             check=self.check,
             catalog=catalog,
@@ -106,7 +104,7 @@ class GroupShard(Shard):
         self._log.info("groups_loaded", partition=self.index, groups=len(self.groups))
 
     def _load_nothing(self) -> None:
-        self.offset_store.load(PendingOffsets())
+        self.offset_store.load(Replay().pending())
 
     def _fail_waiting(self, error: KafkaError) -> None:
         self._alarm.stop()
@@ -293,7 +291,7 @@ class GroupShard(Shard):
         read = group.topics_read()
         kept = [read is None or topic in read for topic, _ in partitions]
         doomed = [row for row, keep in zip(partitions, kept, strict=True) if not keep]
-        await self.offset_store.delete(group_id, [row for row in doomed if group.offsets.get(*row) is not None])
+        await self.offset_store.delete(group_id, doomed)
         return [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if keep else ErrorCode.NONE for keep in kept]
 
     async def forget_outlived(self, only_topic: str | None = None) -> None:
@@ -335,9 +333,9 @@ class GroupShard(Shard):
             group = self._known(group_id)
             if not group.is_empty:
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members: stop them first")
-            if len(group.offsets) <= DELETED_AT_ONCE:
+            portion = self.offset_store.partitions(group, DELETED_AT_ONCE + 1)
+            if len(portion) <= DELETED_AT_ONCE:
                 break
-            portion = [(topic, partition) for topic, partition, _ in islice(group.offsets, DELETED_AT_ONCE)]
             await self.offset_store.delete(group_id, portion)
             await sleep(0)
         await self.offset_store.delete_group(group)
@@ -359,8 +357,7 @@ class GroupShard(Shard):
                 to.set_result(answer.result)
         if transition.change is not None:
             self._persist(group, transition.change)
-        if group.is_disposable:
-            self._remove(group)
+        self._let_go(group)
         self._watch(group, transition.watch)
 
     def _persist(self, group: Group, change: Change) -> None:
@@ -394,6 +391,11 @@ class GroupShard(Shard):
         """The group goes on in the classic protocol: its members have to join again."""
         self._watch(group, group.members)
         self._carry_out(state.join_again(group, self._now(), self._rules))
+
+    def _let_go(self, group: Group) -> None:
+        """Remove the group if there is nothing to keep: neither a generation nor offsets, also of open transactions."""
+        if group.is_disposable and not self.offset_store.has_unstable(group.group_id):
+            self._remove(group)
 
     def _remove(self, group: Group) -> None:
         group.enter(GroupState.DEAD, self._world.now_ms())

@@ -29,6 +29,12 @@ def unstable(desk: Desk, *partitions: int, group: str = "g") -> list[bool]:
     return [desk.ask.is_unstable(group, "t", partition) for partition in partitions]
 
 
+async def state_of(desk: Desk, group: str = "g") -> str | None:
+    """The state of the group as ListGroups shows it; None: it is not listed."""
+    found = await desk.ask.group(group)
+    return None if found is None else found.shown_state
+
+
 # --- visible at the marker ---
 
 
@@ -50,12 +56,24 @@ async def test_pending_offsets_are_dropped_at_the_abort_marker(desk: Desk) -> No
     assert unstable(desk, 0, 1) == [False, False]
 
 
-async def test_group_that_knew_only_an_aborted_offset_is_no_group(desk: Desk) -> None:
+async def test_group_exists_from_its_first_pending_offset_on(desk: Desk) -> None:
     await desk.hold({0: 5})
-    await desk.end(commit=False)
-    assert await desk.ask.group("g") is None
+    assert await state_of(desk) == "Empty"
     await desk.restart()
-    assert await desk.ask.group("g") is None
+    assert await state_of(desk) == "Empty"
+    await desk.end(commit=False)
+    assert await state_of(desk) == "Empty"  # as in Kafka, until the next sweep of expired offsets
+
+
+async def test_group_without_offsets_remains_while_a_transaction_is_open(desk: Desk) -> None:
+    """Neither the sweep nor the end of a member's attempt to join removes it."""
+    await desk.hold({0: 5})
+    for shard in desk.groups.shards.here():
+        shard.expire_offsets()
+    assert await desk.ask.leave("g", [((await desk.join()).member_id, None)]) == [ErrorCode.NONE]
+    assert await state_of(desk) == "Empty"
+    await desk.end()
+    assert (await desk.offset(), await state_of(desk)) == (5, "Empty")
 
 
 async def test_pending_offset_counts_as_unstable_before_it_is_durable(desk: Desk) -> None:
@@ -264,29 +282,55 @@ async def test_a_commit_that_is_not_verified_leaves_no_trace(desk: Desk) -> None
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_deleting_a_group_keeps_the_offsets_of_an_open_transaction(desk: Desk, commit: bool) -> None:
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+async def test_offsets_of_a_deleted_group_do_not_come_back_with_an_open_transaction(
+    desk: Desk, commit: bool, restarts: int
+) -> None:
     await desk.commit({0: 1, 1: 1})
     await desk.hold({0: 5, 2: 7})
     await desk.ask.delete_group("g")
-    assert [await desk.offset(p) for p in (0, 1, 2)] == [-1, -1, -1]
-    assert unstable(desk, 0, 1, 2) == [True, False, True]
+    if restarts > 0:
+        await desk.restart()
+    assert await state_of(desk) is None
+    assert unstable(desk, 0, 1, 2) == [False, False, False]
     await desk.end(commit=commit)
-    expected = [5, -1, 7] if commit else [-1, -1, -1]
-    assert [await desk.offset(p) for p in (0, 1, 2)] == expected
+    if restarts > 1:
+        await desk.restart()
+    assert [await desk.offset(p) for p in (0, 1, 2)] == [-1, -1, -1]
+    assert await state_of(desk) is None
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_group_of_pending_offsets_alone_can_be_deleted(desk: Desk, commit: bool) -> None:
+    await desk.hold(dict.fromkeys(range(1200), 5))  # more than are deleted at once
+    await desk.ask.delete_group("g")
+    assert await state_of(desk) is None
+    await desk.end(commit=commit)
+    assert (await desk.offset(0), await desk.offset(1199), await state_of(desk)) == (-1, -1, None)
+
+
+async def test_offset_committed_after_the_deletion_takes_effect(desk: Desk) -> None:
+    """The transaction goes on: it may commit for the group again, and then the group exists again."""
+    await desk.hold({0: 5, 1: 5})
+    await desk.ask.delete_group("g")
+    await desk.hold({1: 6})
+    assert await state_of(desk) == "Empty"
     await desk.restart()
-    assert [await desk.offset(p) for p in (0, 1, 2)] == expected
+    await desk.end()
+    assert [await desk.offset(p) for p in (0, 1)] == [-1, 6]
 
 
-async def test_deleting_an_offset_keeps_that_of_an_open_transaction(desk: Desk) -> None:
+async def test_deleted_offset_does_not_come_back_with_any_open_transaction(desk: Desk) -> None:
     await desk.commit({0: 1})
-    await desk.hold({0: 5}, producer_id=7)
-    await desk.hold({0: 6}, producer_id=8)
-    assert await desk.ask.delete_offsets("g", [("t", 0)]) == [ErrorCode.NONE]
-    assert await desk.offset() == -1
+    await desk.hold({0: 5, 1: 5}, producer_id=7)
+    await desk.hold({0: 6, 2: 6}, producer_id=8)
+    assert await desk.ask.delete_offsets("g", [("t", 0), ("t", 2), ("t", 3)]) == [ErrorCode.NONE] * 3
+    assert (await desk.offset(), unstable(desk, 0, 1, 2)) == (-1, [False, True, False])
     await desk.restart()
-    await desk.end(8, commit=False)
+    assert unstable(desk, 0, 1, 2) == [False, True, False]
+    await desk.end(8)
     await desk.end(7)
-    assert await desk.offset() == 5
+    assert [await desk.offset(p) for p in (0, 1, 2)] == [-1, 5, -1]
 
 
 async def test_deletion_behind_a_marker_that_is_not_durable_yet_writes_nothing_into_the_ended_transaction(

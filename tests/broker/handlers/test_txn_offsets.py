@@ -21,8 +21,15 @@ from semel_protocol.messages.k09_offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from semel_protocol.messages.k15_describe_groups import DescribeGroupsRequest
+from semel_protocol.messages.k16_list_groups import ListGroupsRequest
 from semel_protocol.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
 from semel_protocol.messages.k42_delete_groups import DeleteGroupsRequest
+from semel_protocol.messages.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from support.processes import BrokerProcess
 
 UNSTABLE = (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
@@ -283,15 +290,30 @@ async def sigkill(process: BrokerProcess, version: int) -> None:
 # --- deleting ---
 
 
-async def test_deleting_a_group_does_not_cancel_a_commit_of_its_offsets(broker: Harness, version: int) -> None:
+async def test_group_of_pending_offsets_is_listed_and_deleted_for_good(broker: Harness, version: int) -> None:
     one = await producer(broker, version)
-    assert await (await member(broker)).commit({0: 1, 1: 1}) == [0, 0]
     assert await one.commit_offsets({0: 5}) == [0]
+    assert [row.group_id for row in (await one.wire.call(ListGroupsRequest())).groups] == ["g"]
+    described = await one.wire.call(DescribeGroupsRequest(groups=["g"]))
+    assert [(row.error_code, row.group_state) for row in described.groups] == [(0, "Empty")]
     deleted = await one.wire.call(DeleteGroupsRequest(groups_names=["g"]))
     assert deleted.results[0].error_code == 0
-    assert await stable_offsets(one.wire, 0, 1) == [UNSTABLE, (0, -1)]
+    assert (await one.wire.call(ListGroupsRequest())).groups == []
     assert await one.end() == 0
-    assert await stable_offsets(one.wire, 0, 1) == [(0, 5), (0, -1)]
+    assert await stable_offsets(one.wire, 0) == [(0, -1)]
+
+
+async def test_deleted_offsets_do_not_come_back_when_the_transaction_commits(broker: Harness, version: int) -> None:
+    one = await producer(broker, version)
+    assert await (await member(broker)).commit({0: 1, 1: 1}) == [0, 0]
+    assert await one.commit_offsets({0: 5, 1: 5, 2: 5}) == [0, 0, 0]
+    rows = [OffsetDeleteRequestPartition(partition_index=index) for index in (0, 2)]
+    topics = [OffsetDeleteRequestTopic(name="t", partitions=rows)]
+    deleted = await one.wire.call(OffsetDeleteRequest(group_id="g", topics=topics))
+    assert [row.error_code for row in deleted.topics[0].partitions] == [0, 0]
+    assert await stable_offsets(one.wire, 0, 1, 2) == [(0, -1), UNSTABLE, (0, -1)]
+    assert await one.end() == 0
+    assert await stable_offsets(one.wire, 0, 1, 2) == [(0, -1), (0, 5), (0, -1)]
 
 
 # --- reading ---

@@ -13,6 +13,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.coordination.engine import FifoLock
 from semel_broker.groups.consumer.model import ConsumerGroup
+from semel_broker.groups.embedded import assignment_of, subscription_of
 from semel_broker.groups.offsets import GroupOffsets
 from semel_broker.groups.subscription import subscribed_topics
 
@@ -284,6 +285,25 @@ class Group(msgspec.Struct, kw_only=True):
         if self.members and self.protocol_type != CONSUMER:
             return None
         return subscribed_topics(member.metadata_for(self.protocol) for member in self.members.values())
+
+    def given_up_by(self, member: Member) -> frozenset[tuple[str, int]]:
+        """The (topic, partition) that `member` owned when it joined this generation, and that no member has in it.
+
+        A cooperative member first revokes such partitions, and then joins again: only the next generation assigns them
+        (KIP-429). Empty if the broker cannot read what the members say.
+        """
+        subscription = subscription_of(member.metadata_for(self.protocol)) if self.protocol_type == CONSUMER else None
+        assigned = assignment_of(member.assignment)
+        if subscription is None or assigned is None:
+            return frozenset()
+        given_up = frozenset(subscription.owned).difference(assigned)
+        if given_up and (read := self.topics_read()) is not None:
+            given_up = frozenset(place for place in given_up if place[0] in read)
+        for other in self.members.values() if given_up else ():
+            if (assigned := assignment_of(other.assignment)) is None:
+                return frozenset()
+            given_up = given_up.difference(assigned)
+        return given_up
 
     def waiting(self) -> Iterator[Member]:
         """Members with a JoinGroup or SyncGroup that waits."""

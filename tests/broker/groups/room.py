@@ -45,6 +45,7 @@ class Room:
         must_return: bool = False,
         may_skip: bool = False,
         session_ms: int = SESSION_MS,
+        metadata: bytes | None = None,
     ) -> str | KafkaError:
         to = self._token("join", member_id)
         ask = Join(
@@ -56,7 +57,9 @@ class Room:
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=REBALANCE_MS,
             protocol_type=protocol_type,
-            protocols=tuple((name, f"{name}-metadata".encode()) for name in protocols.split()),
+            protocols=tuple(
+                (name, f"{name}-metadata".encode() if metadata is None else metadata) for name in protocols.split()
+            ),
             must_return=must_return,
             may_skip_assignment=may_skip,
         )

@@ -2,6 +2,7 @@
 
 import pytest
 from broker.groups.room import REBALANCE_MS, SESSION_MS, Room
+from semel_broker.groups.embedded import encoded_assignment, encoded_subscription
 from semel_broker.groups.group import NEXT, GroupState
 from semel_protocol.errors import ErrorCode, KafkaError
 
@@ -588,3 +589,67 @@ def test_kip345_a_stored_takeover_that_no_longer_fits_the_group_is_answered_with
     assert room.code(takeover) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert newcomer not in room.answers
     assert len(room.group.members) == 2
+
+
+def owning(*partitions: int, topic: str = "t", subscribes: str = "t") -> bytes:
+    """The metadata of a cooperative consumer that owns these partitions."""
+    return encoded_subscription(1, [subscribes], [(topic, partition) for partition in partitions])
+
+
+def given(*partitions: int) -> bytes:
+    return encoded_assignment(1, [("t", partition) for partition in partitions])
+
+
+def told_to_revoke(
+    room: Room, metadata: bytes, assigned: bytes, newcomer_assigned: bytes = b"", protocol_type: str = "consumer"
+) -> tuple[str, str]:
+    """A static member joins with this metadata, and is assigned less than it owned; and a newcomer."""
+    static = room.joined(room.join(instance="a", metadata=owning(), protocol_type=protocol_type)).member_id
+    room.sync(static, {static: given(0, 1, 2, 3)})
+    newcomer = room.join(instance="b", metadata=owning(), protocol_type=protocol_type)
+    room.join(static, instance="a", metadata=metadata, protocol_type=protocol_type)
+    newcomer_id = room.joined(newcomer).member_id
+    room.sync(newcomer_id)
+    room.sync(static, {static: assigned, newcomer_id: newcomer_assigned})
+    assert room.group.state is GroupState.STABLE
+    return static, newcomer_id
+
+
+def test_static_member_that_returns_amid_a_cooperative_rebalance_completes_it() -> None:
+    """Partitions that its former incarnation was to revoke have no owner until the next generation."""
+    room = Room()
+    _, newcomer_id = told_to_revoke(room, owning(0, 1, 2, 3), given(0, 1))
+    returned = room.join(instance="a", metadata=owning())
+    assert room.group.state is GroupState.PREPARING_REBALANCE
+    assert room.heartbeat(newcomer_id) is ErrorCode.REBALANCE_IN_PROGRESS
+    room.join(newcomer_id, instance="b", metadata=owning())
+    assert room.joined(returned).generation_id == 3
+
+
+@pytest.mark.parametrize(
+    ("metadata", "assigned", "newcomer_assigned"),
+    [
+        (owning(0, 1), given(0, 1), given(2, 3)),  # all that it owned is assigned to it
+        (owning(0, 1, 2, 3), given(0, 1), given(2, 3)),  # an eager assignor has given the rest to another member
+        (owning(), given(0, 1), given(2, 3)),
+        (encoded_subscription(0, ["t"]), given(0, 1), given(2, 3)),
+        (owning(0, topic="former"), given(0, 1), given(2, 3)),  # no member subscribes to that topic any more
+        (b"unreadable", given(0, 1), given(2, 3)),
+        (owning(0, 1, 2, 3), b"\0", given(2, 3)),
+        (owning(0, 1, 2, 3), given(0, 1), b"\0"),
+    ],
+)
+def test_static_member_returns_without_a_rebalance_if_nothing_was_to_be_revoked(
+    metadata: bytes, assigned: bytes, newcomer_assigned: bytes
+) -> None:
+    room = Room()
+    told_to_revoke(room, metadata, assigned, newcomer_assigned)
+    room.joined(room.join(instance="a", metadata=owning()))
+    assert (room.group.state, room.group.generation_id) == (GroupState.STABLE, 2)
+
+
+def test_metadata_of_other_protocol_types_is_not_read() -> None:
+    room = Room()
+    told_to_revoke(room, owning(0, 1, 2, 3), given(0, 1), protocol_type="connect")
+    room.joined(room.join(instance="a", metadata=owning(), protocol_type="connect"))
+    assert (room.group.state, room.group.generation_id) == (GroupState.STABLE, 2)

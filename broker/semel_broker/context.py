@@ -12,6 +12,7 @@ from semel_broker.counters.connections import UNKNOWN, Software
 from semel_broker.counters.counters import Counters
 from semel_broker.partitions.refused_batches import RefusedBatches
 from semel_broker.scheduling.answer_memory import AnswerHolding
+from semel_broker.scheduling.parting import Parting
 from semel_broker.scheduling.recompressor import Recompressor
 from semel_broker.scheduling.turns import Slices, Turns
 from semel_broker.scheduling.work_turns import WorkTurns
@@ -84,6 +85,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     number of the connection (0: none). `followers`: later requests of the connection that are received but not started.
     `answers`: the memory of the connection's answers; None: unbounded. `principal`: who the connection belongs to.
     `sasl`: the authentication of the connection; None: its listener has none. `software`: what the client says it is.
+    `parting`: calls for the end of the connection.
     """
 
     broker: Broker
@@ -99,6 +101,7 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False):
     sasl: SaslSession | None = None
     software: Software = UNKNOWN
     client_port: int = 0
+    parting: Parting = msgspec.field(default_factory=Parting)
 
     @property
     def answer_bytes_max(self) -> int:

@@ -77,6 +77,7 @@ class Group(msgspec.Struct, kw_only=True):
     """One group. Members are kept in the order in which they came.
 
     `pending`: ids given with MEMBER_ID_REQUIRED and not joined with yet -> when they lapse.
+    `awaited`: those of them that a rebalance waits for -> until when.
     `deadline_ms`: when the present phase ends without the missing members (monotonic; None: no such phase).
     `initial_limit_ms`: while an empty group waits for more members to come, the latest end of that wait.
     `since_ms`: wall time of the last change of state; offsets of an empty group age from there.
@@ -94,6 +95,7 @@ class Group(msgspec.Struct, kw_only=True):
     members: dict[str, Member] = {}
     static_members: dict[str, str] = {}
     pending: dict[str, int] = {}
+    awaited: dict[str, int] = {}
     supported: dict[str, int] = {}
     joining_count: int = 0
     deadline_ms: int | None = None
@@ -116,8 +118,8 @@ class Group(msgspec.Struct, kw_only=True):
 
     @property
     def all_joined(self) -> bool:
-        """Whether all members wait for the next generation, and no new member has yet to join with its id."""
-        return self.joining_count == len(self.members) and not self.pending
+        """Whether all members wait for the next generation, and no new member is about to join with its id."""
+        return self.joining_count == len(self.members) and not self.awaited
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -179,7 +181,7 @@ class Group(msgspec.Struct, kw_only=True):
             self.static_members[member.instance_id] = member.member_id
         self._count(member.protocols, +1)
         self.joining_count += member.joining is not None
-        self.pending.pop(member.member_id, None)
+        self.forget_id(member.member_id)
 
     def remove(self, member: Member) -> None:
         """Remove `member`; if it was the leader, the longest-standing member leads."""
@@ -191,9 +193,15 @@ class Group(msgspec.Struct, kw_only=True):
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
 
+    def forget_id(self, member_id: str) -> bool:
+        """Forget an id given with MEMBER_ID_REQUIRED; False: it was none."""
+        self.awaited.pop(member_id, None)
+        return self.pending.pop(member_id, None) is not None
+
     def disband(self) -> None:
         """Forget all members: the group goes on in the consumer protocol."""
-        self.members, self.static_members, self.pending, self.supported = {}, {}, {}, {}
+        self.members, self.static_members, self.supported = {}, {}, {}
+        self.pending, self.awaited = {}, {}
         self.joining_count, self.generation_id, self.protocol_type = 0, 0, ""
         self.leader = self.protocol = self.deadline_ms = self.initial_limit_ms = None
         self.state = GroupState.EMPTY

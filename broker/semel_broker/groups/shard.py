@@ -29,9 +29,19 @@ from semel_broker.groups.offset_store import DELETED_AT_ONCE, Counts, OffsetStor
 from semel_broker.groups.offsets import GroupOffsets, OffsetRecord
 from semel_broker.groups.records import group_row
 from semel_broker.groups.replay import Replay
-from semel_broker.groups.requests import Join, Joined, Moment, Rules, Sync, Synced, UpgradedError
+from semel_broker.groups.requests import (
+    Join,
+    Joined,
+    MemberIdRequiredError,
+    Moment,
+    Rules,
+    Sync,
+    Synced,
+    UpgradedError,
+)
 from semel_broker.groups.state import Change, Transition
 from semel_broker.partitions.partition import Partition
+from semel_broker.scheduling.parting import Parting
 from semel_broker.world import World
 
 MINUTE_MS = 60_000
@@ -117,8 +127,9 @@ class GroupShard(Shard):
 
     # --- membership ---
 
-    async def join(self, group_id: str, ask: Join) -> Joined:
-        """JoinGroup: wait for the member's place in the next (or the present) generation.
+    async def join(self, group_id: str, ask: Join, parting: Parting) -> Joined:
+        """JoinGroup: wait for the member's place in the next (or the present) generation. `parting`: of the connection;
+        if it closes meanwhile, the group does not wait for a new member.
 
         Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID,
         INVALID_SESSION_TIMEOUT, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED (`MemberIdRequiredError`), 81, 82."""
@@ -132,10 +143,18 @@ class GroupShard(Shard):
         while True:
             group = self.groups.get(group_id)
             if group is None or not group.is_consumers:
+                to = self._join(group_id, ask)
+                if not to.done():
+                    parting.note(to, partial(self._withdraw, group_id, ask.member_id or ask.new_member_id, to))
                 try:
-                    return await self._join(group_id, ask)
+                    return await to
                 except UpgradedError:
                     pass  # serve it in the new protocol: librdkafka shows the application an error of JoinGroup
+                except MemberIdRequiredError as error:
+                    parting.note(("id", group_id), partial(self._withdraw, group_id, error.member_id, None))
+                    raise
+                finally:
+                    parting.forget(to)
             elif (joined := await self.consumers.join(group_id, ask)) is not None:
                 return joined
             self.check()
@@ -148,6 +167,12 @@ class GroupShard(Shard):
         self.groups[group_id] = group
         self._carry_out(transition)
         return to
+
+    def _withdraw(self, group_id: str, member_id: str, to: Future[Joined] | None) -> None:
+        """The connection is lost over which a member was given this id (`to` None), or waits in JoinGroup."""
+        group = self.groups.get(group_id)
+        if group is not None and not self.is_gone:
+            self._carry_out(state.withdraw(group, member_id, to, self._now(), self._rules))
 
     async def sync(self, group_id: str, ask: Sync) -> Synced:
         """SyncGroup: wait for the member's assignment. Raises COORDINATOR_NOT_AVAILABLE, ILLEGAL_GENERATION,

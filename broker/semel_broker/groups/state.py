@@ -32,6 +32,9 @@ from semel_broker.groups.requests import (
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """A new member that still waits for its first generation after this is removed, as in Kafka."""
+AWAITED_MS = 5_000
+"""A rebalance waits for so long for a member that was given an id to join with it (KIP-394). Clients do that at once.
+The id stays valid for a session timeout, and Kafka waits for as long."""
 PENDING_MAX = 10_000
 """Ids given to new members that have not joined with them yet, in one group; beyond it the oldest lapses."""
 
@@ -126,10 +129,8 @@ def _join_new(transition: Transition, ask: Join, to: object) -> None:
     group, now = transition.group, transition.now
     member_id = ask.member_id or ask.new_member_id
     if not ask.member_id and ask.must_return and ask.instance_id is None:
-        if len(group.pending) >= PENDING_MAX:
-            del group.pending[next(iter(group.pending))]
-        group.pending[member_id] = now.monotonic_ms + ask.session_timeout_ms
-        transition.watch.append(member_id)
+        _keep_id(transition, member_id, ask.session_timeout_ms)
+        group.awaited[member_id] = now.monotonic_ms + min(ask.session_timeout_ms, AWAITED_MS)
         transition.answer(to, MemberIdRequiredError(member_id))
         return
     member = Member(
@@ -150,6 +151,15 @@ def _join_new(transition: Transition, ask: Join, to: object) -> None:
     rebalance(transition, "joined", wait_for_more=from_empty and transition.rules.initial_rebalance_delay_ms > 0)
     if group.initial_limit_ms is not None:  # more members may be about to join: wait longer for them
         group.deadline_ms = min(now.monotonic_ms + transition.rules.initial_rebalance_delay_ms, group.initial_limit_ms)
+
+
+def _keep_id(transition: Transition, member_id: str, session_timeout_ms: int) -> None:
+    """The id of a new member stays valid for a session timeout."""
+    group = transition.group
+    if len(group.pending) >= PENDING_MAX:
+        group.forget_id(next(iter(group.pending)))
+    group.pending[member_id] = transition.now.monotonic_ms + session_timeout_ms
+    transition.watch.append(member_id)
 
 
 def _rejoin(transition: Transition, member: Member, ask: Join, to: object) -> None:
@@ -229,7 +239,7 @@ def _refuse_full(transition: Transition, ask: Join, to: object) -> None:
     group = transition.group
     refusal = f"{group.group_id} has all the members that group.max.size = {transition.rules.size_max} allows"
     transition.answer(to, KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, refusal))
-    if group.pending.pop(ask.member_id, None) is not None:
+    if group.forget_id(ask.member_id):
         complete_if_ready(transition)
 
 
@@ -379,13 +389,31 @@ def leave(group: Group, member_id: str, instance_id: str | None, now: Moment, ru
     UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     transition = Transition(group=group, now=now, rules=rules)
     check_alive(group)
-    if member_id in group.pending:
-        del group.pending[member_id]
+    if group.forget_id(member_id):
         complete_if_ready(transition)
         return transition
     if not member_id and instance_id is not None:
         member_id = group.static_members.get(instance_id, "")
     remove(transition, group.find(member_id, instance_id), "left", "left")
+    return transition
+
+
+def withdraw(group: Group, member_id: str, to: object | None, now: Moment, rules: Rules) -> Transition:
+    """The connection is lost over which a member waits in JoinGroup (`to`), or was given its id (`to` None).
+
+    A rebalance waits no longer for a new member, which has not been in a generation. Its id stays valid: it may come
+    back over another connection. All others keep their places until their sessions end.
+    """
+    transition = Transition(group=group, now=now, rules=rules)
+    member = group.members.get(member_id)
+    if to is None:
+        if group.awaited.pop(member_id, None) is not None:
+            transition.watch.append(member_id)
+            complete_if_ready(transition)
+    elif member is not None and member.is_new and member.joining is to:
+        if member.instance_id is None:
+            _keep_id(transition, member_id, member.session_timeout_ms)
+        remove(transition, member, "closed its connection", "left")
     return transition
 
 
@@ -430,7 +458,7 @@ def check_commit_in_transaction(group: Group, member_id: str, instance_id: str |
 def expiry_of(group: Group, member_id: str, now: Moment) -> int | None:
     """When to check this member (or pending id) again, on the monotonic clock; None: never, it is gone."""
     if (lapses_ms := group.pending.get(member_id)) is not None:
-        return lapses_ms
+        return group.awaited.get(member_id, lapses_ms)
     member = group.members.get(member_id)
     if member is None:
         return None
@@ -442,10 +470,14 @@ def expiry_of(group: Group, member_id: str, now: Moment) -> int | None:
 
 
 def expire(group: Group, member_id: str, now: Moment, rules: Rules) -> Transition:
-    """The session of this member, or the timeout of this pending id, has ended."""
+    """The session of this member has ended, or the time for which a rebalance waits for this pending id, or the id."""
     transition = Transition(group=group, now=now, rules=rules)
-    if member_id in group.pending:
-        del group.pending[member_id]
+    if (lapses_ms := group.pending.get(member_id)) is not None:
+        if now.monotonic_ms < lapses_ms:
+            group.awaited.pop(member_id, None)
+            transition.watch.append(member_id)
+        else:
+            group.forget_id(member_id)
         complete_if_ready(transition)
     else:
         remove(transition, group.members[member_id], "expired", "session_expired")

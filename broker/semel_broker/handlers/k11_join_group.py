@@ -3,6 +3,9 @@
 v0 has no rebalance timeout: the session timeout stands in. From v4 a new dynamic member is first answered with
 MEMBER_ID_REQUIRED and its id. v5 adds static members. v7 returns the protocol type. v9 may tell a returning leader to
 skip the assignment.
+
+A new member whose connection closes while it waits is removed again: the group does not wait for it, and does not
+assign partitions to it. (Kafka keeps it until its session ends.)
 """
 
 from semel_protocol.errors import ErrorCode
@@ -32,7 +35,7 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
         may_skip_assignment=ctx.api_version >= SKIP_ASSIGNMENT_VERSION,
     )
     try:
-        joined = await (await groups.shard(request.group_id)).join(request.group_id, ask)
+        joined = await (await groups.shard(request.group_id)).join(request.group_id, ask, ctx.parting)
     except MemberIdRequiredError as error:
         return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=error.member_id)
     return JoinGroupResponse(

@@ -215,6 +215,7 @@ class Connection(BufferedProtocol):
         if not self._closed:
             self._log_closed("peer_closed" if exc is None else "connection_lost", {"error": str(exc)} if exc else {})
         self._cancel_fetches()
+        self.peer.parting.end()
         if self._login is not None:
             self._cancel_login(self._login)
         context.connections.lost(self.peer.listener, self.peer.software, self._closed)

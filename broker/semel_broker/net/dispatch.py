@@ -23,6 +23,7 @@ from semel_broker.handlers import HANDLERS, LONG_ANSWERS, Handler, k18_api_versi
 from semel_broker.handlers.api_versions import Versions, offered
 from semel_broker.net.throttling import Begun, Chunks, Throttling
 from semel_broker.scheduling.answer_memory import AnswerHolding
+from semel_broker.scheduling.parting import Parting
 from semel_broker.scheduling.turns import Slices
 from semel_broker.security.authorizer import ANONYMOUS, Principal
 from semel_broker.security.quotas.client_quotas import ClientQuotas
@@ -38,8 +39,8 @@ class Peer(msgspec.Struct, kw_only=True):
     """The peer of a connection. `listener`: the name of the listener to which it connected.
 
     `requests`: its started requests; `waiting`: its requests that are not started yet; `number`: the number of the
-    connection, from 1; `answers`, `sasl`: see `RequestContext`; `principal`: the one of a connection without SASL.
-    `muted_until`: on the clock of the event loop, the time before which no later request is started; 0.0: the
+    connection, from 1; `answers`, `sasl`, `parting`: see `RequestContext`; `principal`: the one of a connection without
+    SASL. `muted_until`: on the clock of the event loop, the time before which no later request is started; 0.0: the
     connection is not muted. `software`: what the client says it is.
     """
 
@@ -55,6 +56,7 @@ class Peer(msgspec.Struct, kw_only=True):
     sasl: SaslSession | None = None
     muted_until: float = 0.0
     software: Software = UNKNOWN
+    parting: Parting = msgspec.field(default_factory=Parting)
 
     @property
     def authenticated(self) -> Principal:
@@ -135,6 +137,7 @@ class Dispatcher:
             sasl,
             peer.software,
             peer.port,
+            peer.parting,
         )
         try:
             body_at = header.body_at(api, frame)

@@ -9,6 +9,7 @@ from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import GroupOffsets, OffsetRecord
 from semel_broker.groups.requests import Join, Joined, Sync, Synced
+from semel_broker.scheduling.parting import Parting
 from semel_protocol.errors import ErrorCode
 
 
@@ -19,7 +20,7 @@ class GroupRequests:
         self._groups = groups
 
     async def join(self, group: str, ask: Join) -> Joined:
-        return await (await self._groups.shard(group)).join(group, ask)
+        return await (await self._groups.shard(group)).join(group, ask, Parting())
 
     async def sync(self, group: str, ask: Sync) -> Synced:
         return await (await self._groups.shard_of_member(group, ask.member_id)).sync(group, ask)

@@ -101,6 +101,13 @@ class Room:
             return error.code
         return ErrorCode.NONE
 
+    def lose(self, token: str | KafkaError, member_id: str = "") -> None:
+        """The connection is lost over which this JoinGroup was sent, or (`member_id`) over which this id was given."""
+        assert isinstance(token, str)
+        waits = None if member_id else token
+        member_id = member_id or self.asked[token] or f"m{token.removeprefix('join-')}"
+        self._take(state.withdraw(self.group, member_id, waits, self.now, self.rules))
+
     # --- what time and the disk do ---
 
     def pass_time(self, ms: int) -> None:

@@ -4,6 +4,7 @@ import pytest
 from broker.groups.room import REBALANCE_MS, SESSION_MS, Room
 from semel_broker.groups.embedded import encoded_assignment, encoded_subscription
 from semel_broker.groups.group import NEXT, GroupState
+from semel_broker.groups.state import AWAITED_MS
 from semel_protocol.errors import ErrorCode, KafkaError
 
 ANY = GroupState
@@ -179,14 +180,79 @@ def test_kip394_rebalance_waits_for_those_sent_away_for_an_id() -> None:
     assert len(room.joined(again).members) == 2
 
 
-def test_kip394_unused_id_lapses_after_the_session_timeout() -> None:
+def test_kip394_unused_id_is_waited_for_only_a_moment_and_lapses_after_the_session_timeout() -> None:
+    room = Room()
+    (first,) = room.stable(1)
+    given, used_late = (room.given_id(room.join(must_return=True)) for _ in range(2))
+    again = room.join(first)
+    room.pass_time(AWAITED_MS - 1)
+    assert again not in room.answers
+    room.pass_time(1)
+    assert room.joined(again).generation_id == 2
+    room.sync(first, {})
+    late = room.join(used_late)
+    room.join(first)
+    assert room.joined(late).generation_id == 3
+    room.pass_time(SESSION_MS)
+    assert room.code(room.join(given)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_rebalance_does_not_wait_for_an_id_whose_connection_is_lost() -> None:
+    room = Room()
+    (first,) = room.stable(1)
+    asked = room.join(must_return=True)
+    given = room.given_id(asked)
+    again = room.join(first)
+    room.lose(asked, given)
+    assert room.joined(again).generation_id == 2
+    room.sync(first, {})
+    assert room.join(given) not in room.answers  # it is valid for a session timeout
+    assert room.group.state is GroupState.PREPARING_REBALANCE
+    room.lose(asked, given)
+    assert given in room.group.members
+
+
+def test_new_member_whose_connection_is_lost_is_not_part_of_the_generation() -> None:
+    room = Room()
+    (first,) = room.stable(1)
+    gone = room.join()
+    again = room.join(must_return=True)
+    given = room.given_id(again)
+    waits = room.join(given)
+    room.lose(gone)
+    room.lose(waits)
+    assert list(room.group.members) == [first]
+    assert room.joined(room.join(first)).members[0].member_id == first
+    room.sync(first, {})
+    assert room.join(given) not in room.answers  # it comes back over another connection
+
+
+def test_member_that_came_back_over_another_connection_is_not_lost_with_the_former_one() -> None:
     room = Room()
     (first,) = room.stable(1)
     given = room.given_id(room.join(must_return=True))
-    again = room.join(first)
-    room.pass_time(SESSION_MS)
-    assert room.joined(again).generation_id == 2
-    assert room.code(room.join(given)) is ErrorCode.UNKNOWN_MEMBER_ID
+    former = room.join(given)
+    waits = room.join(given)
+    room.lose(former)
+    room.join(first)
+    assert room.joined(waits).generation_id == 2
+
+
+@pytest.mark.parametrize("instance", [None, "a"])
+def test_member_of_a_generation_keeps_its_place_when_its_connection_is_lost(instance: str | None) -> None:
+    room = Room()
+    first = room.joined(room.join(instance=instance)).member_id
+    room.sync(first, {})
+    other = room.join()
+    room.lose(again := room.join(first, instance=instance))
+    assert {room.joined(again).generation_id, room.joined(other).generation_id} == {2}
+
+
+def test_new_static_member_whose_connection_is_lost_leaves_nothing() -> None:
+    room = Room()
+    (first,) = room.stable(1)
+    room.lose(room.join(instance="a"))
+    assert (room.group.static_members, list(room.group.members), room.group.pending) == ({}, [first], {})
 
 
 def test_kip394_id_may_be_given_back() -> None:

@@ -53,6 +53,16 @@ class GroupMachine(RuleBasedStateMachine):
     def heartbeat(self, choice: data) -> None:  # type: ignore[valid-type]
         self.room.heartbeat(self.somebody(choice))
 
+    @rule(choice=data(), gives_id=booleans())
+    def lose_connection(self, choice: data, gives_id: bool) -> None:  # type: ignore[valid-type]
+        """Of a request that waits, or that waited once; or that was answered with an id."""
+        room = self.room
+        joins = [token for token in room.asked if token.startswith("join")]
+        if not joins:
+            return
+        token = choice.draw(sampled_from(joins))  # type: ignore[attr-defined]
+        room.lose(token, getattr(room.answers.get(token), "member_id", "") if gives_id else "")
+
     @rule(ms=integers(1, 2 * SESSION_MS))
     def wait(self, ms: int) -> None:
         self.room.pass_time(ms)
@@ -102,6 +112,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert group.static_members == {m.instance_id: m.member_id for m in members if m.instance_id is not None}
         assert list(group.members) == [member.member_id for member in members]
         assert not set(group.pending) & set(group.members)
+        assert set(group.awaited) <= set(group.pending)
         counted: dict[str, int] = {}
         for member in members:
             for name, _ in member.protocols:

@@ -106,6 +106,26 @@ async def test_silent_member_expires(broker: Harness) -> None:
     assert await one.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+async def test_members_that_are_killed_while_they_join_do_not_delay_the_group(broker: Harness) -> None:
+    """One waits in JoinGroup, one was only given its id."""
+    one = await member(broker)
+    await one.enter()
+    waits, given = await member(broker), await member(broker)
+    joining = asyncio.create_task(waits.join())
+    request = given.join_request()
+    assert (await given.wire.call(request)).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    await until_state(one.wire, "PreparingRebalance")
+    await waits.wire.close()
+    await given.wire.close()
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    while len((await describe(one.wire)).members) > 1:
+        await asyncio.sleep(0.005)
+    assert [row.member_id for row in (await one.join()).members] == [one.member_id]
+    assert loop.time() - began_s < 1
+    await asyncio.gather(joining, return_exceptions=True)
+
+
 async def test_heartbeats_keep_a_member(broker: Harness) -> None:
     one = await member(broker)
     await one.join(session_timeout_ms=300)

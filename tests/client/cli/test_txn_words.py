@@ -12,7 +12,7 @@ from semel.cli.shared.open_transactions import (
     classify,
     describe_transaction,
 )
-from semel.cli.stuck.group import Findings, diagnosis, facts_of, is_stuck
+from semel.cli.stuck.group import Findings, diagnosis, facts_of, is_stuck, read_topics, unowned_of
 from semel.cli.stuck.partition import Ends, held_back
 from semel.cli.txn.facts import facts_of as transaction_facts
 from semel.cli.txn.why import summary
@@ -282,8 +282,57 @@ def test_partitions_with_nothing_to_read_are_one_line_and_no_trouble() -> None:
     assert [each["progress"] for each in facts_of(behind)["partitions"]] == ["not moving"]
 
 
+def test_partitions_without_a_member_are_named_although_nothing_is_committed() -> None:
+    """Of a topic that a member subscribes to, and of one of which members have partitions (a pattern)."""
+    orders, other = ([TopicPartition(topic, number) for number in range(3)] for topic in ("orders", "by_pattern"))
+    member = MemberDescription(
+        member_id="m-1", client_id="c", client_host="h", subscription=("orders", "gone"), assignment=(other[0],)
+    )
+    stable = ConsumerGroupDescription("kitchen", "Stable", "consumer", "range", 0, (member,))
+    assert read_topics(stable) == {"orders", "gone", "by_pattern"}
+    unowned = unowned_of(stable, [*orders, *other])
+    assert unowned == {*orders, *other[1:]}
+    found = Findings(
+        group=stable,
+        before={},
+        after={orders[1]: 100},
+        waited_s=2.0,
+        ends={
+            orders[0]: Ends(0, 0, 0),
+            orders[1]: Ends(0, 100, 100),
+            orders[2]: Ends(0, 7, 7),
+            other[0]: Ends(0, 0, 0),
+        },
+        done=[],
+        open_transactions=[],
+        pending=[],
+        unowned=unowned,
+    )
+    advice = "no member has this partition. Restart one member of the group: the rebalance assigns the partition."
+    assert [line.plain for line in diagnosis(found, NOW_MS)] == [
+        "kitchen  Stable, 1 member",
+        "  by_pattern-0  nothing committed yet; it is assigned to m-1: check that member, or wait longer with --wait.",
+        f"  orders-0  nothing committed: {advice}",
+        f"  orders-1  committed 100 of 100: {advice}",
+        f"  orders-2  nothing committed: {advice}",
+    ]
+    assert is_stuck(found)
+    assert {each["progress"] for each in facts_of(found)["partitions"]} == {"empty", "no owner"}
+
+
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"])
+def test_no_partition_is_without_a_member_during_a_rebalance(state: str) -> None:
+    member = MemberDescription(member_id="m-1", client_id="c", client_host="h", subscription=("orders",))
+    assert unowned_of(ConsumerGroupDescription("kitchen", state, "consumer", "", 0, (member,)), [AT]) == frozenset()
+
+
+def test_partition_that_a_member_is_about_to_get_is_not_without_a_member() -> None:
+    member = MemberDescription("m-1", "c", "h", subscription=("orders",), target_assignment=(AT,))
+    assert unowned_of(ConsumerGroupDescription("kitchen", "Stable", "consumer", "", 0, (member,)), [AT]) == frozenset()
+
+
 def test_a_group_that_has_nothing_but_pending_offsets_is_stuck() -> None:
-    """semel's broker has no such group yet; Apache Kafka has it in the state Empty."""
+    """Its state is Empty; a semel broker of an earlier release does not have it yet."""
     empty = group("Empty")
     found = Findings(group=empty, before={}, after={}, waited_s=0.0, ends={}, done=[], open_transactions=[], pending=[])
     assert not is_stuck(found)

@@ -48,6 +48,8 @@ STATES = {
 }
 
 
+UNOWNED = "no member has this partition. Restart one member of the group: the rebalance assigns the partition."
+
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
@@ -58,6 +60,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     done: partitions with only markers and aborted records ahead.
     open_transactions: the transactions that hold back its partitions.
     pending: transactions that may hold offsets of this group until they end.
+    unowned: partitions that the group should read and that no member has (`unowned_of`).
     """
 
     group: ConsumerGroupDescription
@@ -68,6 +71,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     done: Sequence[TopicPartition]
     open_transactions: Sequence[OpenTransaction]
     pending: Sequence[OpenTransaction]
+    unowned: frozenset[TopicPartition] = frozenset()
 
 
 @click.command("stuck")
@@ -85,7 +89,8 @@ def stuck_group(client: ClientSettings, name: str, wait_s: float, as_json: bool)
     static members that are away.
 
     Exit status 0: each partition moves or has nothing left to read. 3: the group rebalances, or a partition has records
-    left and does not move, or its committed offset is outside of the log. 1: the command failed.
+    left and does not move, or no member has a partition of a topic that the group subscribes to, or a committed offset
+    is outside of the log. 1: the command failed.
     """
 
     async def work() -> Findings:
@@ -110,8 +115,8 @@ async def find_out(admin: Admin, name: str, wait_s: float) -> Findings:
     after = await _committed(admin, name)
     (group,) = await admin.describe_consumer_groups([name])
     existing = {topic.name: len(topic.partitions) for topic in await admin.describe_topics()}
-    owned = [at for member in group.members for at in member.assignment]
-    partitions = [at for at in sorted({*after, *owned}) if at.partition < existing.get(at.topic, 0)]
+    wanted = [TopicPartition(name, index) for name in read_topics(group) for index in range(existing.get(name, 0))]
+    partitions = [at for at in sorted({*after, *wanted}) if at.partition < existing.get(at.topic, 0)]
     ends = await ends_of(admin, partitions) if partitions else {}
     held = [at for at, each in ends.items() if each.held_back]
     pending: list[OpenTransaction] = []
@@ -127,7 +132,25 @@ async def find_out(admin: Admin, name: str, wait_s: float) -> Findings:
         done=[at for at, each in ends.items() if at in after and await _is_done(admin, at, after[at], each)],
         open_transactions=await open_transactions(admin, held) if held else [],
         pending=pending,
+        unowned=unowned_of(group, wanted),
     )
+
+
+def read_topics(group: ConsumerGroupDescription) -> frozenset[str]:
+    """PURE. The topics that members subscribe to, or have partitions of. The topics that a pattern matches are known by
+    the partitions alone."""
+    named = {topic for member in group.members for topic in member.subscription}
+    places = [at for member in group.members for at in (*member.assignment, *(member.target_assignment or ()))]
+    return frozenset(named.union(at.topic for at in places))
+
+
+def unowned_of(group: ConsumerGroupDescription, wanted: Sequence[TopicPartition]) -> frozenset[TopicPartition]:
+    """PURE. Those of the partitions that no member has, and that no member is about to give up or to get; none while
+    the group rebalances."""
+    if not group.members or group.state in REBALANCING:
+        return frozenset()
+    owned = {at for member in group.members for at in (*member.assignment, *(member.target_assignment or ()))}
+    return frozenset(wanted).difference(owned, *(block.partitions for block in blocks_of(group)))
 
 
 async def _is_done(admin: Admin, at: TopicPartition, offset: int, ends: Ends) -> bool:
@@ -160,6 +183,8 @@ class Progress(Enum):
     UNCOMMITTED = "nothing committed"
     BEYOND_END = "beyond the end"
     BELOW_START = "below the start"
+    UNOWNED = "no owner"
+    """No member has the partition, although the group reads its topic. Perhaps there is nothing to read yet."""
 
 
 FINE = (Progress.MOVING, Progress.AT_END, Progress.EMPTY)
@@ -168,6 +193,8 @@ FINE = (Progress.MOVING, Progress.AT_END, Progress.EMPTY)
 def progress_of(found: Findings, at: TopicPartition, ends: Ends) -> Progress:
     """PURE. The progress in one partition."""
     offset = found.after.get(at)
+    if at in found.unowned and (offset is None or offset == ends.high_watermark):
+        return Progress.UNOWNED
     if offset is None:
         return Progress.UNCOMMITTED if ends.high_watermark > ends.start else Progress.EMPTY
     if offset > found.before.get(at, offset) and found.waited_s:
@@ -186,7 +213,7 @@ def is_stuck(found: Findings) -> bool:
     if found.group.state in (*REBALANCING, "Dead"):
         return True
     if found.pending and not found.after and not found.group.members:
-        return True  # as "Dead": other brokers than semel's have the group as soon as it has pending offsets
+        return True  # as "Dead", which an earlier release of semel's broker says of such a group
     return any(progress_of(found, at, ends) not in FINE for at, ends in found.ends.items())
 
 
@@ -272,6 +299,9 @@ def _partitions(found: Findings, progress: Progress, places: Mapping[TopicPartit
 def _partition(found: Findings, at: TopicPartition, ends: Ends, progress: Progress) -> Text:
     offset = found.after.get(at)
     place = f"  {at.topic}-{at.partition}"
+    if progress is Progress.UNOWNED:
+        said = "nothing committed" if offset is None else f"committed {offset:,} of {ends.high_watermark:,}"
+        return Text(f"{place}  {said}: {UNOWNED}", "red")
     if offset is None:
         return Text(f"{place}  nothing committed yet; {_whose(found, at)}.")
     said = f"{place}  committed {offset:,} of {ends.high_watermark:,}: "

@@ -60,8 +60,13 @@ class Subscription(msgspec.Struct, frozen=True):
     match: Matcher
 
     def selects(self, client: Mapping[str, str]) -> bool:
-        """Whether it is for this client. client: its values by the names of MATCH_KEYS."""
-        return all(expression.matches(client.get(key, "")) for key, expression in self.match)
+        """Whether it is for this client. client: its values by the names of MATCH_KEYS. A value that is too long for
+        the expression does not match."""
+        return all(_selects(expression, client.get(key, "")) for key, expression in self.match)
+
+
+def _selects(expression: Expression, value: str) -> bool:
+    return not expression.is_too_much_for(value) and expression.matches(value)
 
 
 def check(given: Mapping[str, str | None]) -> dict[str, str]:

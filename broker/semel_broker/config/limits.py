@@ -67,6 +67,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # once do not read the answer.
     last_answer_ms: int = 500
 
+    # UTF-8 bytes of a transactional id, which is kept, logged and matched against patterns.
+    id_bytes_max: int = 4 * KIB
     topic_name_length_max: int = 249  # so that "<topic>-<partition>.<id>-delete" stays a legal file name
     partitions_per_topic_max: int = 10_000
     partitions_max: int = 100_000

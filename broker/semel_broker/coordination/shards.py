@@ -198,7 +198,7 @@ class Shards(Generic[S]):
     """The shards of one coordinator, by partition of the internal topic `name`. `make(partition, reading)`: a shard.
 
     `load_timeout_ms`: how long a request waits for a shard that is being read. `place(id, partition count)`: the
-    partition of an id.
+    partition of an id. `check(id)`: raises a KafkaError for an id that no request may name.
     """
 
     def __init__(
@@ -209,11 +209,13 @@ class Shards(Generic[S]):
         *,
         load_timeout_ms: int,
         place: Callable[[str, int], int] = coordinator_partition,
+        check: Callable[[str], None] = lambda key: None,
     ) -> None:
         self._topics = topics
         self._name = name
         self._make = make
         self._place = place
+        self._check = check
         self._load_timeout_s = load_timeout_ms / 1000
         self._shards: dict[int, S] = {}
         self._reading = Lock()
@@ -247,8 +249,9 @@ class Shards(Generic[S]):
     async def ready(self, key: str) -> S:
         """The shard of this id, once it can answer.
 
-        Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+        Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, and what `check` raises.
         """
+        self._check(key)
         if (ready := self.of(key)) is not None:
             return ready
         shard = self._at(self._place(key, (await self.topic()).partition_count))
@@ -256,7 +259,9 @@ class Shards(Generic[S]):
         return shard
 
     async def index_of(self, key: str) -> int:
-        """The partition of the id, whichever broker leads it. Raises COORDINATOR_NOT_AVAILABLE."""
+        """The partition of the id, whichever broker leads it. Raises COORDINATOR_NOT_AVAILABLE, and what `check`
+        raises."""
+        self._check(key)
         return self._place(key, (await self.topic()).partition_count)
 
     async def topic(self) -> Topic:

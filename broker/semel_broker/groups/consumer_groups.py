@@ -39,6 +39,7 @@ from semel_broker.groups.group import CONSUMER, Group
 from semel_broker.groups.migration import Downgrade, check_upgrade
 from semel_broker.groups.records import downgraded_row, group_tombstone
 from semel_broker.groups.requests import Join, Joined, MemberIdRequiredError, Sync, Synced
+from semel_broker.scheduling.turns import Turns
 from semel_broker.world import World
 
 RETRY_MS = 1_000
@@ -79,7 +80,8 @@ class ConsumerGroups:
     `arm(key, when_ms)` has `check_deadline` called. `check` raises NOT_COORDINATOR. `catch_up`: as `Topics.catch_up`.
     `disband(group)`: answer the requests that wait in a classic group, and forget its members. `downgraded(group)`: the
     group is a classic one now, whose members have to join. `session_timeout_ms(group id)`: of its members of the
-    consumer protocol. `heartbeats_over`: the newest connections of heartbeats.
+    consumer protocol. `heartbeats_over`: the newest connections of heartbeats. `turns`: regular expressions are
+    evaluated in slices.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class ConsumerGroups:
         downgraded: Callable[[Group], None],
         heartbeats_over: NewestConnections,
         counters: GroupCounters,
+        turns: Turns,
     ) -> None:
         self._world, self._config, self._journal, self._groups = world, config, journal, groups
         self._let_go_of, self._arm, self._check = let_go, arm, check
@@ -107,6 +110,7 @@ class ConsumerGroups:
         self._disband, self._downgraded = disband, downgraded
         self._heartbeats_over = heartbeats_over
         self._counters = counters
+        self._turns = turns
         self._sessions: dict[Key, Session] = {}
         self._tasks: dict[Task[None], None] = {}
         self._rules = ConsumerRules(
@@ -153,11 +157,12 @@ class ConsumerGroups:
             if group.consumer is None:
                 return await self._upgrade(group, ask, connection)
             await self._know_topics(group.consumer)
+            catalog = self._catalog()
+            matched = await self._turns.slices().finish(state.matching(group.consumer, ask, catalog))
             self._check()
             self._has_beaten_over(group_id, ask.member_id, connection)
-            catalog = self._catalog()
             completed = self._completed(group.consumer, ask)
-            decision = state.heartbeat(group.consumer, completed, catalog, self._rules, self._world.now_ms())
+            decision = state.heartbeat(group.consumer, completed, catalog, matched, self._rules, self._world.now_ms())
             await self._store(group, decision.changes, _cause(ask, decision.changes))
             if group.consumer is not None:
                 group.consumer.seen_version = catalog.version
@@ -204,12 +209,13 @@ class ConsumerGroups:
         await self._journal.flushed()  # assignments that are under way belong to the members
         if group.members:
             await self._know_all_topics()
-        self._check()
         catalog, consumer = self._catalog(), ConsumerGroup(group.group_id)
+        matched = await self._turns.slices().finish(state.matching(consumer, ask, catalog))
+        self._check()
         carried = migration.upgraded(group, catalog)
         for change in carried:
             consumer.apply(change)
-        decision = state.heartbeat(consumer, ask, catalog, self._rules, self._world.now_ms())
+        decision = state.heartbeat(consumer, ask, catalog, matched, self._rules, self._world.now_ms())
 
         def apply() -> None:
             self._disband(group)

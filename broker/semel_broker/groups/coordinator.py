@@ -25,6 +25,7 @@ from semel_broker.groups.consumer.requests import Catalog
 from semel_broker.groups.group import Group
 from semel_broker.groups.offsets import CommittedOffset
 from semel_broker.groups.shard import GroupShard
+from semel_broker.scheduling.turns import Turns
 from semel_broker.topics import dynamic_configs
 from semel_broker.topics.topics import Topics
 from semel_broker.world import World
@@ -44,6 +45,7 @@ class GroupCoordinator:
         self._config = config
         self._topics = topics
         connections = MemberConnections()
+        turns = Turns(get_running_loop(), world.monotonic)
         self.shards: Shards[GroupShard] = Shards(
             topics,
             CONSUMER_OFFSETS,
@@ -58,6 +60,7 @@ class GroupCoordinator:
                 partition,
                 reading,
                 counters,
+                turns=turns,
             ),
             load_timeout_ms=config.limits.coordinator_load_hold_ms_max,
         )

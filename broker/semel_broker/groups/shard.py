@@ -42,6 +42,7 @@ from semel_broker.groups.requests import (
 from semel_broker.groups.state import Change, Transition
 from semel_broker.partitions.partition import Partition
 from semel_broker.scheduling.parting import Parting
+from semel_broker.scheduling.turns import Turns
 from semel_broker.world import World
 
 MINUTE_MS = 60_000
@@ -66,6 +67,8 @@ class GroupShard(Shard):
         partition: Partition,
         reading: Lock,
         counters: GroupCounters | None = None,
+        *,
+        turns: Turns,
     ) -> None:
         super().__init__(partition, world.log, reading)
         self._counters = GroupCounters() if counters is None else counters
@@ -94,6 +97,7 @@ class GroupShard(Shard):
             downgraded=self._downgraded,
             heartbeats_over=connections.heartbeats,
             counters=self._counters,
+            turns=turns,
         )
 
     # --- life ---

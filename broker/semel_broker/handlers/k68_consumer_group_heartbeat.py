@@ -9,6 +9,7 @@ A connection over which a heartbeat arrives later than one over a newer connecti
 
 from __future__ import annotations
 
+from semel_protocol.acls import ResourceType
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -20,7 +21,7 @@ from semel_protocol.messages.k68_consumer_group_heartbeat import (
 from semel_broker.context import RequestContext
 from semel_broker.groups.consumer.model import LEFT_STATIC, Places, by_topic
 from semel_broker.groups.consumer.requests import JOIN, Heartbeat
-from semel_broker.handlers.visible_topics import may_describe
+from semel_broker.handlers.describable import may_describe
 
 MEMBER_ID_VERSION = 1
 
@@ -47,7 +48,7 @@ async def _heartbeat(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext
         regex=request.subscribed_topic_regex,
         assignor=request.server_assignor,
         owned=None if rows is None else frozenset((row.topic_id, index) for row in rows for index in row.partitions),
-        may_read=may_describe(ctx),
+        may_read=may_describe(ctx, ResourceType.TOPIC),
     )
     if ask.epoch == JOIN:
         shard = await groups.shard(request.group_id)

@@ -26,8 +26,8 @@ from semel_protocol.messages.k75_describe_topic_partitions import (
 )
 
 from semel_broker.context import RequestContext
+from semel_broker.handlers.describable import may_describe
 from semel_broker.handlers.k03_metadata import partition_row
-from semel_broker.handlers.visible_topics import may_describe
 from semel_broker.topics.topics import Topic
 
 
@@ -37,7 +37,7 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
     if cursor is not None and (cursor.partition_index < 0 or not (wants_all or cursor.topic_name in names)):
         return DescribeTopicPartitionsResponse(topics=[] if wants_all else [_refused(name) for name in names])
     response = DescribeTopicPartitionsResponse(topics=[])
-    is_visible = may_describe(ctx)
+    is_visible = may_describe(ctx, ResourceType.TOPIC)
     left = max(1, min(request.response_partition_limit, ctx.broker.config.max_request_partition_size_limit))
     slices, steps = ctx.slices(), 1
     for name in names if cursor is None else names[bisect_left(names, cursor.topic_name) :]:

@@ -7,7 +7,9 @@ or on another broker, the new leader finds there what was decided (PREPARE_*) an
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from operator import attrgetter
 
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import coordinator_partition, transaction_partition
@@ -22,7 +24,7 @@ from semel_broker.coordination.recent import Recent
 from semel_broker.coordination.shards import Shards
 from semel_broker.counters.coordinators import TransactionCounters
 from semel_broker.partitions.partition import Partition
-from semel_broker.scheduling.turns import Turns
+from semel_broker.scheduling.turns import Slices, Turns
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.admission import Admission, Admissions
 from semel_broker.txn.expiry import Expiry
@@ -33,7 +35,7 @@ from semel_broker.txn.markers.peer_calls import NoPeers, PeerCalls
 from semel_broker.txn.markers.remote_destination import RemoteDestination
 from semel_broker.txn.model.identity import NOBODY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import ExpiredIds, Fences
-from semel_broker.txn.model.metadata import TopicPartition, TransactionMetadata, TransactionState
+from semel_broker.txn.model.metadata import TopicPartition, TransactionMetadata
 from semel_broker.txn.model.requests import BUMPING_VERSION, Init, Rules, Step
 from semel_broker.txn.shard import CoordinatorContext, TransactionShard
 from semel_broker.txn.slot import PRODUCERS_MAX
@@ -42,6 +44,8 @@ from semel_broker.txn.verification import Verification
 from semel_broker.world import World
 
 NO_CLIENT = ClientName()
+IDS_PER_STEP = 64
+"""Transactional ids that are sorted in the time of one step of a slice."""
 
 
 class TransactionCoordinator:
@@ -52,7 +56,7 @@ class TransactionCoordinator:
     The coordinator calls `offsets_ended` for each durable marker in a partition of `__consumer_offsets`. `leaders`,
     `peers`: the leaders of partitions, and the connections to other brokers; without them this broker is the only one.
     A method that names an id may raise COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR
-    besides what it says.
+    besides what it says, and INVALID_REQUEST for an id of more than `id_bytes_max` bytes.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class TransactionCoordinator:
             lambda partition, reading: TransactionShard(context, partition, reading),
             load_timeout_ms=config.limits.coordinator_load_hold_ms_max,
             place=transaction_partition,
+            check=self._check_length,
         )
         self.groups = TransactionGroups(config, self.shards, context.me)
         self._verification = Verification(self._peers, timeout_ms)
@@ -275,23 +280,17 @@ class TransactionCoordinator:
 
     # --- listings ---
 
-    async def listing(
-        self,
-        *,
-        states: Sequence[TransactionState] = (),
-        producer_ids: Sequence[int] = (),
-        open_for_ms: int = -1,
-    ) -> list[TransactionMetadata]:
-        """The ids here by name, those of certain states and producer ids only, and whose transaction is open for longer
-        than `open_for_ms`, where given. Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE."""
-        now_ms = self._world.now_ms()
-        return [
-            txn
-            for txn in await self._known()
-            if (not states or txn.state in states)
-            and (not producer_ids or txn.identity.producer_id in producer_ids or txn.producer_id in producer_ids)
-            and (open_for_ms < 0 or (txn.start_ms >= 0 and now_ms - txn.start_ms > open_for_ms))
-        ]
+    async def listing(self, slices: Slices) -> Iterator[TransactionMetadata]:
+        """The ids here by name. There may be many: they are collected in slices, and the caller goes on in slices.
+
+        Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
+        """
+        found = []
+        for shard in await self.shards.all_loaded():
+            found.append(shard.known())
+            if slices.is_over(1 + len(found[-1]) // IDS_PER_STEP):
+                await slices.next()
+        return merge(*found, key=attrgetter("transactional_id"))
 
     def fences(self, transactional_id: str) -> Fences:
         """The ledger of the id, oldest line first; also of one that has expired lately."""
@@ -300,14 +299,25 @@ class TransactionCoordinator:
 
     # --- inside ---
 
+    def _check_length(self, transactional_id: str) -> None:
+        """Raises INVALID_REQUEST for a transactional id that is too long to be kept."""
+        size, most = len(transactional_id.encode()), self._config.limits.id_bytes_max
+        if size > most:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"the transactional id that begins with {transactional_id[:40]!r} has {size} bytes, and at most {most} "
+                "are allowed: set a shorter transactional.id",
+            )
+
     async def _time_out(self, transactional_id: str) -> None:
-        await (await self.shards.ready(transactional_id)).time_out(transactional_id)
+        shard = self.shards.of(transactional_id)  # an earlier version may have taken an id that is too long now
+        if shard is not None:
+            await shard.time_out(transactional_id)
 
     def _cluster_changed(self, delta: ImageDelta) -> None:
         if delta.partitions or delta.brokers or delta.gone:
             self.markers.leaders_changed()
 
     async def _known(self) -> list[TransactionMetadata]:
-        """The metadata of every id here, by transactional id."""
-        found = [txn for shard in await self.shards.all_loaded() for txn in shard.known()]
-        return sorted(found, key=lambda txn: txn.transactional_id)
+        """The metadata of every id here."""
+        return [txn for shard in await self.shards.all_loaded() for txn in shard.known()]

@@ -10,6 +10,7 @@ import pytest
 from broker.cluster.brokers import until
 from broker.coordination.seats import MARKERS, Seat, Seats, code_of, is_open, markers
 from broker.wire import Wire
+from semel_broker.scheduling.turns import Turns
 from semel_broker.txn.markers.channel import Marker
 from semel_broker.txn.markers.remote_destination import RemoteDestination, codes_of, request_of
 from semel_broker.txn.model import identity, metadata, state
@@ -165,7 +166,8 @@ async def test_zombie_coordinator_decides_nothing(seats: Seats) -> None:
     one.session.deadline = 0.0
     assert await mine.end() == ErrorCode.NOT_COORDINATOR
     assert await code_of(one.describe(mine.name)) is ErrorCode.NOT_COORDINATOR
-    assert await one.transactions.listing() == []
+    slices = Turns(asyncio.get_running_loop(), lambda: 1.0).slices()
+    assert list(await one.transactions.listing(slices)) == []
     there = await two.producer(2, mine.name, like=mine)
     assert await there.end(commit=False) == 0
     assert markers(two, 1)[-1][1] == "ABORT"

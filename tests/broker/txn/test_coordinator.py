@@ -207,7 +207,7 @@ async def test_restart_in_the_states_that_wait_for_the_producer(one: Transaction
         await one.begin(mine, name)
         await one.end(mine, name == "commit", name)
     await getattr(one, how)()
-    states = {txn.transactional_id: txn.state.label for txn in await one.transactions.listing()}
+    states = {txn.transactional_id: txn.state.label for txn in await one.listing()}
     last = {"commit": "CompleteCommit", "abort": "CompleteAbort"}
     assert states == {"empty": "Empty", "ongoing": "Ongoing"} | last
     await one.end(ongoing, True, "ongoing")
@@ -346,7 +346,7 @@ async def test_an_unused_id_expires_for_good_and_its_producers_error_says_so(bro
         await one.state()
     assert one.log.of("producer_fenced")[-1]["reason"] == "expired"
     await one.restart()
-    assert [txn.transactional_id for txn in await one.transactions.listing()] == ["busy"]
+    assert [txn.transactional_id for txn in await one.listing()] == ["busy"]
     assert (await one.init()).epoch == 0
 
 

@@ -95,7 +95,7 @@ async def test_a_start_reads_the_journal_once_and_decodes_each_id_once(
     assert isinstance(disk, CountingDisk)
     disk.bytes_read = 0
     await crowded.open()
-    known = await crowded.transactions.listing()
+    known = await crowded.listing()
     assert len(known) == IDS + 1
     assert {txn.state.label for txn in known} == {"CompleteCommit", "Empty"}
     assert len(decoded) <= 5, "the ids differ in what is read without decoding"

@@ -12,6 +12,7 @@ from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load
 from semel_broker.coordination.producer_ids import ProducerIds
+from semel_broker.scheduling.turns import Turns
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.markers.channel import Entry
@@ -73,6 +74,10 @@ class TransactionBroker:
         if wait:
             await self.transactions.loaded()
         return self
+
+    async def listing(self) -> list[TransactionMetadata]:
+        """The transactional ids by name."""
+        return list(await self.transactions.listing(Turns(asyncio.get_running_loop(), lambda: 1.0).slices()))
 
     def hold_markers(self) -> None:
         self.transactions.markers.here = Closed()

@@ -11,7 +11,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.groups.consumer.model import LEFT_STATIC, NOTHING, ConsumerGroup, Member, MemberState
 from semel_broker.groups.consumer.requests import Catalog, ConsumerRules, Decision, Heartbeat, Place
-from semel_broker.groups.consumer.state import Draft, assign, identified, join, refresh, start_again, step
+from semel_broker.groups.consumer.state import NO_MATCHES, Draft, assign, identified, join, refresh, start_again, step
 
 
 def join_group(
@@ -26,7 +26,7 @@ def join_group(
     draft = Draft(group)
     is_known = ask.member_id in group.members and group.current(ask.member_id).epoch != LEFT_STATIC
     held = join(draft, ask, rules)
-    refresh(draft, ask, catalog, wall_ms)
+    refresh(draft, catalog, NO_MATCHES, wall_ms)
     if draft.group.epoch > draft.group.assignment_epoch:
         assign(draft, rules)
     if not is_known:

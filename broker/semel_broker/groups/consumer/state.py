@@ -9,7 +9,8 @@ Sources: KIP-848; KIP-345 and KIP-848 for static members (the epochs 0, -1 and -
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Mapping
+from typing import Final
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -36,6 +37,7 @@ from semel_broker.groups.consumer.model import (
 from semel_broker.groups.consumer.reconcile import reconcile
 from semel_broker.groups.consumer.requests import JOIN, LEAVE, Catalog, ConsumerRules, Decision, Heartbeat, Place
 from semel_broker.regex import compiled
+from semel_broker.scheduling.turns import ELEMENTS_PER_STEP
 
 
 class Draft:
@@ -63,8 +65,11 @@ class Draft:
 # --- heartbeats -------------------------------------------------------------------------------------------------------
 
 
-def heartbeat(group: ConsumerGroup, ask: Heartbeat, catalog: Catalog, rules: ConsumerRules, wall_ms: int) -> Decision:
-    """ConsumerGroupHeartbeat of a member that joins (epoch 0), stays or leaves (epochs -1 and -2).
+def heartbeat(
+    group: ConsumerGroup, ask: Heartbeat, catalog: Catalog, matched: Matched, rules: ConsumerRules, wall_ms: int
+) -> Decision:
+    """ConsumerGroupHeartbeat of a member that joins (epoch 0), stays or leaves (epochs -1 and -2). `matched`: the
+    result of `matching` for the same request.
 
     Raises UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED,
     UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION.
@@ -85,7 +90,7 @@ def heartbeat(group: ConsumerGroup, ask: Heartbeat, catalog: Catalog, rules: Con
     else:
         check_epoch(identified(group, ask.member_id, ask.instance_id), group, ask)
         _update(draft, ask)
-    refresh(draft, ask, catalog, wall_ms)
+    refresh(draft, catalog, matched, wall_ms)
     if draft.group.epoch > draft.group.assignment_epoch:
         assign(draft, rules)
     if ask.epoch == JOIN:
@@ -316,19 +321,52 @@ def forget_group(group: ConsumerGroup) -> tuple[Change, ...]:
 # --- topics -----------------------------------------------------------------------------------------------------------
 
 
-def refresh(draft: Draft, ask: Heartbeat, catalog: Catalog, wall_ms: int) -> None:
-    """Look again at the topics of all subscriptions. If they have changed, there is a new group epoch.
+Matched = Mapping[str, tuple[str, ...]]
+"""The topics that match each regular expression that has to be evaluated again."""
+NO_MATCHES: Final[Matched] = {}
+"""Of a request of the classic protocol, which evaluates no regular expressions."""
 
-    A member of the classic protocol has no regular expression, so its request does not evaluate those of others.
+
+def matching(group: ConsumerGroup, ask: Heartbeat, catalog: Catalog) -> Generator[int, None, Matched]:
+    """Evaluate the regular expressions of the group whose topics may have changed, in steps: yields the number of array
+    elements whose time a step takes. The sender of the request has to be allowed to read the topics.
+
+    An expression that cannot be evaluated matches nothing. A broker of another version has stored it; if it is the
+    sender's, `heartbeat` refuses it.
     """
+    if ask.epoch < JOIN:
+        return NO_MATCHES
+    wanted = {member.regex for member in group.members.values()} | {ask.regex}
+    stale = sorted(regex for regex in wanted if regex and _is_stale(group.regexes.get(regex), catalog))
+    names = []
+    for name in list(catalog.names()) if stale else ():
+        if ask.may_read(name):
+            names.append(name)
+        yield ELEMENTS_PER_STEP
+    matched: dict[str, tuple[str, ...]] = {}
+    for regex in stale:
+        try:
+            expression = compiled(regex)
+        except KafkaError:
+            matched[regex] = ()
+            continue
+        found = []
+        for name in names:
+            if expression.matches(name):
+                found.append(name)
+            yield expression.steps(name) * ELEMENTS_PER_STEP
+        matched[regex] = tuple(found)
+    return matched
+
+
+def refresh(draft: Draft, catalog: Catalog, matched: Matched, wall_ms: int) -> None:
+    """Look again at the topics of all subscriptions. If they have changed, there is a new group epoch."""
     group = draft.group
     _drop_unused_regexes(draft)
-    wanted = sorted({member.regex for member in group.members.values() if member.regex})
-    stale = [] if ask.classic else [regex for regex in wanted if _is_stale(group.regexes.get(regex), catalog)]
-    names = [name for name in catalog.names() if ask.may_read(name)] if stale else []
-    for regex in stale:
-        expression = compiled(regex)
-        topics = tuple(name for name in names if expression.matches(name))
+    used = {member.regex for member in group.members.values()}
+    for regex, topics in matched.items():
+        if regex not in used:
+            continue
         known = group.regexes.get(regex)
         draft.put(SetRegex(regex, Resolved(topics, catalog.version, wall_ms)))
         if known is None or known.topics != topics:

@@ -14,6 +14,7 @@ from semel_broker.groups.consumer.classic_members import join_group, may_sync, m
 from semel_broker.groups.consumer.model import LEFT_STATIC, NOTHING, Classic, ConsumerGroup, Places, TopicFacts
 from semel_broker.groups.consumer.records import change_of, rows
 from semel_broker.groups.consumer.requests import Catalog, ConsumerRules, Decision, Heartbeat
+from semel_broker.scheduling.work_turns import Work
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import decode_offsets_key
 
@@ -176,13 +177,18 @@ class Groups(RuleBasedStateMachine):
         if may_sync(group, member_id):
             client.owned = group.current(member_id).assigned
 
+    def decide(self, ask: Heartbeat) -> Decision:
+        matched = Work(state.matching(self.group, ask, self.catalog))
+        matched.advance(1 << 30)
+        return state.heartbeat(self.group, ask, self.catalog, matched.result(), ConsumerRules(), 0)
+
     def beat(self, client: Client, *, full: bool = False, is_lost: bool = False) -> None:
         if client.classic is not None:
             self.beat_classic(client, full=full, is_lost=is_lost)
             return
         ask = client.request(full=full)
         try:
-            decision: Decision = state.heartbeat(self.group, ask, self.catalog, ConsumerRules(), 0)
+            decision = self.decide(ask)
         except KafkaError as error:
             if error.code not in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
                 raise
@@ -246,7 +252,7 @@ class Groups(RuleBasedStateMachine):
         del self.clients[client.member_id]
         if client.classic is None and self.group.instances.get(client.instance_id or "") == client.member_id:
             ask = Heartbeat(member_id=client.member_id, instance_id=client.instance_id, epoch=LEFT_STATIC)
-            self.carry_out(state.heartbeat(self.group, ask, self.catalog, ConsumerRules(), 0).changes)
+            self.carry_out(self.decide(ask).changes)
         self.number += 1
         new = Client(f"m{self.number}", client.instance_id, topics, client.regex)
         new.classic, new.is_eager = client.classic, client.is_eager

@@ -53,6 +53,18 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "3",
 }
 
+LONG_TOPIC = "ab" * 124
+LONG_ID = "ab" * 2048
+HEAVY_PATTERNS = [
+    "[ab]*a[ab]{1000}[ab]{1000}",
+    "(?:[ab]?){1000}c",
+    "(?:.?){500}c",
+    r"(?i)\pL{30}.*",
+    "(?:(?:a?b?)*){100}c",
+    ".*(a?){500}a{500}",
+]
+"""Regular expressions that take as much work as any over long names; some are refused."""
+
 Conversation = Sequence[bytes]
 """The frames, valid or malformed, that one connection sends one after the other."""
 
@@ -239,6 +251,7 @@ class FuzzedBroker:
         await wire.create_topic("t", partitions=2)
         await wire.create_topic("c", cleanup_policy="compact", segment_ms="1000", min_cleanable_dirty_ratio="0.01")
         await wire.create_topic("stamped", message_timestamp_type="LogAppendTime", max_message_bytes="2000")
+        await wire.create_topic(LONG_TOPIC)
         for topic in ("t", "c", "stamped"):
             await wire.produce(topic, batch(b"x" * 100, b"y"))
         member = GroupMember(wire, "g", topics=("t",))
@@ -248,6 +261,7 @@ class FuzzedBroker:
         producers = []
         for name in ("open", "done", "idle"):
             producers.append(await TransactionalProducer(wire, name=name).init(timeout_ms=900_000))
+        await TransactionalProducer(wire, name=LONG_ID).init(timeout_ms=900_000)
         opened, done, _ = producers
         await done.produce("t", b"committed")
         await done.end()
@@ -274,7 +288,7 @@ class FuzzedBroker:
         self.producers += [Producer(7_000, 0, 0), Producer(7_000, 0, 1), Producer(7_000, 1, 0)]
         topics = self.node.broker.topics
         settings = [name.replace("_", ".") for name in TopicSettings.__struct_fields__]
-        names = ["t", "t", "c", "stamped", "u", "__consumer_offsets", "__transaction_state"]
+        names = ["t", "t", "c", "stamped", "u", "__consumer_offsets", "__transaction_state", LONG_TOPIC]
         few = [0, 0, 1, 2, -1]
         self.pools = {
             "name": names,
@@ -313,8 +327,10 @@ class FuzzedBroker:
             "isolation_level": [0, 1],
             "acks": [-1, 1, 0],
             "timeout_ms": [0, 1000, 30_000],
-            "transactional_id": ["open", "done", "idle", "new", None],
-            "v3_and_below_transactional_id": ["open", "done", "idle"],
+            "transactional_id": ["open", "done", "idle", "new", None, LONG_ID, LONG_ID * 8],
+            "v3_and_below_transactional_id": ["open", "done", "idle", LONG_ID * 8],
+            "transactional_id_pattern": ["", ".*", *HEAVY_PATTERNS],
+            "subscribed_topic_regex": ["", "t|c", *HEAVY_PATTERNS],
             "transactional_ids": ["open", "done", "idle", "nobody"],
             "transaction_timeout_ms": [60_000, 1000],
             "producer_id": [*ids, -1, 7_000],

@@ -79,7 +79,7 @@ class Consumer(Generic[K_co, V_co]):
         self._offsets = Offsets(cluster, config, self._fetching_membership, self._topic_id)
         self._fetcher = Fetcher(cluster, config, self._subscription, lambda: self._positions.wake())
         self._positions = Positions(
-            cluster.edge, config, self._subscription, self._offsets, found=self._fetcher.wake, fail=self._fetcher.fail
+            cluster, config, self._subscription, self._offsets, found=self._fetcher.wake, fail=self._fetcher.fail
         )
         self._calls = PollCalls()
         self._group: AnyGroup | None = None

@@ -376,7 +376,7 @@ class Producer(Generic[K_contra, V_contra]):
         """Creates the state of a new step; nothing of an earlier step remains."""
         config = self._config
         self._topics = {}
-        self._memory = BufferMemory(self._cluster.edge, config.buffer_memory)
+        self._memory = BufferMemory(self._cluster.edge, config.buffer_memory, self._cluster.explained)
         self._started: Sender | None = None
         self._transaction: TransactionState | None = None
         if config.transactional_id is not None:

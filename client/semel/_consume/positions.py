@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from semel._config.consumer import ConsumerConfig
-from semel._edge import Edge
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAt, Offsets
+from semel._net.cluster import Cluster
 from semel._net.retry import Backoff, Deadline
 from semel._net.signal import Signal
 from semel._subscription.subscription import PartitionState, Reset, Subscription
@@ -27,7 +27,7 @@ class Positions:
 
     def __init__(
         self,
-        edge: Edge,
+        cluster: Cluster,
         config: ConsumerConfig,
         subscription: Subscription,
         offsets: Offsets,
@@ -37,10 +37,11 @@ class Positions:
     ) -> None:
         self._config, self._subscription, self._offsets = config, subscription, offsets
         self._found, self._fail = found, fail
-        self._edge = edge
-        self._backoff = Backoff(edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._cluster, self._edge = cluster, cluster.edge
+        self._backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._policy = Reset(config.auto_offset_reset)
         self._wanted = Signal()
+        self._last_errors: dict[TopicPartition, KafkaError] = {}
         self.changed = Signal()
         """Notified whenever a position was found or given up."""
 
@@ -70,8 +71,13 @@ class Positions:
                 raise IllegalStateError(f"{state.topic_partition} was revoked while its position was looked up")
             state = now  # the topic may have been created again
             if state.position is None and not await self.changed.wait(deadline.remaining_ms):
-                raise KafkaTimeoutError(f"no position of {state.topic_partition} within {deadline.timeout_ms:.0f} ms")
+                raise self._no_position(state.topic_partition, deadline.timeout_ms)
         return state.position
+
+    def _no_position(self, partition: TopicPartition, waited_ms: float) -> KafkaTimeoutError:
+        last = self._last_errors.get(partition)
+        text = f"no position of {partition} within {waited_ms:.0f} ms{f': {last.message}' if last else ''}"
+        return self._cluster.timed_out(text, waited_ms)
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -186,10 +192,12 @@ class Positions:
         if not self._still_lacks(state, reset):
             return False
         state.seek(offset)
+        self._last_errors.pop(state.topic_partition, None)
         return True
 
     def _failed(self, state: PartitionState, reset: Reset, error: KafkaError) -> None:
         if error.retriable:
+            self._last_errors[state.topic_partition] = error
             log.info("no position for %s yet: %s", state.topic_partition, error)
         elif self._still_lacks(state, reset):
             self._fail(state, error)

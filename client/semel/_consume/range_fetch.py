@@ -33,7 +33,6 @@ from semel.errors import (
     CorruptRecordException,
     KafkaConnectionError,
     KafkaError,
-    KafkaTimeoutError,
     OffsetOutOfRangeError,
     RecordTooLargeError,
     UnknownTopicIdError,
@@ -131,7 +130,8 @@ class RangeFetch:
                 self._cluster.request_refresh()
                 reason, pause_ms = str(error), backoff.next_ms()
             if pause_ms >= deadline.remaining_ms:
-                raise KafkaTimeoutError(f"{config.default_api_timeout_ms} ms without progress: {reason}")
+                waited_ms = config.default_api_timeout_ms
+                raise self._cluster.timed_out(f"{waited_ms} ms without progress: {reason}", waited_ms)
             await asyncio.sleep(pause_ms / 1000)
 
     async def _ask(self, at: int, deadline: Deadline) -> FetchResponsePartition:

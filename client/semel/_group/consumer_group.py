@@ -32,7 +32,7 @@ from semel._net.cluster import Cluster
 from semel._net.retry import Backoff, Deadline
 from semel._net.signal import Signal
 from semel._subscription.subscription import Subscription
-from semel.errors import CommitFailedError, KafkaError, KafkaTimeoutError
+from semel.errors import CommitFailedError, KafkaError
 from semel.structs import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -133,7 +133,8 @@ class ConsumerGroup:
             if self.member.state not in MEMBER_STATES:
                 raise CommitFailedError(f"this consumer is no member of group {self.member.group_id!r} at the moment")
             if deadline.expired:
-                raise KafkaTimeoutError(f"group {self.member.group_id!r} did not answer within {timeout_ms:.0f} ms")
+                text = f"the coordinator of group {self.member.group_id!r} did not answer within {timeout_ms:.0f} ms"
+                raise self._cluster.timed_out(text, timeout_ms)
             await self.settled.wait(deadline.remaining_ms)
 
     def commit_refused(self, error: KafkaError, membership: Membership) -> None:

@@ -33,7 +33,6 @@ from semel.errors import (
     BrokerResponseError,
     CommitFailedError,
     KafkaError,
-    KafkaTimeoutError,
     RebalanceInProgressError,
 )
 from semel.structs import TopicPartition
@@ -188,7 +187,8 @@ class Group:
             ):
                 return
             if deadline.expired:
-                raise KafkaTimeoutError(f"group {self.member.group_id!r} did not settle within {timeout_ms:.0f} ms")
+                text = f"group {self.member.group_id!r} did not settle within {timeout_ms:.0f} ms"
+                raise self._cluster.timed_out(text, timeout_ms)
             await self.settled.wait(deadline.remaining_ms)
 
     def commit_refused(self, error: KafkaError, membership: Membership) -> None:

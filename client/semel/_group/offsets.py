@@ -119,7 +119,12 @@ class Offsets:
             return {partition: found[partition] for partition in wanted}
 
         return await retrying(
-            attempt, edge=self._edge, backoff=self._backoff(), timeout_ms=timeout_ms, what="listing offsets"
+            attempt,
+            edge=self._edge,
+            explain=self._cluster.explained,
+            backoff=self._backoff(),
+            timeout_ms=timeout_ms,
+            what="listing offsets",
         )
 
     async def list_once(
@@ -211,6 +216,7 @@ class Offsets:
         return await retrying(
             attempt,
             edge=self._edge,
+            explain=self._cluster.explained,
             backoff=self._backoff(),
             timeout_ms=timeout_ms,
             what=f"fetching committed offsets of group {self._group_id!r}",
@@ -373,6 +379,7 @@ class Offsets:
         return await retrying(
             attempt,
             edge=self._edge,
+            explain=self._cluster.explained,
             backoff=self._backoff(),
             timeout_ms=timeout_ms,
             what=f"{what} of group {self._group_id!r}",

@@ -144,6 +144,7 @@ class Calls:
         return await retrying(
             attempt,
             edge=self.cluster.edge,
+            explain=self.cluster.explained,
             backoff=Backoff(self.cluster.edge, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms),
             timeout_ms=self.timeout_ms(timeout_ms),
             what=what,

@@ -98,10 +98,11 @@ class Cluster:
                 raise
             pause_ms = backoff.next_ms()
             if pause_ms >= deadline.remaining_ms:
+                waited_ms = self.config.bootstrap_timeout_ms
+                text = f"none of bootstrap_servers answered within {waited_ms} ms: {reason}"
+                failure = KafkaConnectionError(self.explained(text, waited_ms))
                 await self.pool.close()
-                raise KafkaConnectionError(
-                    f"none of bootstrap_servers answered within {self.config.bootstrap_timeout_ms} ms: {reason}"
-                ) from cause
+                raise failure from cause
             await asyncio.sleep(pause_ms / 1000)
         self._task = asyncio.create_task(self._keep_fresh(), name=f"metadata of {self.config.client_id}")
         self._task.add_done_callback(self._ended)
@@ -171,7 +172,7 @@ class Cluster:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await waiter
         except TimeoutError:
-            raise KafkaTimeoutError(f"no broker gave metadata within {timeout_ms:.0f} ms") from None
+            raise self.timed_out(f"no broker gave metadata within {timeout_ms:.0f} ms", timeout_ms) from None
 
     async def wait_for_topic(self, topic: str, timeout_ms: float | None = None) -> TopicMetadata:
         """The topic, once it has partitions.
@@ -195,8 +196,9 @@ class Cluster:
                 raise error_for(code, f"topic {topic!r}")
             if deadline.expired:
                 why = f" ({error_for(code).message})" if code else ""
-                raise KafkaTimeoutError(
-                    f"topic {topic!r} did not appear within {timeout_ms:.0f} ms{why}: create it, or check its name"
+                raise self.timed_out(
+                    f"topic {topic!r} did not appear within {timeout_ms:.0f} ms{why}: create it, or check its name",
+                    timeout_ms,
                 )
             if code is not None:
                 await asyncio.sleep(min(backoff.next_ms(), deadline.remaining_ms) / 1000)
@@ -207,6 +209,14 @@ class Cluster:
                     raise  # otherwise the earlier answer says more
 
     # Connections
+
+    def explained(self, text: str, waited_ms: float) -> str:
+        """The text of a timeout after `waited_ms`, with the errors of brokers that were not reached meanwhile."""
+        return self.pool.reachability.explained(text, waited_ms)
+
+    def timed_out(self, text: str, waited_ms: float) -> KafkaTimeoutError:
+        """The exception for a wait of `waited_ms` that has ended, with the errors of brokers."""
+        return KafkaTimeoutError(self.explained(text, waited_ms))
 
     async def connection(self, node_id: int, role: Role) -> Connection:
         """As Pool.connection. A node that cannot be reached also causes a refresh."""
@@ -267,6 +277,7 @@ class Cluster:
         return await retrying(
             ask,
             edge=self.edge,
+            explain=self.explained,
             backoff=Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms),
             timeout_ms=self.config.max_block_ms if timeout_ms is None else timeout_ms,
             what=f"finding the coordinator of {key!r}",
@@ -301,7 +312,7 @@ class Cluster:
             live = self.pool.live(node_id, Role.CONTROL)
             if live is not None:
                 return node_id, live
-            attempts[self.pool.connecting(node_id, Role.CONTROL)] = node_id
+            attempts[self.pool.connecting(node_id, Role.CONTROL, is_needed=False)] = node_id
             is_last = at == len(node_ids) - 1
             while attempts:
                 done, _ = await asyncio.wait(
@@ -323,7 +334,8 @@ class Cluster:
         for error in failures:
             if isinstance(error, LOGIN_REFUSED):
                 raise error  # the other brokers have the same users
-        raise KafkaConnectionError("; ".join(error.message for error in failures))
+        # A bootstrap server and the broker that it is have the same address.
+        raise KafkaConnectionError("; ".join(dict.fromkeys(error.message for error in failures)))
 
     async def _keep_fresh(self) -> None:
         config = self.config
@@ -386,6 +398,7 @@ class Cluster:
             raise KafkaConnectionError(f"the metadata of {connection.name} has no broker yet")
         for broker in answer.brokers:
             self.pool.set_address(broker.node_id, broker.host, broker.port)
+        self.pool.reachability.metadata_answered(self.pool.address(broker.node_id) for broker in answer.brokers)
         self.metadata = merged(self.metadata, answer)
         self._fetched_at = self.edge.monotonic()
         if node_id < 0:

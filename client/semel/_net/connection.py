@@ -26,6 +26,7 @@ from semel._edge import Edge
 from semel._net.counters import RequestCounters
 from semel._net.sasl import SASL_THERE, Credentials
 from semel._net.session import Session, State
+from semel._net.socket_errors import failure_of
 from semel._net.tls import TLS_THERE, hint
 from semel.errors import (
     CorrelationIdError,
@@ -63,6 +64,10 @@ WRITE_BUFFER_BYTES_MAX = 1 << 20
 SIZE_BYTES = 4
 """The size prefix of a frame."""
 CLOSED_BY_BROKER = "closed by the broker"
+OPENING = "waiting for the connection to open"
+OPENING_TLS = "waiting for the connection to open, or for the TLS handshake"
+ASKING_VERSIONS = "connected, waiting for the answer to ApiVersions"
+LOGGING_IN = "connected, waiting for the answer to the login (SASL)"
 
 
 class _Pending(PendingRequest):
@@ -464,25 +469,41 @@ async def connect(
     tls: ssl.SSLContext | None = None,
     credentials: Credentials | None = None,
     counters: RequestCounters | None = None,
+    waits_for: Callable[[str], None] = lambda step: None,
 ) -> Connection:
     """Connects, negotiates versions and authenticates within `timeout_ms`. counters: of the client; None: not counted.
+    waits_for: is called with each step that begins.
 
     Raises KafkaConnectionError, UnsupportedVersionError, and with credentials as `Session.authenticate`.
     """
     name = f"{host}:{port}"
     connection = Connection(edge, name, client_id, frame_bytes_max, counters)
+    step = ""
+
+    def begin(next_step: str) -> None:
+        nonlocal step
+        step = next_step
+        waits_for(step)
+
     try:
         async with asyncio.timeout(timeout_ms / 1000):
+            begin(OPENING if tls is None else OPENING_TLS)
             await edge.create_connection(lambda: connection, host, port, tls)
+            begin(ASKING_VERSIONS)
             await connection.agree_on_versions(timeout_ms)
             if credentials is not None:
+                begin(LOGGING_IN)
                 await connection.log_in(credentials, timeout_ms)
-    except TimeoutError:
+    except (TimeoutError, KafkaTimeoutError) as error:
         connection.close()
-        raise KafkaConnectionError(f"cannot connect to {name} within {timeout_ms:.0f} ms") from None
-    except (OSError, KafkaTimeoutError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the kernel's own ETIMEDOUT
+            raise KafkaConnectionError(f"cannot connect to {name}: {failure_of(error, host)}") from error
+        raise KafkaConnectionError(f"cannot connect to {name} within {timeout_ms:.0f} ms: {step}") from None
+    except OSError as error:
         connection.close()
-        raise KafkaConnectionError(f"cannot connect to {name}: {error}{_tls_hint(error, host, tls)}") from error
+        raise KafkaConnectionError(
+            f"cannot connect to {name}: {failure_of(error, host)}{_tls_hint(error, host, tls)}"
+        ) from error
     except KafkaConnectionError as error:
         connection.close()
         if tls is None and CLOSED_BY_BROKER in error.message:

@@ -12,6 +12,7 @@ from semel._config.client import ClientConfig
 from semel._edge import Edge
 from semel._net.connection import Connection, connect
 from semel._net.counters import RequestCounters
+from semel._net.reachability import SLOW_S, Reachability
 from semel._net.retry import Backoff
 from semel._net.sasl import credentials_of
 from semel._net.tls import context_of
@@ -65,6 +66,7 @@ class Pool:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._links: dict[tuple[int, Role], _Link] = {}
         self._closed = False
+        self.reachability = Reachability(edge, config.client_id)
         self.counters = RequestCounters()
         """Of all connections, the closed ones included."""
 
@@ -109,8 +111,11 @@ class Pool:
         await asyncio.wait((attempt,))
         return attempt.result()
 
-    def connecting(self, node_id: int, role: Role) -> asyncio.Task[Connection]:
-        """The attempt in progress to open a connection. Begins one if there is none."""
+    def connecting(self, node_id: int, role: Role, *, is_needed: bool = True) -> asyncio.Task[Connection]:
+        """The attempt in progress to open a connection. Begins one if there is none.
+
+        is_needed: this broker is needed, and no other can take its place.
+        """
         if self._closed:
             raise IllegalStateError("the client is stopped")
         link = self._links.get((node_id, role))
@@ -119,8 +124,11 @@ class Pool:
             backoff = Backoff(self._edge, config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
             link = self._links[node_id, role] = _Link(backoff)
         if link.connecting is None:
-            link.connecting = asyncio.create_task(self._open(node_id, link), name=f"connect {node_id} {role.value}")
+            opening = self._open(node_id, link, is_needed=is_needed)
+            link.connecting = asyncio.create_task(opening, name=f"connect {node_id} {role.value}")
             link.connecting.add_done_callback(_discard_exception)
+        elif is_needed:
+            self.reachability.needed(self.address(node_id))
         return link.connecting
 
     def adopt(self, bootstrap_id: int, node_id: int) -> None:
@@ -165,8 +173,9 @@ class Pool:
                 link.connection.close(KafkaConnectionError("the client is stopped"))
         self._links.clear()
 
-    async def _open(self, node_id: int, link: _Link) -> Connection:
-        config = self._config
+    async def _open(self, node_id: int, link: _Link, *, is_needed: bool) -> Connection:
+        config, reachability, address = self._config, self.reachability, ""
+        slow: asyncio.TimerHandle | None = None
         try:
             pause = link.retry_at - self._edge.monotonic()
             if pause > 0:
@@ -174,6 +183,9 @@ class Pool:
             if not self.knows(node_id):
                 raise KafkaConnectionError(f"broker {node_id} is not in the cluster's metadata")
             host, port = self._addresses[node_id]
+            address = self.address(node_id)
+            reachability.attempting(node_id, address, is_needed=is_needed)
+            slow = asyncio.get_running_loop().call_later(SLOW_S, reachability.still_waiting, address)
             connection = await connect(
                 self._edge,
                 host,
@@ -184,12 +196,21 @@ class Pool:
                 tls=self._tls,
                 credentials=self._credentials,
                 counters=self.counters,
+                waits_for=lambda step: reachability.waits_for(address, step),
             )
-        except KafkaError:
+        except KafkaError as error:
+            if address:
+                reachability.failed(node_id, address, error)
             self._back_off(link)
+            raise
+        except BaseException:
+            reachability.given_up(address)
             raise
         finally:
             link.connecting = None
+            if slow is not None:
+                slow.cancel()
+        reachability.reached(address)
         connection.on_lost = lambda: self._back_off(link)
         link.backoff.reset()
         link.connection = connection

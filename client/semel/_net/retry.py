@@ -129,6 +129,7 @@ async def retrying(
     backoff: Backoff,
     timeout_ms: float,
     what: str,
+    explain: Callable[[str, float], str],
     is_retriable: Callable[[KafkaError], bool] = attrgetter("retriable"),
     on_error: Callable[[KafkaError], None] | None = None,
     pause_ms_max: Callable[[KafkaError], float] | None = None,
@@ -137,7 +138,8 @@ async def retrying(
 
     A retriable KafkaError is passed to `on_error`, which may forget a coordinator or request metadata. The attempt is
     repeated after the pause of `backoff`, cut down to `pause_ms_max(error)`. Any other exception goes to the caller.
-    Raises KafkaTimeoutError from the last error when the next pause would pass the deadline.
+    Raises KafkaTimeoutError from the last error when the next pause would pass the deadline. explain: adds the errors
+    of brokers that were not reached to its text (Reachability.explained).
     """
     deadline = Deadline(edge, timeout_ms)
     while True:
@@ -152,7 +154,8 @@ async def retrying(
             if pause_ms_max is not None:
                 pause_ms = min(pause_ms, pause_ms_max(error))
             if pause_ms >= deadline.remaining_ms:
-                raise KafkaTimeoutError(f"{what} did not succeed within {timeout_ms:.0f} ms: {error}") from error
+                text = explain(f"{what} did not succeed within {timeout_ms:.0f} ms: {error}", timeout_ms)
+                raise KafkaTimeoutError(text) from error
         await asyncio.sleep(pause_ms / 1000)
 
 

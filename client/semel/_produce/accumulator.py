@@ -15,6 +15,7 @@ from semel_protocol.records import BatchBuilder, decode_batch
 
 from semel._edge import Edge
 from semel._net.connection import Connection
+from semel._net.reachability import Explain
 from semel._produce.counters import TopicCounters
 from semel._produce.sequences import SEQUENCE_COUNT, UNSTAMPED, Sequences, Stamp, TransactionManager
 from semel.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
@@ -171,6 +172,7 @@ class PartitionQueue:
         "failures",
         "in_flight",
         "in_flight_on",
+        "last_error",
         "loop",
         "needs_new_epoch",
         "node_id",
@@ -195,6 +197,8 @@ class PartitionQueue:
         self.needs_new_epoch = False
         self.abandoned = False
         self.failures = 0
+        self.last_error: KafkaError | None = None
+        """Why a batch was not stored at the last try; None after a success."""
         self.paused = False
         self.node_id = -1
 
@@ -256,6 +260,7 @@ class PartitionQueue:
     def acknowledged(self, batch: Batch) -> None:
         """The partition has stored the batch, so it knows the producer."""
         self.failures = 0
+        self.last_error = None
         self.sequences.is_known = True
         self.resolve(batch)
 
@@ -349,10 +354,10 @@ class PartitionQueue:
 
 
 class BufferMemory:
-    """A bound on buffered bytes. Waiters are served in order."""
+    """A bound on buffered bytes. Waiters are served in order. explain: adds the errors of brokers to a timeout."""
 
-    def __init__(self, edge: Edge, bytes_max: int) -> None:
-        self._edge = edge
+    def __init__(self, edge: Edge, bytes_max: int, explain: Explain = lambda text, waited_ms: text) -> None:
+        self._edge, self._explain = edge, explain
         self.bytes_max = bytes_max
         self.free_bytes = bytes_max
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -382,8 +387,11 @@ class BufferMemory:
             self._give_up(size_bytes, waiter)
             if isinstance(error, TimeoutError):
                 raise KafkaTimeoutError(
-                    f"buffer_memory={self.bytes_max} stayed full for {timeout_ms:.0f} ms: records arrive faster than "
-                    "the brokers store them; raise buffer_memory, or send fewer records"
+                    self._explain(
+                        f"buffer_memory={self.bytes_max} stayed full for {timeout_ms:.0f} ms: records arrive faster "
+                        "than the brokers store them; raise buffer_memory, or send fewer records",
+                        timeout_ms,
+                    )
                 ) from None
             raise
 

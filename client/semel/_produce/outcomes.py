@@ -146,18 +146,28 @@ class BatchOutcomes:
 
     def _retry(self, batch: Batch, error: KafkaError) -> bool:
         if self._edge.monotonic() >= batch.deadline:
-            self.failed(batch, self._too_late(batch, error))
+            batch.queue.last_error = error
+            self.failed(batch, self._too_late(batch))
             return False
         if self._transaction is not None and self._transaction.must_abort:
             self.failed(batch, error)
             return False
         log.debug("produce to %s failed, trying again: %s", batch.queue.name, error)
+        batch.queue.last_error = error
         batch.queue.retry(batch)
         return True
 
-    def _too_late(self, batch: Batch, error: KafkaError | None = None) -> KafkaTimeoutError:
+    def _too_late(self, batch: Batch) -> KafkaTimeoutError:
+        queue, waited_ms = batch.queue, self._config.delivery_timeout_ms
         open_end = batch.maybe_stored or batch.state is BatchState.IN_FLIGHT
-        return KafkaTimeoutError(
-            f"no success within delivery_timeout_ms={self._config.delivery_timeout_ms} for {batch.queue.name} "
-            f"({'may or may not be stored' if open_end else 'not stored'})" + (f": {error.message}" if error else "")
-        )
+        fate = "may or may not be stored" if open_end else "not stored"
+        reasons = [f"no success within delivery_timeout_ms={waited_ms} for {queue.name} ({fate})"]
+        if self._manager is not None and self._manager.id_error is not None:
+            reasons.append(f"there is no producer id: {self._manager.id_error.message}")
+        elif queue.last_error is not None:
+            reasons.append(queue.last_error.message)
+        elif queue.node_id < 0:
+            reasons.append("the partition has no leader")
+        elif batch.state is BatchState.IN_FLIGHT:
+            reasons.append(f"{self._cluster.pool.address(queue.node_id)} has not answered the last Produce request")
+        return self._cluster.timed_out(": ".join(reasons), waited_ms)

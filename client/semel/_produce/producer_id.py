@@ -18,8 +18,11 @@ log = logging.getLogger(__name__)
 NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
 
 
-async def new_producer_id(cluster: Cluster, config: ProducerConfig) -> tuple[int, int]:
+async def new_producer_id(
+    cluster: Cluster, config: ProducerConfig, refused: Callable[[KafkaError], None] = lambda error: None
+) -> tuple[int, int]:
     """A new (producer id, epoch). Retries until a broker gives one; meanwhile records wait and may time out.
+    refused: is called with the error of each try.
 
     Raises KafkaError when a broker refuses with an error that is not retriable.
     """
@@ -35,6 +38,7 @@ async def new_producer_id(cluster: Cluster, config: ProducerConfig) -> tuple[int
         return answer.producer_id, answer.producer_epoch
 
     def on_error(error: KafkaError) -> None:
+        refused(error)
         if outage.is_due():
             log.warning("client %r: cannot get a producer id, trying again: %s", config.client_id, error)
 
@@ -43,6 +47,7 @@ async def new_producer_id(cluster: Cluster, config: ProducerConfig) -> tuple[int
     return await retrying(
         attempt,
         edge=cluster.edge,
+        explain=cluster.explained,
         backoff=Backoff(cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms),
         timeout_ms=FOREVER_MS,
         what=what,
@@ -78,7 +83,8 @@ class ProducerIdSource:
 
     async def _obtain(self) -> None:
         try:
-            self._manager.set_producer_id(*await new_producer_id(self._cluster, self._config))
+            found = await new_producer_id(self._cluster, self._config, self._manager.id_refused)
+            self._manager.set_producer_id(*found)
         except KafkaError as error:
             self._failed(error)
         self._task = None

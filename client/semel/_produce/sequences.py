@@ -12,7 +12,7 @@ acknowledged, the partition knows the producer and refuses batches out of sequen
 
 import msgspec
 
-from semel.errors import KafkaProtocolError
+from semel.errors import KafkaError, KafkaProtocolError
 
 NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE = -1, -1, -1
 EPOCH_MAX = 0x7FFF
@@ -47,13 +47,14 @@ class Sequences(msgspec.Struct):
 
 
 class TransactionManager:
-    """The producer id and epoch; gives batches their stamps."""
+    """The producer id and epoch; gives batches their stamps. id_error: why there is no producer id, after a try."""
 
-    __slots__ = ("producer_epoch", "producer_id")
+    __slots__ = ("id_error", "producer_epoch", "producer_id")
 
     def __init__(self) -> None:
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_EPOCH
+        self.id_error: KafkaError | None = None
 
     @property
     def has_producer_id(self) -> bool:
@@ -64,6 +65,11 @@ class TransactionManager:
         if producer_id < 0 or producer_epoch < 0:
             raise KafkaProtocolError(f"a broker answered with producer id {producer_id} and epoch {producer_epoch}")
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        self.id_error = None
+
+    def id_refused(self, error: KafkaError) -> None:
+        """A request for a producer id has failed, and is repeated."""
+        self.id_error = error
 
     def stamp(self, sequences: Sequences, record_count: int, *, idle: bool) -> Stamp:
         """The next stamp of a partition. idle: none of its batches is in flight or waits for a retry."""

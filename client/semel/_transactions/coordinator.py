@@ -70,6 +70,7 @@ class TransactionCoordinator:
 
     in_doubt: a request without an answer may have arrived, or may still arrive.
     maybe_done: the same, since the last call of `end` began; also after an answer that is not a final outcome.
+    last_error: why the present request is repeated; None after a success.
     """
 
     def __init__(self, cluster: Cluster, config: ProducerConfig, manager: TransactionManager) -> None:
@@ -79,6 +80,7 @@ class TransactionCoordinator:
         self.in_doubt = False
         self.maybe_done = False
         self.version = 1
+        self.last_error: KafkaError | None = None
 
     async def init_producer_id(self, *, resume: bool, timeout_ms: float) -> None:
         """Obtains a producer id and epoch that fence earlier producers. Open transactions of the id are aborted.
@@ -252,11 +254,13 @@ class TransactionCoordinator:
             )
             code = next((code for code in codes(answer) if code), 0)
             if not code:
+                self.last_error = None
                 return answer
             why = getattr(answer, "error_message", None)  # a field of semel's own, which other brokers do not send
             raise error_for(code, f"{what}: {why}" if why else what)
 
         def on_error(error: KafkaError) -> None:
+            self.last_error = error
             self.maybe_done = self.maybe_done or is_unsettled(error)
             if is_lost_coordinator(error) or not isinstance(error, BrokerResponseError):
                 self._cluster.forget_coordinator(name, key_type)
@@ -265,6 +269,7 @@ class TransactionCoordinator:
         return await retrying(
             attempt,
             edge=self._cluster.edge,
+            explain=self._cluster.explained,
             backoff=Backoff(self._cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms),
             timeout_ms=timeout_ms,
             what=what,

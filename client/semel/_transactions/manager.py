@@ -30,7 +30,6 @@ from semel.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     KafkaError,
-    KafkaTimeoutError,
     ProducerClosed,
     ProducerFenced,
     RebalanceInProgressError,
@@ -218,10 +217,13 @@ class Transactions:
         """Waits for a commit or abort for at most max_block_ms, and raises its error."""
         if not ending.task.done() and not await ending.over.wait(self._config.max_block_ms):
             call = "commit_transaction()" if ending.commit else "abort_transaction()"
-            raise KafkaTimeoutError(
+            last = self._coordinator.last_error
+            raise self._cluster.timed_out(
                 f"{call}: the outcome is not known after max_block_ms={self._config.max_block_ms}; the request is "
                 f"still being retried; call {call} again to learn it"
                 + (", or abort_transaction() to give up" if ending.commit else "")
+                + (f"; the last error: {last.message}" if last is not None else ""),
+                self._config.max_block_ms,
             )
         if self._commit_outcome is ending:
             self._commit_outcome = None

@@ -64,25 +64,30 @@ class Trouble:
         """`broker 0 at 127.0.0.1:9092`."""
         return f"bootstrap server {self.address}" if self.node_id < 0 else f"broker {self.node_id} at {self.address}"
 
-    def reason(self, now: float) -> str:
-        """The last error with its age, or the step that the first attempt waits for."""
+    def cause(self, now: float) -> str:
+        """The last error, or the step that the first attempt waits for."""
         if self.error is None:
             return f"{self.step} for {now - self.since:.1f} s"
-        message = self.error.message.removeprefix(f"cannot connect to {self.address}: ")
-        return f"{message} ({max(0.0, now - self.failed_at):.1f} s ago)"
+        return self.error.message.removeprefix(f"cannot connect to {self.address}: ")
+
+    def reason(self, now: float) -> str:
+        """As `cause`, an error with its age."""
+        age = "" if self.error is None else f" ({max(0.0, now - self.failed_at):.1f} s ago)"
+        return f"{self.cause(now)}{age}"
 
 
 class Reachability:
     """The addresses that one client cannot reach.
 
-    is_silent: the owner reports unreachable addresses itself, so no warnings are logged.
+    is_silent: the owner reports unreachable addresses itself, so no warnings are logged. last_reached: the address of
+    the last connection that was opened.
     """
 
     def __init__(self, edge: Edge, client_id: str) -> None:
         self._edge, self._client_id = edge, client_id
         self._troubles: dict[str, Trouble] = {}
         self._reached: dict[str, None] = {}
-        self._answered = ""
+        self.last_reached = ""
         self._metadata_at = float("-inf")
         self.is_silent = False
 
@@ -136,7 +141,7 @@ class Reachability:
         if trouble is not None and trouble.is_told:
             log.info("client %r: %s is reached again", self._client_id, trouble.name)
         self._reached[address] = None
-        self._answered = address
+        self.last_reached = address
 
     def metadata_answered(self, addresses: Iterable[str]) -> None:
         """Metadata has arrived, with brokers at these addresses. Forgets other brokers; bootstrap servers stay."""
@@ -202,5 +207,5 @@ class Reachability:
                 "client %r: %s answered, but the address that broker %d advertises, %s, does not: %s. Check that this "
                 "broker runs, and that its advertised.listeners names an address that can be reached from here. Trying "
                 "again",
-                self._client_id, self._answered, trouble.node_id, trouble.address, trouble.reason(now),
+                self._client_id, self.last_reached, trouble.node_id, trouble.address, trouble.reason(now),
             )  # fmt: skip

@@ -29,10 +29,17 @@ def failure_of(error: OSError, host: str) -> str:
     text = str(error)
     if _CALL_FAILED.search(text):
         return _CALL_FAILED.sub(shown, text).removeprefix("Multiple exceptions: ")
-    number = errno.ECONNREFUSED if isinstance(error, ConnectionRefusedError) else error.errno
+    number = _number(error)
     if number in _TEXT_OF:
         return _text(number)
     return text or type(error).__name__
+
+
+def _number(error: OSError) -> int | None:
+    """uvloop and TLS raise some errors without a number."""
+    if isinstance(error, ConnectionRefusedError):
+        return errno.ECONNREFUSED
+    return errno.ECONNRESET if isinstance(error, ConnectionResetError) else error.errno
 
 
 def _text(number: int | None) -> str:

@@ -150,7 +150,7 @@ def test_ctrl_c_ends_a_command_that_waits_silently_with_the_status_of_a_signal()
     line = [sys.executable, "-m", "semel", "topic", "list", "-b", "127.0.0.1:1", "-X", "bootstrap_timeout_ms=60000"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        assert process.stderr.readline() == "waiting for 127.0.0.1:1: connection refused\n"
+        assert process.stderr.readline() == "waiting for 127.0.0.1:1: connection refused (ECONNREFUSED)\n"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (130, "", "")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import click
+import msgspec
 import pytest
-from client.fake_broker import FakeBroker
-from semel import Admin
+from client.fake_broker import QUICK, FakeBroker
+from semel import Admin, Consumer, Producer, TopicPartition
 from semel.cli.produce import stall
 from semel.cli.produce.stall import reason, say_stalls
 from semel.cli.shared.client_settings import ClientSettings
-from semel.cli.shared.starting import started
+from semel.cli.shared.starting import UnreachableError, started
 from semel.structs import PartitionMetadata
+from semel_protocol.messages.k10_find_coordinator import FindCoordinatorResponse
 
 pytestmark = pytest.mark.usefixtures("virtual_time")
 CLOSED = "127.0.0.1:1"
@@ -27,7 +31,7 @@ async def test_a_refused_connection_is_named_after_a_second_and_given_up_after_t
         async with started(Admin, {"bootstrap_servers": CLOSED}):
             pass
     assert 3 <= loop.time() - began < 3.5
-    assert capsys.readouterr().err == f"waiting for {CLOSED}: connection refused\n"
+    assert capsys.readouterr().err == f"waiting for {CLOSED}: connection refused (ECONNREFUSED)\n"
 
 
 async def test_an_address_without_a_port_is_said_to_have_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,6 +55,106 @@ async def test_a_broker_that_starts_within_the_time_is_found(
 ) -> None:
     async with started(Admin, {"bootstrap_servers": f"{CLOSED},{fake_broker.address}"}) as admin:
         assert (await admin.describe_cluster()).cluster_id
+    assert capsys.readouterr().err == ""
+
+
+class Elsewhere(msgspec.Struct):
+    """The address that a broker advertises and does not listen on."""
+
+    node_id: int = 0
+    port: int = 1
+
+
+async def list_groups(given: dict[str, Any]) -> None:
+    async with started(Admin, given) as admin:
+        await admin.list_consumer_groups()
+
+
+async def produce(given: dict[str, Any]) -> None:
+    async with started(Producer, given) as producer:
+        await producer.send_and_wait("t", b"x", partition=0)
+
+
+async def leave_unsent(given: dict[str, Any]) -> None:
+    async with started(Producer, given) as producer:
+        sent = await producer.send("t", b"x", partition=0)
+        sent.add_done_callback(lambda future: future.exception())
+        await asyncio.sleep(100)  # virtual: the command waits for its input
+
+
+async def begin_transactions(given: dict[str, Any]) -> None:
+    async with started(Producer, {**given, "transactional_id": "a"}):
+        pass
+
+
+async def consume(given: dict[str, Any]) -> None:
+    async with started(Consumer, given) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        await consumer.getone()
+
+
+async def join_group(given: dict[str, Any]) -> None:
+    async with started(Consumer, {**given, "group_id": "g"}) as consumer:
+        consumer.subscribe(["t"])
+        await consumer.getone()
+
+
+USES = [list_groups, produce, leave_unsent, begin_transactions, consume, join_group]
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["refuses", "hangs"])
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+async def test_a_broker_whose_advertised_address_does_not_answer_ends_the_command(
+    fake_broker: FakeBroker,
+    use: Callable[[dict[str, Any]], Awaitable[None]],
+    hangs: bool,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1] if hangs else 1
+    fake_broker.peers = [Elsewhere(port=port)]  # type: ignore[list-item]
+
+    async def coordinator(_: object) -> FindCoordinatorResponse:
+        return FindCoordinatorResponse(node_id=0, host="127.0.0.1", port=port)
+
+    fake_broker.answers[10] = coordinator
+    began = loop.time()
+    with pytest.raises(
+        UnreachableError, match=f"{fake_broker.address} answers, but the address .* does not: broker 0 at"
+    ):
+        await use({"bootstrap_servers": fake_broker.address, **QUICK})
+    assert 3 <= loop.time() - began < 4.5
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"waiting for broker 0 at 127.0.0.1:{port}: ")
+    assert not [row for row in caplog.records if row.name == "semel._net.reachability"], "the command has said it"
+    server.close()
+
+
+async def test_a_broker_that_was_reached_may_restart(
+    fake_broker: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with started(Producer, {"bootstrap_servers": fake_broker.address, **QUICK}) as producer:
+        await producer.send_and_wait("t", b"x", partition=0)
+        for _ in range(2):
+            await fake_broker.close()
+            sending = asyncio.create_task(producer.send_and_wait("t", b"y", partition=0))
+            await asyncio.sleep(20)  # virtual: so long is the broker away
+            await fake_broker.listen()
+            await sending
+    line = f"waiting for broker 0 at {fake_broker.address}: connection refused (ECONNREFUSED)\n"
+    assert capsys.readouterr().err == 2 * line
+
+
+async def test_a_broker_that_no_request_needs_does_not_end_the_command(
+    fake_broker: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_broker.peers = [fake_broker, Elsewhere(node_id=7)]  # type: ignore[list-item]
+    async with started(Producer, {"bootstrap_servers": fake_broker.address, **QUICK}) as producer:
+        for _ in range(20):
+            await producer.send_and_wait("t", b"x", partition=0)
+            await asyncio.sleep(1)  # virtual
     assert capsys.readouterr().err == ""
 
 

@@ -253,6 +253,7 @@ async def test_a_name_that_does_not_resolve_is_named() -> None:
             "connection refused (ECONNREFUSED) at ::1, no route to the host (EHOSTUNREACH)",
         ),
         (OSError(101, "Network is unreachable"), "the network is unreachable (ENETUNREACH)"),
+        (ConnectionResetError(), "connection reset by the peer (ECONNRESET)"),
         (OSError("closed"), "closed"),
     ],
 )

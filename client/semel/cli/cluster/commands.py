@@ -37,7 +37,7 @@ def cluster(client: ClientSettings, as_json: bool) -> None:
     """
 
     async def work() -> Health:
-        async with client.admin() as admin:
+        async with client.admin(tolerant=True) as admin:
             return await cluster_health(admin)
 
     health = run(work())

@@ -27,6 +27,7 @@ from semel.cli.produce.value_block import (
 )
 from semel.cli.shared.client_settings import ClientSettings
 from semel.cli.shared.common import failure, say
+from semel.cli.shared.starting import UnreachableError, reaches_all
 from semel.cli.shared.times import plural
 from semel.errors import KafkaError, MessageSizeTooLargeError
 
@@ -78,19 +79,40 @@ class Job:
             is_there = await exists(admin, self._topic, may_create=self._may_create)
             limit = min(request_bytes_max, BLOCK_BYTES_MAX)
             self._block_bytes_max = min(limit, await batch_bytes_max(admin, self._topic, limit)) if is_there else limit
+        try:
+            await self._produce(client, source, size_bytes, options, defaults, is_there=is_there, hidden=hidden)
+        except UnreachableError as e:
+            if not self._sent:
+                raise
+            raise failure(f"{plural(self._stored, 'record')} of {self._sent:,} stored: {e.message}") from None
+        if self._failure is not None:
+            raise failure(f"{plural(self._stored, 'record')} stored, but {self._failure}")
+
+    async def _produce(
+        self,
+        client: ClientSettings,
+        source: BinaryIO,
+        size_bytes: int | None,
+        options: dict[str, Any],
+        defaults: dict[str, Any],
+        *,
+        is_there: bool,
+        hidden: bool,
+    ) -> None:
         async with client.producer(options, defaults) as producer:
             if not is_there:
                 await create(producer, self._topic, quiet=self._quiet)
             all_acks = options.get("acks", client.value("acks", "all")) in ("all", -1)
-            watch = asyncio.create_task(say_stalls(client, self._topic, self._counts, all_acks=all_acks))
+            is_connected = partial(reaches_all, producer)
+            watch = asyncio.create_task(
+                say_stalls(client, self._topic, self._counts, all_acks=all_acks, is_connected=is_connected)
+            )
             try:
                 await self._send_all(producer, source, size_bytes, hidden)
             finally:
                 watch.cancel()
                 with suppress(asyncio.CancelledError):
                     await watch
-        if self._failure is not None:
-            raise failure(f"{plural(self._stored, 'record')} stored, but {self._failure}")
 
     def summarize(self) -> None:
         """Prints the number of stored records on standard error."""

@@ -18,18 +18,24 @@ IN_SYNC_SETTING = "min.insync.replicas"
 
 
 async def say_stalls(
-    client: ClientSettings, topic: str, counts: Callable[[], tuple[int, int]], *, all_acks: bool
+    client: ClientSettings,
+    topic: str,
+    counts: Callable[[], tuple[int, int]],
+    *,
+    all_acks: bool,
+    is_connected: Callable[[], bool] = lambda: True,
 ) -> None:
     """Prints one line when no record was stored for two seconds, and another one when the reason changes. Never ends.
 
-    counts: the number of records sent, and that of those with an outcome.
+    counts: the number of records sent, and that of those with an outcome. is_connected: False while a broker is not
+    reached, which another line says.
     """
     said = ""
     before = counts()[1]
     while True:
         await asyncio.sleep(AGAIN_S if said else STALL_S)
         sent, done = counts()
-        if sent == done or done != before:
+        if sent == done or done != before or not is_connected():
             said = ""
         else:
             why = await _reason(client, topic, all_acks)
@@ -41,7 +47,7 @@ async def say_stalls(
 
 async def _reason(client: ClientSettings, topic: str, all_acks: bool) -> str:
     try:
-        async with client.admin(quiet=True) as admin:
+        async with client.admin(quiet=True, tolerant=True) as admin:
             (found,) = await admin.describe_topics([topic])
             in_sync_min = await _in_sync_min(admin, topic) if all_acks else 0
     except UnreachableError as e:

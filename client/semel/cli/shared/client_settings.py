@@ -58,12 +58,10 @@ class ClientSettings:
         self._given, self._ambient = given, ambient
 
     def admin(
-        self, defaults: Mapping[str, Any] | None = None, *, quiet: bool = False
+        self, defaults: Mapping[str, Any] | None = None, *, quiet: bool = False, tolerant: bool = False
     ) -> AbstractAsyncContextManager[Admin]:
-        """An Admin that is started and closed. defaults: the command's own. quiet: do not say what its start waits
-        for.
-        """
-        return started(Admin, self._of(AdminConfig, {}, defaults or {}), quiet=quiet)
+        """An Admin that is started and closed. defaults: the command's own. quiet, tolerant: as of `started`."""
+        return started(Admin, self._of(AdminConfig, {}, defaults or {}), quiet=quiet, tolerant=tolerant)
 
     def producer(
         self, options: Mapping[str, Any], defaults: Mapping[str, Any]

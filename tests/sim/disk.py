@@ -122,7 +122,7 @@ class SimDisk(MemoryDisk):
         self._freed: deque[bytes] = deque(maxlen=FREED_SECTORS_MAX)
 
     def open(self, path: str) -> SimFile:
-        return SimFile(self, path, self._names.setdefault(path, _Inode()))
+        return SimFile(self, path, self._names.setdefault(path, _Inode(self.clock())))
 
     def sync_if_quick(self, files: Sequence[File]) -> bool:
         """True and synced in half of the cases; never on a slow disk. Callers must work with both answers."""
@@ -224,7 +224,7 @@ class SimDisk(MemoryDisk):
 
     def put(self, path: str, data: Buffer) -> None:
         """Write a whole file durably, from outside of the process."""
-        inode = self._names[path] = self._durable_names[path] = _Inode()
+        inode = self._names[path] = self._durable_names[path] = _Inode(self.clock())
         inode.data += data
         inode.synced_size = len(inode.data)
 

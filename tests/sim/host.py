@@ -34,6 +34,7 @@ class Host:
         self.clock = Clock(monotonic_offset_ns=rng.randrange(1, 1_000_000) * NS // 10)
         self.rng = world.random("process", name)
         self.disk = SimDisk(world, name, self.exit, self.stand_still)
+        self.disk.clock = self.now_ms
         self.machine_up = True
         self.is_kafka = True
         """Whether the frames sent to this host are Kafka's, so that they can be followed and held."""

@@ -29,6 +29,7 @@ class DataDirectory:
         self.disk = disk if disk is not None else MemoryDisk()
         self.config = config
         self.now_ms = NOW_MS
+        self.disk.clock = lambda: self.now_ms
         self.open()
 
     def open(self) -> Log:

@@ -227,8 +227,8 @@ class Cleaner:
 
 def _delays_compaction(log: Log, now_ms: int) -> bool:
     """Whether the active segment, which is never compacted, holds a record older than max.compaction.lag.ms."""
-    first = log.active.first_timestamp
-    return log.config.is_compacted and first >= 0 and now_ms - first > log.config.max_compaction_lag_ms
+    active, lag_ms = log.active, log.config.max_compaction_lag_ms
+    return log.config.is_compacted and active.size > 0 and now_ms - active.oldest_ms > lag_ms
 
 
 async def _pause(partition: Partition, held_by_all: int) -> None:

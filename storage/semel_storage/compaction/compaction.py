@@ -107,14 +107,17 @@ def dirtiness(log: "Log", first_dirty_offset: int, *, last_stable_offset: int, n
 
 
 def _is_too_young(segment: Segment, config: LogConfig, now_ms: int) -> bool:
-    return config.min_compaction_lag_ms > 0 and segment.max_timestamp > now_ms - config.min_compaction_lag_ms
+    return config.min_compaction_lag_ms > 0 and segment.newest_ms > now_ms - config.min_compaction_lag_ms
 
 
 def _is_overdue(segment: Segment, config: LogConfig, now_ms: int) -> bool:
     if config.max_compaction_lag_ms == INT64_MAX:
         return False
     first = segment.file.pread(HEADER_BYTES, 0)
-    return len(first) == HEADER_BYTES and now_ms - read_header(first).max_timestamp > config.max_compaction_lag_ms
+    if len(first) < HEADER_BYTES:
+        return False
+    oldest_ms = read_header(first).max_timestamp
+    return now_ms - (oldest_ms if oldest_ms >= 0 else segment.modified_ms) > config.max_compaction_lag_ms
 
 
 async def compact(
@@ -225,8 +228,8 @@ class CleanedSegment(Segment):
     def path(self, suffix: str) -> str:
         return super().path(suffix) + CLEANED
 
-    async def finish(self) -> None:
-        """End writing and make all files durable, also without batches.
+    async def finish(self, modified_ms: int) -> None:
+        """End writing and make all files durable, also without batches. `modified_ms`: of the segments it replaces.
 
         An empty transaction index is created too, so that it replaces the old one.
         """
@@ -235,6 +238,7 @@ class CleanedSegment(Segment):
         for index in (self.index, self.time_index, self.aborted):
             self.disk.write_atomically(index.path, self.disk.read_bytes(index.path))
         await self.file.sync()
+        self.disk.set_modified(self.path(LOG), modified_ms)
 
     def remove(self) -> None:
         self.close()
@@ -249,9 +253,10 @@ async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> 
     cleaned = CleanedSegment(log.disk, log.directory, group[0].base_offset)
     cleaned.activate(reset_indexes=True)
     try:
-        has_changed = len(group) > 1
+        has_changed, modified_ms = len(group) > 1, 0
         for segment in group:
             _check_there(log, segment)
+            modified_ms = max(modified_ms, segment.modified_ms)
             for header, data in _batches(segment):
                 _expect_aborted(log, header, cleaning.transactions)
                 kept = await cleaning.retained(header, data)
@@ -264,7 +269,7 @@ async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> 
         if not has_changed:
             cleaned.remove()
             return group[0].size
-        await cleaned.finish()
+        await cleaned.finish(modified_ms)
         await cleaning.pace.rest()
         for segment in group:
             _check_there(log, segment)

@@ -1,8 +1,8 @@
 """Retention: deletes segments by age, by size, and those with all records below the start offset.
 
 `deletable` is PURE and decides; `apply_retention` deletes. Kafka's rules (`retention.ms`, `retention.bytes`,
-`cleanup.policy`): only complete segments, oldest first, never above the high watermark. -1 means no limit. A segment
-without timestamps has no age and is deleted only by size.
+`cleanup.policy`): only complete segments, oldest first, never above the high watermark. -1 means no limit. The age of a
+segment without timestamps is the time since the last change of its log file.
 """
 
 from collections.abc import Sequence
@@ -28,6 +28,8 @@ class SegmentFacts(Protocol):
     def size(self) -> int: ...
     @property
     def max_timestamp(self) -> int: ...
+    @property
+    def modified_ms(self) -> int: ...
 
 
 class Expired(msgspec.Struct, frozen=True):
@@ -73,9 +75,10 @@ def deletable(
 def _reason(segment: SegmentFacts, config: LogConfig, *, excess_bytes: int, now_ms: int) -> str:
     if not config.is_deleted:
         return ""
-    has_age = config.retention_ms != NO_LIMIT and segment.max_timestamp > NO_TIMESTAMP
-    if has_age and now_ms - segment.max_timestamp > config.retention_ms:
-        return "retention.ms"
+    if config.retention_ms != NO_LIMIT:
+        newest_ms = segment.max_timestamp if segment.max_timestamp > NO_TIMESTAMP else segment.modified_ms
+        if now_ms - newest_ms > config.retention_ms:
+            return "retention.ms"
     if config.retention_bytes != NO_LIMIT and excess_bytes >= segment.size:
         return "retention.bytes"
     return ""

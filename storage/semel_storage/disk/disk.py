@@ -109,6 +109,17 @@ class Disk(Protocol):
         """Bytes in the file; raises `MissingFile`."""
         ...
 
+    def modified_ms(self, path: str) -> int:
+        """When the bytes of the file last changed: ms since 1970, by the clock of this machine. Raises `MissingFile`.
+
+        A start of the broker changes no log file, and `rename` keeps the time.
+        """
+        ...
+
+    def set_modified(self, path: str, time_ms: int) -> None:
+        """Set what `modified_ms` returns, for a file that replaces another one. Raises `MissingFile`."""
+        ...
+
     def listdir(self, path: str) -> list[str]:
         """Names in a directory, sorted; empty if the directory does not exist."""
         ...

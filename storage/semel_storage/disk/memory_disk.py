@@ -23,7 +23,8 @@ class MachineStopped(Exception):  # noqa: N818 (stands for the end)
 
 
 class _Inode:
-    def __init__(self) -> None:
+    def __init__(self, now_ms: int) -> None:
+        self.modified_ms = now_ms
         self.data = bytearray()
         self.synced_size = 0
 
@@ -60,6 +61,7 @@ class MemoryFile:
         if self._disk.failing_writes:
             self._disk.fail("write", self.path)
         position = len(self._inode.data)
+        self._inode.modified_ms = self._disk.clock()
         for chunk in chunks:
             self._inode.data += chunk
         return position
@@ -76,6 +78,7 @@ class MemoryFile:
         self._disk.burn()
         del self._inode.data[n:]
         self._inode.synced_size = n
+        self._inode.modified_ms = self._disk.clock()
 
     async def sync(self) -> None:
         if self._closed:
@@ -187,10 +190,11 @@ class MemoryDisk:
     `hold_syncs()` makes awaited syncs wait until `release_syncs()`. `failing_syncs` and `failing_writes` raise
     `DiskFailed` instead of ending the process. `syncs` counts syncs. `is_quick`: `sync_if_quick` syncs at once, as on a
     fast disk. `fuse`: after this number of changes the machine stops (`MachineStopped`), so that a test can stop it
-    before each change in turn.
+    before each change in turn. `clock`: the wall clock in ms, from which files have their times.
     """
 
     def __init__(self) -> None:
+        self.clock: Callable[[], int] = lambda: 0
         self.boots = 0
         self.syncs = 0
         self.failing_syncs = False
@@ -277,13 +281,19 @@ class MemoryDisk:
             self.fuse -= 1
 
     def open(self, path: str) -> MemoryFile:
-        return MemoryFile(self, path, self._names.setdefault(path, _Inode()))
+        return MemoryFile(self, path, self._names.setdefault(path, _Inode(self.clock())))
 
     def exists(self, path: str) -> bool:
         return path in self._names or path in self._directories
 
     def size(self, path: str) -> int:
         return len(self._inode(path).data)
+
+    def modified_ms(self, path: str) -> int:
+        return self._inode(path).modified_ms
+
+    def set_modified(self, path: str, time_ms: int) -> None:
+        self._inode(path).modified_ms = time_ms
 
     def listdir(self, path: str) -> list[str]:
         start = len(path) + 1
@@ -377,7 +387,7 @@ class MemoryDisk:
         self.burn()
         if self.failing_writes:
             self.fail("write", path)
-        inode = _Inode()
+        inode = _Inode(self.clock())
         inode.data += data
         self._names[path] = inode
         if durable:
@@ -403,6 +413,7 @@ class MemoryDisk:
         inode = self._inode(path)
         inode.data[:] = data
         inode.synced_size = len(inode.data)
+        inode.modified_ms = self.clock()
 
     def fail(self, action: str, path: str) -> NoReturn:
         raise DiskFailed(f"{action} of {path} failed")

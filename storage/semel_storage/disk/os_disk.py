@@ -34,6 +34,7 @@ EXIT_STATUS = 74
 LOCK_FILE = ".lock"
 TEMPORARY = ".tmp"
 MODE = 0o644
+NS_PER_MS = 1_000_000
 PRIVATE_MODE = 0o600
 USED_UP = (errno.EMFILE, errno.ENFILE)
 
@@ -215,6 +216,18 @@ class OsDisk:
     def size(self, path: str) -> int:
         try:
             return os.stat(path).st_size
+        except FileNotFoundError:
+            raise MissingFile(path) from None
+
+    def modified_ms(self, path: str) -> int:
+        try:
+            return os.stat(path).st_mtime_ns // NS_PER_MS
+        except FileNotFoundError:
+            raise MissingFile(path) from None
+
+    def set_modified(self, path: str, time_ms: int) -> None:
+        try:
+            os.utime(path, ns=(time_ms * NS_PER_MS, time_ms * NS_PER_MS))
         except FileNotFoundError:
             raise MissingFile(path) from None
 

@@ -271,8 +271,10 @@ class Log:
         last_offset = base_offset + header.last_offset_delta
         size = header.batch_length + 12
         segment = self.segments.all[-1]
-        if segment.is_full(size, last_offset, header.max_timestamp, self.config):
+        if segment.is_full(size, last_offset, header.max_timestamp, self.config, now_ms):
             segment = self.roll()
+        if segment.size == 0:
+            segment.opened_ms = now_ms
         if leader_epoch > self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
         prefix = _PREFIX.pack(base_offset, header.batch_length, leader_epoch)
@@ -307,7 +309,7 @@ class Log:
         for header in headers:
             if header.base_offset > self.end_offset:
                 self._note_gap()
-            if self._is_beyond(segment, header):
+            if self._is_beyond(segment, header, now_ms):
                 segment, written = self._write_run(segment, view[written:at]), at
                 segment = self._roll_for(header)
             self._appended_less_end += header.record_count - (header.next_offset - self.end_offset)
@@ -323,11 +325,11 @@ class Log:
             self.durability.sync_in_background()
         return headers
 
-    def _is_beyond(self, segment: Segment, header: BatchHeader) -> bool:
+    def _is_beyond(self, segment: Segment, header: BatchHeader, now_ms: int) -> bool:
         """Whether a replicated batch needs a new segment; also an empty segment may start too far below it."""
         if header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
             return True
-        return segment.is_full(header.size, header.last_offset, header.max_timestamp, self.config)
+        return segment.is_full(header.size, header.last_offset, header.max_timestamp, self.config, now_ms)
 
     def _roll_for(self, header: BatchHeader) -> Segment:
         """Open a new segment for a replicated batch."""
@@ -353,6 +355,8 @@ class Log:
         if header.partition_leader_epoch > self.epochs.latest:
             self.epochs.assign(header.partition_leader_epoch, header.base_offset)
         interval_bytes = self.config.index_interval_bytes
+        if segment.size == 0:
+            segment.opened_ms = now_ms
         segment.note(segment.size, header.size, header.last_offset, header.max_timestamp, interval_bytes)
         if header.producer_id >= 0:
             aborted = self.producers.note(header, header.base_offset, batch, now_ms)
@@ -397,9 +401,8 @@ class Log:
         return new
 
     def roll_if_due(self, now_ms: int) -> bool:
-        """Roll an active segment whose first record is older than segment.ms."""
-        first = self.active.first_timestamp
-        if self.active.size == 0 or first < 0 or now_ms - first <= self.config.segment_ms:
+        """Roll an active segment whose first batch is older than segment.ms (`Segment.oldest_ms`)."""
+        if self.active.size == 0 or now_ms - self.active.oldest_ms <= self.config.segment_ms:
             return False
         self.roll()
         return True

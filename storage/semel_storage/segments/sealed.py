@@ -5,7 +5,7 @@ read; a read of the damaged part fails. Invalid indexes are rebuilt, because the
 """
 
 from semel_storage.disk.disk import Event
-from semel_storage.segments.segment import LOG, CorruptLog, Segment
+from semel_storage.segments.segment import LOG, NO_TIMESTAMP, CorruptLog, Segment
 
 
 def check_indexes(segment: Segment, *, index_interval_bytes: int, event: Event) -> None:
@@ -49,7 +49,7 @@ def check_extent(segment: Segment, *, is_dense: bool, event: Event) -> None:
 
 def _indexes_hold(segment: Segment, index_interval_bytes: int) -> bool:
     """Whether the last entries exist, point at batches, and are near enough to the end of the segment."""
-    if segment.time_index.count == 0:
+    if segment.time_index.count == 0 and not segment.disk.exists(segment.time_index.path):
         return False
     last = segment.index.last()
     position = last[1] if last is not None else 0
@@ -57,16 +57,18 @@ def _indexes_hold(segment: Segment, index_interval_bytes: int) -> bool:
     if first is None or (last is not None and first[1].last_offset != segment.base_offset + last[0]):
         return False
     since = 0
+    newest = NO_TIMESTAMP
     for _, header, _ in segment.scan(position):
         if since > index_interval_bytes:
             return False
         since += header.size
-    timestamp, relative = segment.time_index.last() or (-1, 0)
+        newest = max(newest, header.max_timestamp)
+    timestamp, relative = segment.time_index.last() or (NO_TIMESTAMP, 0)
     latest = None
-    if relative >= 0:
+    if newest <= timestamp and relative >= 0:
         try:
             at = segment.position_of(segment.base_offset + relative)
         except CorruptLog:
             return False
         latest = next(segment.scan(at), None)
-    return latest is not None and latest[1].max_timestamp == timestamp
+    return latest is not None and max(latest[1].max_timestamp, NO_TIMESTAMP) == timestamp

@@ -50,9 +50,10 @@ class Segment:
     """The files of one segment.
 
     `next_offset` is one past the last offset; of a sealed segment, at most the base offset of the next one.
-    `max_timestamp` is the largest timestamp and `max_timestamp_offset` the last offset of the first batch with it; -1
-    and the base offset without records. `first_timestamp` is the maximum timestamp of the first batch, which segment.ms
-    is measured from; -1 without batches.
+    `max_timestamp` is the largest timestamp; -1 without dated records. `first_timestamp` is the maximum timestamp of
+    the first batch, which segment.ms is measured from; -1 without batches. `opened_ms`: when the first batch was
+    appended, by the broker's clock (after a restart: when the file last changed); segment.ms is measured from there if
+    the first batch is not dated.
     """
 
     def __init__(self, disk: Disk, directory: str, base_offset: int) -> None:
@@ -66,6 +67,7 @@ class Segment:
         self.next_offset = base_offset
         self.is_active = False
         self.first_timestamp = NO_TIMESTAMP
+        self.opened_ms = disk.modified_ms(self.path(LOG)) if self.size else NO_TIMESTAMP
         self._max_timestamp: tuple[int, int] | None = None
         self._file: File | None = None
         self.is_deleted = False
@@ -87,24 +89,28 @@ class Segment:
         return self._largest()[0]
 
     @property
-    def max_timestamp_offset(self) -> int:
-        return self._largest()[1]
+    def modified_ms(self) -> int:
+        """When the log file last changed (`Disk.modified_ms`)."""
+        return self.disk.modified_ms(self.path(LOG))
+
+    @property
+    def newest_ms(self) -> int:
+        """The largest timestamp; without dated records, when the log file last changed, as in Kafka."""
+        return self.max_timestamp if self.max_timestamp >= 0 else self.modified_ms
+
+    @property
+    def oldest_ms(self) -> int:
+        """The time that segment.ms and max.compaction.lag.ms are measured from; -1 without batches."""
+        return self.first_timestamp if self.first_timestamp >= 0 else self.opened_ms
 
     def _largest(self) -> tuple[int, int]:
+        """The largest timestamp, and the last offset of the first batch with it; (-1, base offset) without one."""
         if self._max_timestamp is None:
             last = self.time_index.last()
-            if last is not None:
-                self._max_timestamp = (last[0], self.base_offset + last[1])
-            else:
-                self._max_timestamp = self._largest_by_scan()
+            self._max_timestamp = (
+                (NO_TIMESTAMP, self.base_offset) if last is None else (last[0], self.base_offset + last[1])
+            )
         return self._max_timestamp
-
-    def _largest_by_scan(self) -> tuple[int, int]:
-        largest = (NO_TIMESTAMP, self.base_offset)
-        for _, header, _ in self.scan():
-            if header.max_timestamp > largest[0]:
-                largest = (header.max_timestamp, header.last_offset)
-        return largest
 
     # Writing
 
@@ -129,8 +135,8 @@ class Segment:
         """Update size, offsets, timestamps and indexes for a batch of `size` bytes at `position`."""
         largest = self._max_timestamp
         if largest is None or timestamp > largest[0]:
-            self._max_timestamp = largest = (timestamp, last_offset)
-        if self.first_timestamp < 0:
+            self._max_timestamp = largest = (max(timestamp, NO_TIMESTAMP), last_offset)
+        if position == 0:
             self.first_timestamp = timestamp
         if self._bytes_since_index > index_interval_bytes:
             self.index.append(last_offset, position)
@@ -140,16 +146,17 @@ class Segment:
         self.size = position + size
         self.next_offset = last_offset + 1
 
-    def is_full(self, size: int, last_offset: int, timestamp: int, config: LogConfig) -> bool:
+    def is_full(self, size: int, last_offset: int, timestamp: int, config: LogConfig, now_ms: int) -> bool:
         """Whether a batch of `size` bytes ending at `last_offset` must open a new segment."""
         if self.size == 0:
             return False
+        age_ms = timestamp - self.first_timestamp if self.first_timestamp >= 0 else now_ms - self.opened_ms
         return (
             self.size + size > config.segment_bytes
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
             or self.index.size + 8 > config.segment_index_bytes
             or self.time_index.size + 12 > config.segment_index_bytes
-            or (self.first_timestamp >= 0 and timestamp - self.first_timestamp > config.segment_ms)
+            or age_ms > config.segment_ms
         )
 
     def flush_indexes(self) -> None:
@@ -182,8 +189,7 @@ class Segment:
         self.file.truncate(position)
         self.size = position
         self.next_offset = next_offset
-        self._max_timestamp = None
-        self._largest_of_tail()
+        self._find_timestamps(position)
 
     def rewind(self, position: int, offset: int) -> None:
         """Remove what indexes and timestamps hold of the batches from `position` on, which has `offset`.
@@ -193,24 +199,24 @@ class Segment:
         assert self.is_active
         self.index.truncate(position=position + 1)
         self.time_index.truncate(offset=offset)
-        last = self.time_index.last()
-        self._max_timestamp = (last[0], self.base_offset + last[1]) if last else None
         self._bytes_since_index = 0
-        if position > 0:
-            self.first_timestamp = next(self.scan(0))[1].max_timestamp
+        self._find_timestamps(position)
 
-    def _largest_of_tail(self) -> None:
+    def _find_timestamps(self, end: int) -> None:
+        """Set the first and the largest timestamp of the batches before position `end`.
+
+        A power loss may have taken entries of the time index, so the batches after its last one are looked at.
+        """
         last = self.time_index.last()
         timestamp, offset = (last[0], self.base_offset + last[1]) if last else (NO_TIMESTAMP, self.base_offset)
-        start = self.start_for(offset) if last else 0
-        for position, header, _ in self.scan(start):
-            if position == 0:
-                self.first_timestamp = header.max_timestamp
+        for position, header in self.headers(self.start_for(offset) if last else 0):
+            if position >= end:
+                break
             if header.max_timestamp > timestamp:
                 timestamp, offset = header.max_timestamp, header.last_offset
-        if self.size == 0:
-            self.first_timestamp = NO_TIMESTAMP
-        self._max_timestamp = (timestamp, offset)
+        self._max_timestamp = (timestamp, offset) if end > 0 else None
+        first = next(self.headers(0), None) if end > 0 else None
+        self.first_timestamp = first[1].max_timestamp if first is not None else NO_TIMESTAMP
 
     def close(self) -> None:
         self.aborted.close()
@@ -353,6 +359,22 @@ class Segment:
         return CorruptLog(
             self.path(INDEX), position, "an entry points after its batch; move the file away, and it is rebuilt"
         )
+
+    def headers(self, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield (position, header) of the batches from the boundary `start` on; as `scan`, but records are not read."""
+        while start + HEADER_BYTES <= self.size:
+            window = self.file.pread(min(_HOP_BYTES, self.size - start), start)
+            at = 0
+            while at + HEADER_BYTES <= len(window):
+                header = BatchHeader(*HEADER.unpack_from(window, at))
+                size = header.batch_length + 12
+                if size < HEADER_BYTES or header.magic != MAGIC or start + at + size > self.size:
+                    return
+                yield start + at, header
+                at += size
+            if at == 0:
+                return
+            start += at
 
     def scan(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """Yield (position, header, bytes) of the batches from the boundary `start` on, read in growing windows.

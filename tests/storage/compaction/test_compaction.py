@@ -16,9 +16,11 @@ COMPACTED = LogConfig(cleanup_policy=("compact",), delete_retention_ms=1000)
 HOUR_MS = 3_600_000
 
 
-def dirty_part(log: Log, first_dirty_offset: int = 0, last_stable_offset: int | None = None) -> Dirtiness:
+def dirty_part(
+    log: Log, first_dirty_offset: int = 0, last_stable_offset: int | None = None, *, now_ms: int = NOW_MS
+) -> Dirtiness:
     stable = log.end_offset if last_stable_offset is None else last_stable_offset
-    return dirtiness(log, first_dirty_offset, last_stable_offset=stable, now_ms=NOW_MS)
+    return dirtiness(log, first_dirty_offset, last_stable_offset=stable, now_ms=now_ms)
 
 
 async def clean(
@@ -190,6 +192,35 @@ async def test_a_batch_with_more_keys_than_the_map_is_mapped_alone() -> None:
     done = await clean(data, keys_max=3)
     assert (done.end_offset, done.is_complete) == (10, False)
     assert (await clean(data, 10, keys_max=3)).is_complete
+
+
+async def test_lags_of_undated_records_are_measured_from_the_last_change_of_the_file() -> None:
+    """As in Kafka for min.compaction.lag.ms. Kafka never counts them as overdue; here max.compaction.lag.ms holds."""
+    data = DataDirectory(msgspec.structs.replace(COMPACTED, min_compaction_lag_ms=HOUR_MS))
+    data.append([(b"a", b"1")], timestamp_ms=-1)
+    data.log.roll()
+    data.append([(b"a", b"2")], timestamp_ms=-1)
+    await data.log.durability.checkpoint()
+    changed_ms, data.now_ms = data.now_ms, data.now_ms + HOUR_MS - 1
+    assert dirty_part(data.log, now_ms=changed_ms + HOUR_MS - 1).dirty_bytes == 0
+    assert dirty_part(data.log, now_ms=changed_ms + HOUR_MS).dirty_bytes > 0
+    data.log.config = msgspec.structs.replace(COMPACTED, max_compaction_lag_ms=HOUR_MS)
+    assert not dirty_part(data.log, now_ms=changed_ms + HOUR_MS).overdue
+    assert dirty_part(data.log, now_ms=changed_ms + HOUR_MS + 1).overdue
+
+
+async def test_compaction_keeps_the_time_of_the_last_change() -> None:
+    """Retention of undated records is measured from it; Kafka's cleaner keeps it, too."""
+    data = DataDirectory(COMPACTED)
+    data.append([(b"a", b"1"), (b"b", b"1")], timestamp_ms=-1)
+    data.log.roll()
+    data.append([(b"a", b"2")], timestamp_ms=-1)
+    changed_ms, data.now_ms = data.now_ms, data.now_ms + HOUR_MS
+    data.log.roll()
+    await clean(data)
+    assert data.log.segments[0].modified_ms == changed_ms
+    data.restart()
+    assert data.log.segments[0].modified_ms == changed_ms
 
 
 async def test_min_compaction_lag_keeps_young_segments() -> None:

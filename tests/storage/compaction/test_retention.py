@@ -21,10 +21,16 @@ class Facts(msgspec.Struct, frozen=True):
     next_offset: int
     size: int
     max_timestamp: int
+    modified_ms: int = NOW_MS
+
+
+def undated(base_offset: int, changed_ms_ago: int) -> Facts:
+    """A segment without timestamps, whose file changed that long ago."""
+    return Facts(base_offset, base_offset + 10, 100, -1, NOW_MS - changed_ms_ago)
 
 
 def three(*ages_ms: int, size: int = 100, active_size: int = 100) -> list[Facts]:
-    """Segments of ten offsets each with these ages; the last is the active one."""
+    """Segments of ten offsets each with these ages; the last is the active one. A negative age: no timestamps."""
     last = len(ages_ms) - 1
     return [
         Facts(
@@ -56,7 +62,12 @@ BOTH = LogConfig(cleanup_policy=("compact", "delete"), retention_ms=1000)
         ),
         pytest.param(three(3000, 3000, 3000), BY_TIME, 0, 15, Expired(1, "retention.ms"), id="high-watermark-bounds"),
         pytest.param(three(3000, 3000, 3000), BY_TIME, 0, 9, Expired(), id="all-above-high-watermark"),
-        pytest.param(three(-1, 3000, 0), BY_TIME, 0, 30, Expired(), id="no-timestamp-no-age"),
+        pytest.param(three(-1, 3000, 0), BY_TIME, 0, 30, Expired(), id="undated-and-changed-now"),
+        pytest.param(
+            [undated(0, 1001), *three(3000, 3000, 0)[1:]], BY_TIME, 0, 30, Expired(2, "retention.ms"), id="undated-old"
+        ),
+        pytest.param([undated(0, 1000), undated(10, 9)], BY_TIME, 0, 20, Expired(), id="undated-exactly-that-old"),
+        pytest.param([undated(0, 5000), undated(10, 2000)], BY_TIME, 0, 20, Expired(2, "retention.ms"), id="undated"),
         pytest.param(three(-5000, 0, 0), BY_TIME, 0, 30, Expired(), id="future-stays"),
         pytest.param(three(0, 0, 0), BY_SIZE, 0, 30, Expired(1, "retention.bytes"), id="only-while-enough-stays"),
         pytest.param(
@@ -89,6 +100,37 @@ async def filled(config: LogConfig) -> DataDirectory:
         data.now_ms += 1000
     await data.log.durability.sync()
     return data
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, -2, -5])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_undated_records_are_deleted_by_the_last_change_of_their_file(timestamp_ms: int, restarts: bool) -> None:
+    """As in Kafka (`LogSegment.largestTimestamp`). A restart, and recovery after a killed process, change no file."""
+    data = DataDirectory(LogConfig(retention_ms=1500))
+    for n in range(3):
+        data.append([(None, b"v%d" % n)], timestamp_ms=timestamp_ms)
+        data.log.roll()
+        data.now_ms += 1000
+    await data.log.durability.checkpoint()
+    if restarts:
+        data.restart()
+        data.kill_and_open()
+    assert apply_retention(data.log, high_watermark=3, now_ms=data.now_ms - 1500) is None
+    done = apply_retention(data.log, high_watermark=3, now_ms=data.now_ms)
+    assert done is not None
+    assert (done.segments, done.start_offset, done.reason) == (2, 2, "retention.ms")
+
+
+async def test_undated_records_do_not_keep_dated_segments_behind_them() -> None:
+    data = DataDirectory(LogConfig(retention_ms=1500))
+    data.append([(None, b"undated")], timestamp_ms=-1)
+    data.log.roll()
+    data.append([(None, b"dated")])
+    await data.log.durability.sync()
+    data.now_ms += 1501
+    done = apply_retention(data.log, high_watermark=2, now_ms=data.now_ms)
+    assert done is not None
+    assert (done.segments, done.start_offset) == (2, 2)
 
 
 async def test_deleted_segments_stay_deleted_after_a_restart() -> None:

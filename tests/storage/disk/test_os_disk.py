@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import time_ns
 from typing import NoReturn
 
 import pytest
@@ -44,6 +45,23 @@ class CountingSync:
         self.count += 1
         if self.error is not None:
             raise self.error
+
+
+def test_the_time_of_the_last_change_of_a_file(os_disk: OsDisk, tmp_path: Path) -> None:
+    """An open, a sync and a rename leave it as it is."""
+    path = f"{tmp_path}/f"
+    file = os_disk.open(path)
+    file.append(b"x")
+    file.sync_now()
+    file.close()
+    assert abs(os_disk.modified_ms(path) - time_ns() // 1_000_000) < 60_000
+    os_disk.set_modified(path, 1_600_000_000_123)
+    os_disk.open(path).sync_now()
+    os_disk.rename(path, path + "2")
+    assert os_disk.modified_ms(path + "2") == 1_600_000_000_123
+    for call in (os_disk.modified_ms, lambda gone: os_disk.set_modified(gone, 1)):
+        with pytest.raises(MissingFile):
+            call(path)
 
 
 async def test_appends_are_read_back(os_disk: OsDisk, tmp_path: Path) -> None:

@@ -133,6 +133,40 @@ def test_segment_ms_rolls_by_record_time(disk: MemoryDisk) -> None:
     assert not log.roll_if_due(now_ms=9999), "an empty segment has no age"
 
 
+@pytest.mark.parametrize("timestamp_ms", [-1, -2, -5])
+def test_segment_ms_rolls_by_the_first_append_if_the_first_batch_is_undated(
+    disk: MemoryDisk, timestamp_ms: int
+) -> None:
+    """As in Kafka (`LogSegment.timeWaitedForRoll`): by the broker's clock, also if later batches are dated."""
+    log = open_log(disk, LogConfig(segment_ms=1000))
+    put(log, make_batch(timestamps=[timestamp_ms]), now_ms=5000)
+    put(log, make_batch(timestamps=[100]), now_ms=6000)
+    assert len(log.segments) == 1
+    assert not log.roll_if_due(now_ms=6000)
+    put(log, make_batch(timestamps=[timestamp_ms]), now_ms=6001)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    assert not log.roll_if_due(now_ms=7001)
+    assert log.roll_if_due(now_ms=7002)
+    follower = open_log(MemoryDisk(), LogConfig(segment_ms=1000))
+    data = log.read(0, up_to=3, bytes_max=1)
+    follower.append_replicated(data, now_ms=9000)
+    follower.append_replicated(log.read(1, up_to=3, bytes_max=1), now_ms=10_001)
+    assert len(follower.segments) == 2
+
+
+def test_segment_ms_of_an_undated_segment_goes_on_after_a_restart(disk: MemoryDisk) -> None:
+    """Since the last change of its file."""
+    config, clock = LogConfig(segment_ms=1000), [5000]
+    disk.clock = lambda: clock[0]
+    log = open_log(disk, config)
+    put(log, make_batch(timestamps=[-1]), now_ms=5000)
+    log.close()
+    clock[0] = 5900
+    again = open_log(disk, config, recovery_point=1, clean=True)
+    assert not again.roll_if_due(now_ms=6000)
+    assert again.roll_if_due(now_ms=6001)
+
+
 def test_full_index_rolls_the_segment(disk: MemoryDisk) -> None:
     log = open_log(disk, LogConfig(index_interval_bytes=0, segment_index_bytes=24))
     fill(log, 10)

@@ -35,6 +35,8 @@ class GroupMember:
         self.wire, self.group, self.instance, self.topics = wire, group, instance, topics
         self.member_id = ""
         self.generation = -1
+        self.protocol_type: str | None = "consumer"
+        self.protocol: str | None = "range"
 
     def join_request(self, **fields: Any) -> JoinGroupRequest:
         settings: dict[str, Any] = {
@@ -59,6 +61,7 @@ class GroupMember:
     def take(self, response: Any) -> Any:
         if response.error_code == 0:
             self.member_id, self.generation = response.member_id, response.generation_id
+            self.protocol_type, self.protocol = response.protocol_type or self.protocol_type, response.protocol_name
         return response
 
     async def sync(self, assignments: dict[str, bytes] | None = None, version: int | None = None) -> Any:
@@ -71,6 +74,8 @@ class GroupMember:
             generation_id=self.generation,
             member_id=self.member_id,
             group_instance_id=self.instance,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
             assignments=rows,
         )
 

@@ -468,7 +468,9 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         Literal["disabled", "upgrade", "downgrade", "bidirectional"],
         Doc("Changes of a group with members to the consumer protocol (upgrade) and to the classic one (downgrade)."),
     ] = "bidirectional"
-    offset_metadata_max_bytes: Annotated[Bytes, Doc("Largest metadata of a committed offset.")] = 4_096
+    offset_metadata_max_bytes: Annotated[
+        Bytes, Doc("Longest metadata of a committed offset; as in Kafka, in UTF-16 code units and not in bytes.")
+    ] = 4_096
     offsets_topic_num_partitions: Annotated[Count, Doc("Partitions of __consumer_offsets; fixed once it exists.")] = 50
     offsets_topic_replication_factor: Annotated[
         Factor | None, Doc("Replicas of __consumer_offsets; default: 3 in a cluster, 1 for a single broker.")

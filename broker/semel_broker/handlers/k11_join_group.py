@@ -8,13 +8,14 @@ A new member whose connection closes while it waits is removed again: the group 
 assign partitions to it. (Kafka keeps it until its session ends.)
 """
 
-from semel_protocol.errors import ErrorCode
+from semel_protocol.errors import KafkaError
 from semel_protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 from semel_broker.context import RequestContext
 from semel_broker.groups.requests import Join, MemberIdRequiredError
 
 MEMBER_ID_REQUIRED_VERSION = 4
+NULLABLE_PROTOCOL_VERSION = 7
 SKIP_ASSIGNMENT_VERSION = 9
 
 
@@ -37,7 +38,9 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
     try:
         joined = await (await groups.shard(request.group_id)).join(request.group_id, ask, ctx.parting)
     except MemberIdRequiredError as error:
-        return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=error.member_id)
+        return _refused(error, error.member_id, ctx)
+    except KafkaError as error:
+        return _refused(error, request.member_id, ctx)
     return JoinGroupResponse(
         generation_id=joined.generation_id,
         protocol_type=joined.protocol_type,
@@ -52,3 +55,8 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
             for member in joined.members
         ],
     )
+
+
+def _refused(error: KafkaError, member_id: str, ctx: RequestContext) -> JoinGroupResponse:
+    no_protocol = None if ctx.api_version >= NULLABLE_PROTOCOL_VERSION else ""
+    return JoinGroupResponse(error_code=error.code, protocol_name=no_protocol, member_id=member_id)

@@ -13,7 +13,7 @@ from semel_broker.context import RequestContext
 async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGroupsResponse:
     results = []
     slices = ctx.slices()
-    for group_id in request.groups_names:
+    for group_id in dict.fromkeys(request.groups_names):
         if slices.is_over():
             await slices.next()
         code = ErrorCode.NONE

@@ -1,10 +1,11 @@
 """OffsetDelete (key 47): delete the offsets of topics from a group; answered once durable (KIP-496).
 
-GROUP_SUBSCRIBED_TO_TOPIC: a member of the group subscribes to the topic. A request with very many rows deletes in
+GROUP_SUBSCRIBED_TO_TOPIC: a member of the group subscribes to the topic. UNKNOWN_TOPIC_OR_PARTITION: there is no such
+partition. INVALID_GROUP_ID: the name of the group is empty. A request with very many rows deletes in
 portions: an error of the group between two of them fails the request, although the rows before it are deleted.
 """
 
-from semel_protocol.errors import ErrorCode
+from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -19,6 +20,10 @@ PORTION_ROWS = 500
 
 
 async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDeleteResponse:
+    if not request.group_id:
+        raise KafkaError(
+            ErrorCode.INVALID_GROUP_ID, "a group needs a name: name the one whose offsets are to be deleted"
+        )
     partitions = [(topic.name, row.partition_index) for topic in request.topics for row in topic.partitions]
     slices = ctx.slices()
     code_of: dict[tuple[str, int], ErrorCode] = {}
@@ -27,7 +32,9 @@ async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDel
             await slices.next()
         portion = partitions[start : start + PORTION_ROWS]
         shard = await ctx.broker.groups.shard_of_known(request.group_id)
-        code_of.update(zip(portion, await shard.delete_offsets(request.group_id, portion), strict=True))
+        known = [place for place in portion if _exists(*place, ctx)]
+        code_of.update(dict.fromkeys(portion, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        code_of.update(zip(known, await shard.delete_offsets(request.group_id, known), strict=True))
     topics = []
     for topic in request.topics:
         rows = []
@@ -38,3 +45,8 @@ async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDel
                 await slices.next()
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
     return OffsetDeleteResponse(topics=topics)
+
+
+def _exists(name: str, partition: int, ctx: RequestContext) -> bool:
+    topic = ctx.broker.topics.get(name)
+    return topic is not None and 0 <= partition < topic.partition_count

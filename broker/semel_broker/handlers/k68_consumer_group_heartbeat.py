@@ -68,10 +68,10 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     joins = request.member_epoch == JOIN
     subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     for is_wrong, why in (
-        (not request.group_id, "a group needs a name: set group.id"),
-        (not request.member_id and (version >= MEMBER_ID_VERSION or not joins), "the member id is missing"),
-        (request.instance_id == "", "the instance id is empty: set group.instance.id, or leave it out"),
-        (request.rack_id == "", "the rack id is empty: set client.rack, or leave it out"),
+        (_is_blank(request.group_id), "a group needs a name: set group.id"),
+        (_is_blank(request.member_id) and (version >= MEMBER_ID_VERSION or not joins), "the member id is missing"),
+        (_is_blank(request.instance_id), "the instance id is empty: set group.instance.id, or leave it out"),
+        (_is_blank(request.rack_id), "the rack id is empty: set client.rack, or leave it out"),
         (request.member_epoch < LEFT_STATIC, f"there is no member epoch {request.member_epoch}"),
         (request.member_epoch == LEFT_STATIC and request.instance_id is None, "only static members leave for a while"),
         (joins and request.rebalance_timeout_ms < 0, "a member that joins needs a rebalance timeout"),
@@ -80,6 +80,11 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     ):
         if is_wrong:
             raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+
+def _is_blank(text: str | None) -> bool:
+    """Whether the text is there without a letter."""
+    return text is not None and not text.strip()
 
 
 def _assignment(assigned: Places) -> ConsumerGroupHeartbeatResponseAssignment:

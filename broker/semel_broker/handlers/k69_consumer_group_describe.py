@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe (key 69): groups of the consumer protocol with members and assignments (KIP-848).
 
-GROUP_ID_NOT_FOUND: there is no such group, or it is classic. A topic that was deleted has the empty name. v1 adds the
-protocol of each member: 0 classic, 1 consumer.
+GROUP_ID_NOT_FOUND: there is no such group, or it is classic. INVALID_GROUP_ID: the name is empty. A topic that was
+deleted has the empty name. v1 adds the protocol of each member: 0 classic, 1 consumer.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> 
 
 async def _described(group_id: str, ctx: RequestContext) -> ConsumerGroup:
     """Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, NOT_COORDINATOR, COORDINATOR_*."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name: name the one to describe")
     group = (await ctx.broker.groups.shard_of_known(group_id)).groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")

@@ -30,6 +30,11 @@ T = TypeVar("T")
 P = TypeVar("P")
 
 
+def _utf16_units(text: str) -> int:
+    """The length of a text as Java counts it, which is what Kafka compares with offset.metadata.max.bytes."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+
+
 class OffsetRows(Generic[A]):
     """The rows of one request. `id_of`: the id of a topic, if the request has ids instead of names.
 
@@ -94,9 +99,7 @@ class OffsetRows(Generic[A]):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if row.committed_offset < EARLIEST:
             return ErrorCode.OFFSET_OUT_OF_RANGE
-        metadata = row.committed_metadata or ""
-        bytes_max = self._ctx.broker.config.offset_metadata_max_bytes
-        if len(metadata) > bytes_max or (not metadata.isascii() and len(metadata.encode()) > bytes_max):
+        if _utf16_units(row.committed_metadata or "") > self._ctx.broker.config.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
 

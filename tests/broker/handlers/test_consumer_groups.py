@@ -297,6 +297,10 @@ async def test_a_group_is_full(start_broker: StartBroker) -> None:
     ("fields", "code"),
     [
         ({"group_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"group_id": " "}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": " "}, ErrorCode.INVALID_REQUEST),
+        ({"instance_id": " "}, ErrorCode.INVALID_REQUEST),
+        ({"rack_id": " "}, ErrorCode.INVALID_REQUEST),
         ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
@@ -426,6 +430,10 @@ async def test_offsets_of_read_topics_are_not_deleted(broker: Harness) -> None:
 
 
 # --- administrators ---
+
+
+async def test_group_without_a_name_is_not_described(broker: Harness) -> None:
+    assert (await describe(await broker.wire(), "")).error_code == ErrorCode.INVALID_GROUP_ID
 
 
 async def test_groups_are_described_and_listed_by_their_type(broker: Harness) -> None:

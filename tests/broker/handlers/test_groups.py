@@ -179,7 +179,7 @@ async def test_session_timeout_out_of_range_is_refused(broker: Harness, session_
     one = await member(broker)
     response = await one.join(session_timeout_ms=session_timeout_ms)
     assert response.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
-    assert (response.generation_id, response.leader, response.protocol_name, response.members) == (-1, "", "", [])
+    assert (response.generation_id, response.leader, response.protocol_name, response.members) == (-1, "", None, [])
 
 
 async def test_empty_group_id_is_refused(broker: Harness) -> None:
@@ -188,6 +188,37 @@ async def test_empty_group_id_is_refused(broker: Harness) -> None:
     assert (await one.sync()).error_code == ErrorCode.INVALID_GROUP_ID
     assert await one.heartbeat() == ErrorCode.INVALID_GROUP_ID
     assert (await one.leave("x")).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize(("version", "protocol"), [(4, ""), (7, None), (9, None)])
+async def test_refused_join_names_the_member_of_the_request(
+    broker: Harness, version: int, protocol: str | None
+) -> None:
+    one = await member(broker)
+    one.member_id = "mine"
+    for fields, code in (
+        ({}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"session_timeout_ms": 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
+    ):
+        response = await one.wire.call(one.join_request(**fields), version)
+        assert (response.error_code, response.member_id, response.protocol_name) == (code, "mine", protocol)
+
+
+async def test_sync_without_a_protocol_is_refused_from_v5_on(broker: Harness) -> None:
+    one = await member(broker)
+    await one.join()
+    one.protocol = None
+    assert (await one.sync({}, version=5)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert (await one.sync({}, version=4)).error_code == 0
+
+
+async def test_group_that_is_named_twice_is_deleted_once(broker: Harness) -> None:
+    one = await member(broker)
+    await one.wire.create_topic("t")
+    await one.commit({0: 1})
+    results = (await one.wire.call(DeleteGroupsRequest(groups_names=["g", "g"]))).results
+    assert [(row.group_id, row.error_code) for row in results] == [("g", 0)]
 
 
 async def test_unknown_group_has_no_members(broker: Harness) -> None:

@@ -164,11 +164,12 @@ async def test_bad_partition_fails_alone(broker: Harness) -> None:
     assert await committed(one.wire, "g", 0) == [1]
 
 
-async def test_metadata_may_be_4096_bytes_long(broker: Harness) -> None:
+@pytest.mark.parametrize(("letter", "count_max"), [("x", 4096), ("é", 4096), ("漢", 4096), ("😀", 2048)])
+async def test_metadata_may_have_4096_utf16_code_units(broker: Harness, letter: str, count_max: int) -> None:
+    """As Java counts the letters of a text; not bytes."""
     one = await member(broker)
-    assert await one.commit({0: 1}, metadata="x" * 4096) == [0]
-    assert await one.commit({0: 2}, metadata="x" * 4097) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
-    assert await one.commit({0: 2}, metadata="é" * 2049) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert await one.commit({0: 1}, metadata=letter * count_max) == [0]
+    assert await one.commit({0: 2}, metadata=letter * (count_max + 1)) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
     assert await committed(one.wire, "g", 0) == [1]
 
 
@@ -316,6 +317,24 @@ async def test_offsets_of_subscribed_topics_are_not_deleted(broker: Harness) -> 
     assert response.topics[0].partitions[0].error_code == 0
     assert await committed(one.wire, "g", 0) == [1]
     assert await committed(one.wire, "g", 0, topic="other") == [-1]
+
+
+async def test_delete_of_offsets_of_partitions_that_do_not_exist(broker: Harness) -> None:
+    one = await member(broker)
+    await one.commit({0: 1})
+    rows = {"t": (0, 99, -1), "nope": (0,)}
+    topics = [
+        OffsetDeleteRequestTopic(
+            name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+        )
+        for name, indexes in rows.items()
+    ]
+    response = await one.wire.call(OffsetDeleteRequest(group_id="g", topics=topics))
+    codes = [[row.error_code for row in topic.partitions] for topic in response.topics]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (response.error_code, codes) == (0, [[0, unknown, unknown], [unknown]])
+    assert await committed(one.wire, "g", 0) == [-1]
+    assert (await delete_offsets(one.wire, "", "t", 0)).error_code == ErrorCode.INVALID_GROUP_ID
 
 
 async def test_delete_of_an_unknown_groups_offsets_is_refused(broker: Harness) -> None:

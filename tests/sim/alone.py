@@ -1,4 +1,4 @@
-"""EDGE: runs simulations of one part: elections, topics, or a crowd of clients. Many seeds, or one with its transcript.
+"""EDGE: runs simulations of one part: elections, topics, a crowd, or groups. Many seeds, or one with its transcript.
 
     python -m sim.alone elections --seeds 1000
     python -m sim.alone topics --seeds 1000 --first 300
@@ -20,6 +20,7 @@ from typing import Protocol
 
 from sim.control import ControlRun, Listener
 from sim.crowd import CrowdRun
+from sim.group_control import GroupRun
 from sim.many import ANOMALIES_SHOWN, SEEDS_PER_TASK, show_findings
 from sim.run import Verdict
 from sim.topic_control import TopicRun
@@ -41,7 +42,7 @@ class AloneRun(Protocol):
     def judged(self) -> Verdict: ...
 
 
-RUNS: dict[str, type[AloneRun]] = {"elections": ControlRun, "topics": TopicRun, "crowd": CrowdRun}
+RUNS: dict[str, type[AloneRun]] = {"elections": ControlRun, "topics": TopicRun, "crowd": CrowdRun, "groups": GroupRun}
 
 
 def judged(about: str, seed: int) -> Verdict:

@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import Context
 from time import thread_time
 from typing import Any, cast
 
@@ -266,11 +267,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._clock.now_s
 
-    def call_at(self, *arguments: Any, **keywords: Any) -> Any:
-        return Timer(super().call_at(*arguments, **keywords), self)
+    def call_at(  # type: ignore[override]  # typeshed ties the arguments to the callback
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return cast(asyncio.TimerHandle, Timer(super().call_at(when, callback, *args, context=context), self))
 
-    def call_later(self, delay: float, *arguments: Any, **keywords: Any) -> Any:
-        return self.call_at(self.time() + delay, *arguments, **keywords)
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
 
     @property
     def longest_turn_s(self) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from semel_broker.groups import state
+from semel_broker.groups.deadlines import Alarm
 from semel_broker.groups.group import Group
 from semel_broker.groups.offset_store import OffsetStore
+from semel_broker.groups.offsets import OffsetRecord
 from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import group_row
 from semel_broker.groups.shard import GroupShard
@@ -17,6 +19,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from sim.ablations.ablation import Seam, broker_ends, faults, safeguard
 from sim.ablations.durability import POWER_LOSS_ON_SLOW_DISK
 from sim.ablations.worlds import slow_load
+from sim.group_control import GroupRun
 
 CHURN = ("churn", "idempotent")
 COMES_LATE = faults("hold", "late")
@@ -127,3 +130,58 @@ def aborted_offsets(seam: Seam) -> None:
         ended(self, producer_id, True)
 
     seam.replace(OffsetStore, "transaction_ended", naive)
+
+
+@safeguard(
+    "deletions reach open transactions",
+    "offsets whose deletion was answered do not come back when a transaction commits",
+    alone=GroupRun,
+)
+def deletions_reach_transactions(seam: Seam) -> None:
+    apply = OffsetStore.apply
+
+    def sparing(self: OffsetStore, group_id: str, records: Iterable[OffsetRecord], position: int) -> None:
+        for record in records:
+            if record.committed is not None:
+                apply(self, group_id, [record], position)
+            elif group_id in self._groups:
+                self._group(group_id).offsets.apply(record)
+
+    seam.replace(OffsetStore, "apply", sparing)
+
+
+# Members that die amid a rebalance
+
+
+@safeguard(
+    "partitions that a replaced member was to revoke",
+    "a static member that returns amid a cooperative rebalance leaves no partition without an owner",
+    alone=GroupRun,
+)
+def given_up_by_replaced(seam: Seam) -> None:
+    seam.replace(Group, "given_up_by", lambda self, member: frozenset())
+
+
+@safeguard(
+    "joins of closed connections are dropped",
+    "members that are killed while they join do not delay their group by another session timeout",
+    alone=GroupRun,
+)
+def joins_of_closed_connections(seam: Seam) -> None:
+    seam.replace(GroupShard, "_withdraw", lambda *_: None)
+
+
+@safeguard(
+    "the loop is not asked for its timers",
+    "a timer of uvloop that is due at once does not end a JoinGroup, and no session is lost",
+    alone=GroupRun,
+)
+def asked_for_timers(seam: Seam) -> None:
+    schedule = Alarm._schedule
+
+    def asking(self: Alarm) -> None:
+        if self._timer is not None:
+            self._timer.when()  # type: ignore[attr-defined]  # as TimerHandle of asyncio has
+        schedule(self)
+
+    seam.replace(Alarm, "_schedule", asking)

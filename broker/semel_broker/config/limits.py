@@ -67,8 +67,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # once do not read the answer.
     last_answer_ms: int = 500
 
-    # UTF-8 bytes of a transactional id, which is kept, logged and matched against patterns.
+    # UTF-8 bytes of the id of a transaction, a group, a member and a static member. They are kept in memory, in records
+    # and in logs, and matched against patterns. The coordinator makes member ids of the first letters of a client id.
     id_bytes_max: int = 4 * KIB
+    member_id_prefix_length_max: int = 255
+    # Committed offsets of all groups that this broker coordinates, with those of open transactions: beyond it a group
+    # without members gets no new ones. Each takes some 300 bytes, and its metadata (offset.metadata.max.bytes).
+    committed_offsets_max: int = 1_000_000
     topic_name_length_max: int = 249  # so that "<topic>-<partition>.<id>-delete" stays a legal file name
     partitions_per_topic_max: int = 10_000
     partitions_max: int = 100_000

@@ -56,6 +56,7 @@ class GroupCoordinator:
                 topics.catch_up,
                 self.catalog,
                 self.session_timeout_ms,
+                self.offset_count,
                 connections,
                 partition,
                 reading,
@@ -120,8 +121,25 @@ class GroupCoordinator:
         found = [group for shard in await self.shards.all_loaded() for group in shard.groups.values()]
         return sorted(found, key=lambda group: group.group_id)
 
+    def check_ids(self, group_id: str, *member_ids: str | None) -> None:
+        """Whether the ids of a group, a member and its instance are short enough to be kept.
+
+        Raises INVALID_GROUP_ID, INVALID_REQUEST.
+        """
+        bytes_max = self._config.limits.id_bytes_max
+        if _is_longer(group_id, bytes_max):
+            raise KafkaError(
+                ErrorCode.INVALID_GROUP_ID, f"a group id has at most {bytes_max} bytes: choose a shorter one"
+            )
+        if any(_is_longer(member_id, bytes_max) for member_id in member_ids if member_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"a member id and an instance id have at most {bytes_max} bytes: choose a shorter group.instance.id",
+            )
+
     def new_member_id(self, prefix: str) -> str:
-        """An id that no member has had: `prefix` (client id or instance id), "-", a random UUID."""
+        """An id that no member has had: the beginning of `prefix` (client id or instance id), "-", a random UUID."""
+        prefix = prefix[: self._config.limits.member_id_prefix_length_max]
         return f"{prefix}-{UUID(int=self._world.rng.getrandbits(128), version=4)}"
 
     def catalog(self) -> Catalog:
@@ -146,6 +164,10 @@ class GroupCoordinator:
         shard = self.shards.at(index)
         if shard is not None:
             shard.offset_store.transaction_ended(producer_id, commit)
+
+    def offset_count(self) -> int:
+        """The committed offsets of all groups here, and those of open transactions."""
+        return sum(shard.offset_store.count for shard in self.shards.here())
 
     def counts(self, topic: str, committed: CommittedOffset) -> bool:
         """Whether the offset was committed for the topic that has this name now, not for a deleted one (KIP-516)."""
@@ -210,3 +232,8 @@ class GroupCoordinator:
         del self._forgetting[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error  # a bug of ours: the loop's exception handler has it logged
+
+
+def _is_longer(text: str, bytes_max: int) -> bool:
+    """Whether the text has more than `bytes_max` bytes in UTF-8."""
+    return len(text) > bytes_max or (not text.isascii() and len(text.encode()) > bytes_max)

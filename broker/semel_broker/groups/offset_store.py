@@ -62,8 +62,25 @@ class OffsetStore:
         self._remove = remove
         self._counts = counts
         self._pending: PendingOffsets[Key, CommittedOffset] = PendingOffsets(group_of)
+        self._committed_count = 0
         self._is_loaded = False
         self._ended_early: list[tuple[int, bool]] = []
+
+    @property
+    def count(self) -> int:
+        """The committed offsets, and those of open transactions."""
+        return self._committed_count + len(self._pending)
+
+    def new_count(self, group_id: str, records: Iterable[OffsetRecord]) -> int:
+        """How many of these records are of partitions for which the group has no offset yet."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return sum(1 for _ in records)
+        return sum(
+            group.offsets.get(record.topic, record.partition) is None
+            and not self.is_unstable(group_id, record.topic, record.partition)
+            for record in records
+        )
 
     # --- commits ---
 
@@ -75,7 +92,7 @@ class OffsetStore:
         """Put durable records, which stand at offset `position` of the log, into effect."""
         for record in records:
             if record.committed is not None or group_id in self._groups:
-                self._group(group_id).offsets.apply(record)
+                self._put(group_id, record)
             if self._pending:
                 self._pending.supersede((group_id, record.topic, record.partition), position)
 
@@ -101,6 +118,7 @@ class OffsetStore:
     def load(self, pending: PendingOffsets[Key, CommittedOffset]) -> None:
         """Take the offsets of open transactions that a replay has found."""
         self._pending = pending
+        self._committed_count = sum(len(group.offsets) for group in self._groups.values())
         for group_id in pending.groups():
             self._group(group_id)
         self._is_loaded = True
@@ -116,7 +134,7 @@ class OffsetStore:
         self._journal.settle()  # rows before the marker take effect first
         decided = self._pending.end((self._journal.index, producer_id), commit)
         for (group_id, topic, partition), committed in decided:
-            self._group(group_id).offsets.apply(OffsetRecord(topic, partition, committed))
+            self._put(group_id, OffsetRecord(topic, partition, committed))
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction may still change this offset."""
@@ -293,6 +311,12 @@ class OffsetStore:
         if group is None:
             group = self._groups[group_id] = Group(group_id=group_id)
         return group
+
+    def _put(self, group_id: str, record: OffsetRecord) -> None:
+        offsets = self._group(group_id).offsets
+        self._committed_count -= len(offsets)
+        offsets.apply(record)
+        self._committed_count += len(offsets)
 
     def _store(self, rows: Sequence[Row], apply: Callable[[int], None]) -> Future[None]:
         return self._journal.store(rows, partial(apply, self._journal.end_offset))

@@ -34,13 +34,14 @@ class OffsetRecord(msgspec.Struct, frozen=True, gc=False):
 class GroupOffsets:
     """The committed offsets of one group. `apply` is the only way in, live and on replay."""
 
-    __slots__ = ("_topics",)
+    __slots__ = ("_count", "_topics")
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[int, CommittedOffset]] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._topics.values()))
+        return self._count
 
     def __bool__(self) -> bool:
         return bool(self._topics)
@@ -55,10 +56,12 @@ class GroupOffsets:
     def apply(self, record: OffsetRecord) -> None:
         """Put the record into effect."""
         if record.committed is not None:
-            self._topics.setdefault(record.topic, {})[record.partition] = record.committed
-        elif (partitions := self._topics.get(record.topic)) is not None:
-            partitions.pop(record.partition, None)
-            if not partitions:
+            partitions = self._topics.setdefault(record.topic, {})
+            self._count += record.partition not in partitions
+            partitions[record.partition] = record.committed
+        elif (there := self._topics.get(record.topic)) is not None:
+            self._count -= there.pop(record.partition, None) is not None
+            if not there:
                 del self._topics[record.topic]
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:

@@ -34,8 +34,8 @@ class PendingOffsets(Generic[K, V]):
     def __contains__(self, key: K) -> bool:
         return key in self._held
 
-    def __bool__(self) -> bool:
-        return bool(self._held)
+    def __len__(self) -> int:
+        return len(self._held)
 
     def __iter__(self) -> Iterator[tuple[K, Writer, int, V]]:
         return (

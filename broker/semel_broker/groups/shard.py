@@ -63,6 +63,7 @@ class GroupShard(Shard):
         catch_up: Callable[[], Awaitable[None]],
         catalog: Callable[[], Catalog],
         session_timeout_ms: Callable[[str], int],
+        offset_count: Callable[[], int],
         connections: MemberConnections,
         partition: Partition,
         reading: Lock,
@@ -73,6 +74,7 @@ class GroupShard(Shard):
         super().__init__(partition, world.log, reading)
         self._counters = GroupCounters() if counters is None else counters
         self._catch_up = catch_up
+        self._offset_count = offset_count
         self._connections = connections
         self._world = world
         self._config = config
@@ -236,7 +238,8 @@ class GroupShard(Shard):
         """OffsetCommit: return once `records` are durable and in effect. `has_epochs`: as in `check_commit`.
 
         Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS,
-        GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, UNSUPPORTED_VERSION, CloseConnectionError (`NewestConnections`).
+        GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, UNSUPPORTED_VERSION, INVALID_COMMIT_OFFSET_SIZE, CloseConnectionError
+        (`NewestConnections`).
         """
         group = self.groups.get(group_id)
         if group is not None and group.consumer is not None:
@@ -249,6 +252,7 @@ class GroupShard(Shard):
             state.check_commit(group, member_id, instance_id, generation_id, self._now())
         elif generation_id >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}: join it first")
+        self._check_room(group_id, records)
         if group is not None:
             self._has_committed_over(group, member_id, connection)
         if records:
@@ -277,8 +281,8 @@ class GroupShard(Shard):
 
         `verify(partition of __consumer_offsets)` raises unless the transaction is open and includes the partition; it
         is called without an await before the append (KIP-890). Raises COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
-        ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, INVALID_PRODUCER_EPOCH, FENCED_INSTANCE_ID, and what
-        it raises."""
+        ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, INVALID_PRODUCER_EPOCH, FENCED_INSTANCE_ID,
+        INVALID_COMMIT_OFFSET_SIZE, and what it raises."""
         verify(self.index)
         group = self.groups.get(group_id)
         if group is not None and group.consumer is not None:
@@ -287,8 +291,26 @@ class GroupShard(Shard):
             state.check_commit_in_transaction(group, member_id, instance_id, generation_id)
         elif generation_id >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}: join it first")
+        self._check_room(group_id, records)
         if records:
             await self.offset_store.hold(group_id, records, producer)
+
+    def _check_room(self, group_id: str, records: Sequence[OffsetRecord]) -> None:
+        """Whether a group without members may have these offsets: one client may commit for endless groups.
+
+        Raises INVALID_COMMIT_OFFSET_SIZE.
+        """
+        group, count_max = self.groups.get(group_id), self._config.limits.committed_offsets_max
+        if group is not None and not group.is_empty:
+            return
+        if self._offset_count() + len(records) > count_max and (
+            self._offset_count() + self.offset_store.new_count(group_id, records) > count_max
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+                f"the groups of this broker have {count_max} committed offsets, and {group_id} has no members: delete "
+                "groups that are not used any more (semel group list), or lower offsets.retention.minutes",
+            )
 
     def offsets(self, group_id: str) -> GroupOffsets:
         """The offsets of the group, also those of deleted topics (`GroupCoordinator.counts`); read them before the next

@@ -31,6 +31,7 @@ IDS_SINCE = 10
 
 async def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
     async def store(records: list[OffsetRecord]) -> None:
+        ctx.broker.groups.check_ids(request.group_id)
         shard = await ctx.broker.groups.shards.ready(request.group_id)
         await shard.commit(
             request.group_id,

@@ -36,6 +36,7 @@ async def handle(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
         may_skip_assignment=ctx.api_version >= SKIP_ASSIGNMENT_VERSION,
     )
     try:
+        groups.check_ids(request.group_id, request.member_id, request.group_instance_id)
         joined = await (await groups.shard(request.group_id)).join(request.group_id, ask, ctx.parting)
     except MemberIdRequiredError as error:
         return _refused(error, error.member_id, ctx)

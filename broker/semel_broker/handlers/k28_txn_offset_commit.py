@@ -51,6 +51,7 @@ async def _commit(
     request: TxnOffsetCommitRequest, ctx: RequestContext, rows: OffsetRows[TxnOffsetCommitRequestTopic]
 ) -> None:
     groups = ctx.broker.groups
+    groups.check_ids(request.group_id)
     partition = (await groups.shard(request.group_id)).partition
     joins = ctx.api_version >= JOINING_VERSION
     admission = await ctx.broker.transactions.admit(

@@ -36,6 +36,7 @@ async def handle(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) ->
 async def _heartbeat(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) -> ConsumerGroupHeartbeatResponse:
     _check(request, ctx.api_version)
     groups, rows = ctx.broker.groups, request.topic_partitions
+    groups.check_ids(request.group_id, request.member_id, request.instance_id)
     ask = Heartbeat(
         member_id=request.member_id or groups.new_member_id(request.instance_id or ctx.client_id),
         epoch=request.member_epoch,

@@ -168,6 +168,13 @@ def test_a_restart_finds_the_offsets_that_were_in_effect(acts: list[tuple[Any, .
     asyncio.run(restart_finds_what_was_seen(acts, durability))
 
 
+async def counted(desk: Desk) -> int:
+    """The offsets of all groups, each counted."""
+    groups = await desk.groups.groups()
+    pending = sum(len(desk.ask.unstable(group.group_id)) for group in groups)
+    return pending + sum(len(list(group.offsets)) for group in groups)
+
+
 async def restart_finds_what_was_seen(acts: list[tuple[Any, ...]], durability: str) -> None:
     desk = await Desk(durability=durability).open()
     await desk.commit({9: 9}, group="first")
@@ -193,7 +200,10 @@ async def restart_finds_what_was_seen(acts: list[tuple[Any, ...]], durability: s
     for refused in await asyncio.gather(*tasks, return_exceptions=True):
         assert refused is None or getattr(refused, "code", None) is not None, refused
     seen, unstable = await desk.everything(), sorted(desk.ask.unstable("g"))
+    offset_count = desk.groups.offset_count()
+    assert offset_count == await counted(desk)
     await desk.restart()
+    assert desk.groups.offset_count() == offset_count
     assert (await desk.everything(), sorted(desk.ask.unstable("g"))) == (seen, unstable)
     await desk.close()
 

@@ -221,6 +221,37 @@ async def test_group_that_is_named_twice_is_deleted_once(broker: Harness) -> Non
     assert [(row.group_id, row.error_code) for row in results] == [("g", 0)]
 
 
+LONG = "é" * 2049
+"""4,098 bytes."""
+
+
+async def test_long_ids_are_refused_before_they_are_kept(broker: Harness) -> None:
+    one = await member(broker)
+    await one.wire.create_topic("t")
+    for fields, code in (
+        ({"group_id": LONG}, ErrorCode.INVALID_GROUP_ID),
+        ({"group_instance_id": LONG}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": LONG}, ErrorCode.INVALID_REQUEST),
+    ):
+        assert (await one.wire.call(one.join_request(**fields))).error_code == code
+    long = await member(broker, group=LONG)
+    assert await long.commit({0: 1}) == [ErrorCode.INVALID_GROUP_ID]
+    assert (await one.wire.call(ListGroupsRequest())).groups == []
+    longest = await member(broker, group=LONG[:2048])
+    assert await longest.commit({0: 1}) == [0]
+    await longest.enter()
+
+
+async def test_long_client_id_gives_a_member_id_that_is_accepted(broker: Harness) -> None:
+    one = await member(broker)
+    one.wire.send(one.join_request(), client_id="c" * 20_000)
+    given = await one.wire.receive()
+    assert given.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert len(given.member_id) < 300
+    one.member_id = given.member_id
+    await one.enter()
+
+
 async def test_unknown_group_has_no_members(broker: Harness) -> None:
     one = await member(broker, group="nobody")
     one.member_id, one.generation = "x", 1

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from broker.conftest import StartBroker
 from broker.handlers.test_groups import NOW, context, describe, enter_two, member
@@ -317,6 +318,29 @@ async def test_offsets_of_subscribed_topics_are_not_deleted(broker: Harness) -> 
     assert response.topics[0].partitions[0].error_code == 0
     assert await committed(one.wire, "g", 0) == [1]
     assert await committed(one.wire, "g", 0, topic="other") == [-1]
+
+
+async def test_groups_without_members_have_a_common_bound_of_offsets(broker: Harness) -> None:
+    """A group with members is not refused; nor is a partition that has an offset already, nor one after a deletion."""
+    one = await member(broker, group="a")
+    config = broker.node.broker.config
+    config.limits = msgspec.structs.replace(config.limits, committed_offsets_max=3)
+    full = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert await one.commit({0: 1, 1: 1}) == [0, 0]
+    other = await member(broker, group="b")
+    assert await other.commit({0: 1, 1: 1}) == [full, full]
+    assert await other.commit({0: 1}) == [0]
+    assert await other.commit({0: 2}) == [0]
+    assert await other.commit({1: 2}) == [full]
+    in_group = await member(broker, group="c")
+    await in_group.enter()
+    assert await in_group.commit({0: 1}) == [0]
+    deleted = await one.wire.call(DeleteGroupsRequest(groups_names=["a"]))
+    assert deleted.results[0].error_code == 0
+    assert await other.commit({1: 2}) == [0]
+    assert broker.node.broker.groups.offset_count() == 3
+    await broker.restart()
+    assert broker.node.broker.groups.offset_count() == 3
 
 
 async def test_delete_of_offsets_of_partitions_that_do_not_exist(broker: Harness) -> None:

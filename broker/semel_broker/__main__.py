@@ -161,7 +161,7 @@ def serve(
     from semel_broker.logging import make_logger
     from semel_broker.net.open_files import OpenFiles
     from semel_broker.net.peer_tls import ClientTls
-    from semel_broker.net.socket_queue import unacknowledged
+    from semel_broker.net.socket_queue import hung_up, unacknowledged
     from semel_broker.net.tls_session import ServerTls
     from semel_broker.security.sasl.jwks_source import read_jwks
     from semel_broker.security.sasl.password_hashing import PasswordHashing
@@ -191,6 +191,7 @@ def serve(
         log=log,
         may_keep_descriptor=files.may_keep,
         unacknowledged=unacknowledged,
+        hung_up=hung_up,
         audit=None if audit is None else audit.write,
         audit_lost=lambda: 0 if audit is None else audit.lost_lines,
         sync_seconds=disk.pace.seconds,

@@ -131,6 +131,7 @@ class Node:
                 broker.turns,
                 may_keep_descriptor=world.may_keep_descriptor,
                 unacknowledged=world.unacknowledged,
+                hung_up=world.hung_up,
                 quotas=broker.quotas.quotas,
                 authentication_failed=None if audit is None else audit.authentication_failed,
             )
@@ -391,6 +392,7 @@ async def _listen_to_peers(
         get_running_loop(),
         turns,
         unacknowledged=world.unacknowledged,
+        hung_up=world.hung_up,
         authentication_failed=None if audit is None else audit.authentication_failed,
         handshake_lines=RepeatedLines(world.monotonic),  # a broker that is refused tries again and again
     )

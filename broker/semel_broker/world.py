@@ -6,7 +6,7 @@ can therefore choose the time and the writes that are lost.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -142,6 +142,9 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a connection may keep its descriptor; False if it is reserved for logs, which has then been logged."""
     unacknowledged: Callable[[int], int] = lambda descriptor: 0
     """Bytes in the kernel's send queue of a connection that its peer has not acknowledged yet."""
+    hung_up: Callable[[Sequence[int]], Collection[int]] = lambda descriptors: ()
+    """Which of these connections, none of them read now, have ended: their peers have reset them, or have closed them
+    and no whole request is left to read."""
     audit: Callable[[str], None] | None = None
     """Writes a line of the audit log; never raises. None: there is no audit log."""
     audit_lost: Callable[[], int] = lambda: 0

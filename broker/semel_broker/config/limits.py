@@ -67,6 +67,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # once do not read the answer.
     last_answer_ms: int = 500
 
+    # While a connection is not read, its peer may go: between two looks at such connections.
+    hang_up_check_ms: int = 500
+    # First requests of new connections whose client is above a quota: those that would start later than this, or with
+    # which more bytes would wait, are not kept. Their connection is closed after a second.
+    quota_wait_s_max: int = 30
+    quota_waiting_bytes_max: int = 64 * MIB
+
     # UTF-8 bytes of the id of a transaction, a group, a member and a static member. They are kept in memory, in records
     # and in logs, and matched against patterns. The coordinator makes member ids of the first letters of a client id.
     id_bytes_max: int = 4 * KIB

@@ -27,13 +27,14 @@ from semel_broker.counters.requests import AT_ONCE_S, UNKNOWN, ApiCounters
 from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Peer
 from semel_broker.net.eager import begin
+from semel_broker.net.entrances import Entry
 from semel_broker.net.frame_buffer import FrameBuffer
 from semel_broker.net.login import REFUSALS, Login
 from semel_broker.net.throttling import Chunks
 from semel_broker.scheduling.answer_memory import AnswerHolding
 from semel_broker.scheduling.frame_memory import Holding
 from semel_broker.security.authorizer import ANONYMOUS, Principal
-from semel_broker.security.quotas.client_quotas import Admission
+from semel_broker.security.quotas.client_quotas import REQUEST_WAIT_S_MAX, Admission
 from semel_broker.security.sasl.session import FAILED, SaslSession
 
 PRODUCE, FETCH = 0, 1
@@ -52,6 +53,7 @@ class ReadPause(IntFlag):
     MEMORY = 2  # it waits for frame memory
     STOPPING = 4
     MUTED = 8  # a quota of its client is exceeded
+    WAITS = 16  # its first request waits, because a quota of its client is exceeded
 
 
 class Ending(Struct, frozen=True):
@@ -136,7 +138,9 @@ class Connection(BufferedProtocol):
         self._closed = ""  # the reason
         self._finishing: Ending | None = None  # once all answers are written
         self._lingers = False  # the last answer is written
-        self._is_refused = False  # it is closed once it is no longer muted
+        self._refusal = ""  # the reason to close it once it is no longer muted
+        self._entered: set[str] = set()  # the quotas for which it has started a request
+        self._entry: Entry | None = None  # while its first request waits for a quota
         self._active_at = context.loop.time()
         self._partial_since: float | None = None
 
@@ -219,6 +223,8 @@ class Connection(BufferedProtocol):
         if self._login is not None:
             self._cancel_login(self._login)
         context.connections.lost(self.peer.listener, self.peer.software, self._closed)
+        self._leave_entrance()
+        context.is_read(self)
         self._clear_queue()
         self._requests.clear()
         context.turns.leave(self.take_turn)
@@ -268,6 +274,8 @@ class Connection(BufferedProtocol):
             if self._queue[0].startswith(FETCH_BYTES) and context.answers.is_exhausted:
                 context.answers.wait(self._queue_turn)
                 break
+            if context.entrances.is_active and not self._enters(self._queue[0]):
+                break
             frame = self._queue.popleft()
             requests -= 1
             size -= len(frame)
@@ -297,6 +305,7 @@ class Connection(BufferedProtocol):
             bool(self._queue)
             and self._blocked is None
             and not self.peer.muted_until
+            and self._entry is None
             and not self._write_paused
             and not self._closed
             and self._transport is not None
@@ -431,6 +440,45 @@ class Connection(BufferedProtocol):
         if waited_bytes:
             answers.give_back(waited_bytes)
 
+    # --- quotas ----------------------------------------------------------------------------------------------
+
+    def _enters(self, frame: bytearray) -> bool:
+        """Whether the next request may start: the first ones of a connection wait while a quota is exceeded."""
+        if self._login is not None:
+            return True
+        verdict = self._context.entrances.wait(frame, self.peer, self._entered, self._enter)
+        if verdict is True:
+            return True
+        if verdict is False:
+            self._drop_queue()
+            self.admit(Admission(REQUEST_WAIT_S_MAX, is_refused=True), "quota_exceeded")
+        else:
+            self._entry = verdict
+            self._pause_reading(ReadPause.WAITS)
+        return False
+
+    def _enter(self) -> None:
+        """The first request has waited for long enough."""
+        assert self._entry is not None
+        self._entered.add(self._entry.key)
+        self._entry = None
+        self._active_at = self._context.loop.time()
+        self._resume_reading(ReadPause.WAITS)
+        self.advance()
+
+    def _leave_entrance(self) -> None:
+        if self._entry is not None:
+            self._entry.leave()
+            self._entry = None
+
+    def _drop_queue(self) -> None:
+        """Drop the requests that are received and not started, and give their memory back."""
+        size = sum(map(len, self._queue))
+        self._clear_queue()
+        self._in_flight_bytes -= size
+        if self._holding is not None:
+            self._context.memory.give_back(self._holding, size)
+
     # --- bounds ----------------------------------------------------------------------------------------------
 
     def _check_in_flight(self) -> None:
@@ -493,21 +541,23 @@ class Connection(BufferedProtocol):
     def _pause_reading(self, reason: ReadPause) -> None:
         if not self._read_pauses and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
+            self._context.watch_unread(self)
         self._read_pauses |= reason
 
     def _resume_reading(self, reason: ReadPause) -> None:
         self._read_pauses &= ~reason
         if not self._read_pauses and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+            self._context.is_read(self)
             if self._partial_since is not None:  # the frame could not end while reading was paused
                 self._partial_since = self._context.loop.time()
 
-    def admit(self, admission: Admission) -> None:
-        """Do not read this new connection for a time; a refused one is then closed."""
+    def admit(self, admission: Admission, refusal: str = "connection_creation_rate") -> None:
+        """Do not read this new connection for a time; a refused one is then closed, for the reason `refusal`."""
         if admission.wait_s <= 0 or self._closed:
             return
         self.peer.muted_until = self._context.loop.time() + admission.wait_s
-        self._is_refused = admission.is_refused
+        self._refusal = refusal if admission.is_refused else ""
         self.mute()
 
     def mute(self) -> None:
@@ -521,8 +571,8 @@ class Connection(BufferedProtocol):
         if self.peer.muted_until > muted_until:
             self.mute()
             return
-        if self._is_refused:
-            self.close("connection_creation_rate")
+        if self._refusal:
+            self.close(self._refusal)
             return
         self.peer.muted_until = 0.0
         self._active_at = self._context.loop.time()
@@ -541,7 +591,7 @@ class Connection(BufferedProtocol):
             if left < self._left_bytes:
                 self._active_at = now
             self._left_bytes = left
-        elif self._requests or self.peer.muted_until:
+        elif self._requests or self.peer.muted_until or self._entry is not None:
             return ""  # the peer waits for the broker
         if self._partial_since is not None and not self._read_pauses and now - self._partial_since > context.partial_s:
             return "partial_frame_timeout"
@@ -551,6 +601,7 @@ class Connection(BufferedProtocol):
         """Stop reading and starting; answer the requests in progress except waiting fetches, then close."""
         self._pause_reading(ReadPause.STOPPING)
         self._finishing = STOPPING
+        self._leave_entrance()
         self._clear_queue()
         self._cancel_fetches()
         self._write()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, Handle, Task, TimerHandle
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
 
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.net.dispatch import Dispatcher
+from semel_broker.net.entrances import Entrances
 from semel_broker.net.frame_buffer import SCRATCH_BYTES
 from semel_broker.net.handshakes import Handshakes
 from semel_broker.scheduling.answer_memory import AnswerMemory
 from semel_broker.scheduling.frame_memory import FrameMemory
 from semel_broker.scheduling.turns import Turns
+from semel_broker.security.quotas.client_quotas import ClientQuotas
 from semel_broker.world import Logger
 
 STALL_CHECKS = 4
@@ -22,11 +24,26 @@ TLS_SCRATCH_BYTES = 64 << 10
 """The largest receive of a TLS connection. As much can lie undecrypted in a connection that is not read at present."""
 
 
+NO_DESCRIPTOR = -1
+
+
+class Unread(Protocol):
+    """A connection that is not read for now. `descriptor`: of its socket, or NO_DESCRIPTOR."""
+
+    @property
+    def descriptor(self) -> int: ...
+
+    def abort(self, reason: str) -> None:
+        """Close it at once."""
+        ...
+
+
 class ConnectionContext:
     """The shared state of all connections of a server.
 
     `tasks`: the tasks of unanswered requests. `memory` bounds the bytes of requests, `answers` those of answers.
-    `logins`: the connections with SASL that are not authenticated yet. `unacknowledged`: see `World`.
+    `logins`: the connections with SASL that are not authenticated yet. `unacknowledged`, `hung_up`: see `World`.
+    `entrances`: where new connections wait whose client is above one of the `quotas`.
     """
 
     def __init__(
@@ -37,6 +54,8 @@ class ConnectionContext:
         loop: AbstractEventLoop,
         turns: Turns,
         unacknowledged: Callable[[int], int],
+        hung_up: Callable[[Sequence[int]], Collection[int]],
+        quotas: ClientQuotas | None,
     ) -> None:
         self.dispatcher = dispatcher
         self.config = config
@@ -67,6 +86,10 @@ class ConnectionContext:
         self.tasks: dict[Task[Any], None] = {}
         self.connections_made = 0
         self.unacknowledged = unacknowledged
+        self.entrances = Entrances(loop, quotas, limits)
+        self._hung_up = hung_up
+        self._unread: dict[Unread, None] = {}
+        self._hang_up_timer: TimerHandle | None = None
         self._frame_timer: TimerHandle | None = None
         self._reader_timer: Handle | None = None
 
@@ -100,9 +123,31 @@ class ConnectionContext:
             holding.evict()
         self.watch_memory()
 
+    def watch_unread(self, connection: Unread) -> None:
+        """The connection is not read for now, so its transport does not notice when the peer goes: look for that."""
+        if connection.descriptor == NO_DESCRIPTOR:
+            return
+        self._unread[connection] = None
+        if self._hang_up_timer is None:
+            self._hang_up_timer = self.loop.call_later(self.limits.hang_up_check_ms / 1000, self._close_hung_up)
+
+    def is_read(self, connection: Unread) -> None:
+        """The connection is read again, or closed."""
+        self._unread.pop(connection, None)
+
+    def _close_hung_up(self) -> None:
+        self._hang_up_timer = None
+        if not self._unread:
+            return
+        by_descriptor = {each.descriptor: each for each in self._unread}
+        for descriptor in self._hung_up(list(by_descriptor)):
+            by_descriptor[descriptor].abort("peer_closed")
+        self._hang_up_timer = self.loop.call_later(self.limits.hang_up_check_ms / 1000, self._close_hung_up)
+
     def close(self) -> None:
         """Cancel the timers; no connection is left."""
-        for timer in (self._frame_timer, self._reader_timer):
+        self.entrances.close()
+        for timer in (self._frame_timer, self._reader_timer, self._hang_up_timer):
             if timer is not None:
                 timer.cancel()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import AbstractEventLoop, BufferedProtocol
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from semel_broker.config.listeners import PLAINTEXT, Endpoint
 from semel_broker.config.loading import BrokerConfig
@@ -40,7 +40,7 @@ class Server:
     """Accepts the connections of one or more listeners, and keeps them in the order of arrival. All of them share the
     bounds of memory.
 
-    `may_keep_descriptor`, `unacknowledged`: see `World`. `quotas`: of the addresses that connect; None: there are none.
+    `may_keep_descriptor`, `unacknowledged`, `hung_up`: see `World`. `quotas`: of clients and addresses; None: none.
     `handshake_lines`: bounds the log lines of failed handshakes. `authentication_failed`: gets host, listener,
     mechanism, reason and error of each that fails for the client's certificate.
     """
@@ -55,13 +55,14 @@ class Server:
         *,
         may_keep_descriptor: Callable[[int], bool] = lambda descriptor: True,
         unacknowledged: Callable[[int], int] = lambda descriptor: 0,
+        hung_up: Callable[[Sequence[int]], Collection[int]] = lambda descriptors: (),
         quotas: ClientQuotas | None = None,
         handshake_lines: RepeatedLines | None = None,
         authentication_failed: Callable[[str, str, str, str, str], None] | None = None,
     ) -> None:
         self._quotas = quotas
         self._may_keep_descriptor = may_keep_descriptor
-        self.context = ConnectionContext(dispatcher, config, log, loop, turns, unacknowledged)
+        self.context = ConnectionContext(dispatcher, config, log, loop, turns, unacknowledged, hung_up, quotas)
         self._connections: dict[Connection, None] = {}
         limits = config.limits
         self._handshakes = Handshakes(

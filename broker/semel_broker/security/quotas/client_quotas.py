@@ -152,6 +152,23 @@ class ClientQuotas:
         self._note(CONNECTION_CREATION_RATE, (sharers,), wait_s, now, ip=sharers)
         return Admission(wait_s, is_refused)
 
+    def excess(self, key: str, user: str, client_id: str, now: float) -> tuple[Bound, float] | None:
+        """The quota of a client for requests that are counted before or after they are done, and the seconds that its
+        present excess takes at the quota; None: it has no such quota."""
+        bound = self.table.bound(key, user, client_id)
+        return None if bound is None else (bound, self.excess_of(key, bound, now))
+
+    def excess_of(self, key: str, bound: Bound, now: float) -> float:
+        """The seconds that the excess of the clients that share a quota takes at it."""
+        if key == CONTROLLER_MUTATION_RATE:
+            return self._mutations.get((bound.user, bound.client_id), now).wait_s(bound.value, now)
+        wait_s = self._rate(key, bound, now).wait_s(bound.value, now)
+        return min(wait_s, REQUEST_WAIT_S_MAX) if key == REQUEST_PERCENTAGE else wait_s
+
+    def waits(self, key: str, bound: Bound, wait_s: float, now: float) -> None:
+        """Note that the first request of a new connection waits for so long."""
+        self._noted(key, bound, wait_s, now)
+
     def _rate(self, key: str, bound: Bound, now: float) -> Rate:
         return self._rates.get((key, bound.user, bound.client_id), now)
 

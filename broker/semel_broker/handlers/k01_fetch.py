@@ -9,7 +9,8 @@ may be behind. From v13 on topics are named by id (KIP-516). A topic that was cr
 its predecessor is answered with UNKNOWN_TOPIC_ID. v16 adds the present leader and its address to NOT_LEADER_OR_FOLLOWER
 and FENCED_LEADER_EPOCH (KIP-951).
 
-Answered when `min_bytes` are readable, when a partition has an error, or after `max_wait_ms`. The first partition with
+Answered when `min_bytes` are readable, when a partition has an error, after `max_wait_ms`, or when the session of the
+connection ends (KIP-368); then without records. The first partition with
 data gives at least one whole batch, also above the limits. The first partition changes with each request, so that no
 partition starves.
 
@@ -69,13 +70,20 @@ def handle(request: FetchRequest, ctx: RequestContext) -> FetchResponse | Corout
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "replicas do not fetch from a client listener")
     fetch = Fetch(request, ctx)
+    wait_ms = _wait_ms(request, ctx)
     if fetch.partition_count > PARTITIONS_AT_ONCE_MAX:
-        return _in_slices(fetch, request.max_wait_ms, ctx.slices())
+        return _in_slices(fetch, wait_ms, ctx.slices())
     fetch.read()
-    return fetch.response() if fetch.is_ready else _when_ready(fetch, request.max_wait_ms)
+    return fetch.response() if fetch.is_ready else _when_ready(fetch, wait_ms)
 
 
-async def _in_slices(fetch: Fetch, max_wait_ms: int, slices: Slices) -> FetchResponse:
+def _wait_ms(request: FetchRequest, ctx: RequestContext) -> float:
+    """How long the request may wait: not past the end of its session."""
+    left_s = None if ctx.sasl is None else ctx.sasl.left_s
+    return request.max_wait_ms if left_s is None else min(request.max_wait_ms, left_s * 1000)
+
+
+async def _in_slices(fetch: Fetch, max_wait_ms: float, slices: Slices) -> FetchResponse:
     await fetch.read_in_slices(slices)
     if not fetch.is_ready:
         if fetch.partition_count > WOKEN_PARTITIONS_MAX:
@@ -88,14 +96,14 @@ async def _in_slices(fetch: Fetch, max_wait_ms: int, slices: Slices) -> FetchRes
     return fetch.response()
 
 
-async def _when_ready(fetch: Fetch, max_wait_ms: int) -> FetchResponse:
+async def _when_ready(fetch: Fetch, max_wait_ms: float) -> FetchResponse:
     await _woken(fetch, max_wait_ms)
     await fetch.wait_for_room()
     fetch.read()
     return fetch.response()
 
 
-async def _woken(fetch: Fetch, max_wait_ms: int) -> None:
+async def _woken(fetch: Fetch, max_wait_ms: float) -> None:
     """Wait until the missing bytes are readable, at most `max_wait_ms`."""
     loop = get_running_loop()
     waiter = FetchWaiter(loop, fetch.bytes_missing)
@@ -107,6 +115,11 @@ async def _woken(fetch: Fetch, max_wait_ms: int) -> None:
         deadline.cancel()
         for partition in partitions:
             partition.view.remove_waiter(waiter)
+
+
+def _without_records(row: FetchResponsePartition) -> FetchResponsePartition:
+    row.records, row.aborted_transactions = b"", None
+    return row
 
 
 class Fetch:
@@ -304,7 +317,10 @@ class Fetch:
         return partitions
 
     def response(self) -> FetchResponse:
+        """The answer; without records if the session of the connection has ended while the request waited."""
         rows = iter(cast("list[FetchResponsePartition]", self._rows))
+        if self._ctx.sasl is not None and self._ctx.sasl.has_ended:
+            rows = map(_without_records, rows)
         return FetchResponse(
             responses=[self._topic(topic, rows) for topic in self._request.topics],
             node_endpoints=self._node_endpoints(),

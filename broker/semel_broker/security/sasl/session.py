@@ -110,6 +110,16 @@ class SaslSession:
         return self.state in (SaslState.AUTHENTICATED, SaslState.REAUTHENTICATION)
 
     @property
+    def left_s(self) -> float | None:
+        """The time until the session ends, in seconds; None: it has no end."""
+        return None if self._expires_s is None else max(0.0, self._expires_s - self._listener.now_s())
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the client has to authenticate again before its next request."""
+        return self.left_s == 0.0
+
+    @property
     def is_begun(self) -> bool:
         """Whether the client is in the middle of its first authentication."""
         return self.state in (SaslState.TOKENS, SaslState.RAW_TOKENS)

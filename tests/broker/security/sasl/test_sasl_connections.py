@@ -14,6 +14,7 @@ from broker.sasl_login import PASSWORD, ScramLogin, authenticate, handshake, log
 from semel_broker.net.connection import Connection
 from semel_broker.security.user_store import delete
 from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from semel_protocol.messages.k03_metadata import MetadataRequest
 from semel_protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
@@ -351,6 +352,52 @@ async def test_a_session_ends_unless_the_client_authenticates_again(start_sasl: 
     forgetful.send(EVERYTHING)
     assert await forgetful.closed_by_peer()
     assert "session_expired" in [line["reason"] for line in broker.log.of("connection_closed")]
+
+
+FAR_MS = 120_000
+
+
+@pytest.mark.parametrize("partitions", [1, 300])
+async def test_a_waiting_fetch_ends_with_its_session_and_gets_no_records_after_it(
+    start_sasl: Any, partitions: int
+) -> None:
+    broker = await start_sasl(connections_max_reauth_ms="60000")
+    other, wire = await broker.wire(), await broker.wire()
+    assert (await log_in(other)).error_code == 0
+    await other.create_topic("t", partitions=partitions)
+    await asyncio.sleep(30)
+    await log_in(other)
+    await log_in(wire)
+    began = asyncio.get_running_loop().time()
+    rows = [
+        FetchRequestPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+        for index in range(partitions)
+    ]
+    topic = FetchRequestTopic(topic="t", partitions=rows)
+    fetch = FetchRequest(replica_id=-1, max_wait_ms=FAR_MS, min_bytes=1 << 20, isolation_level=0, topics=[topic])
+    wire.send(fetch, 11)
+    wire.send(fetch, 11)
+    await asyncio.sleep(9)
+    await log_in(other)
+    for _ in range(4):
+        await other.call(produce_request("t", batch(b"secret")))
+    await asyncio.sleep(began + 58 - asyncio.get_running_loop().time())
+    answer = await wire.receive()
+    assert asyncio.get_running_loop().time() - began == pytest.approx(60, abs=0.5)
+    (answered,) = answer.responses
+    assert [row.error_code for row in answered.partitions] == [0] * partitions
+    assert answered.partitions[0].high_watermark == 4
+    assert not any(row.records for row in answered.partitions)
+    assert await wire.closed_by_peer(), "the request behind it is not served"
+
+
+async def test_a_fetch_that_is_full_before_its_session_ends_has_its_records(start_sasl: Any) -> None:
+    broker = await start_sasl(connections_max_reauth_ms="60000")
+    wire = await broker.wire()
+    await log_in(wire)
+    await wire.create_topic("t")
+    await wire.call(produce_request("t", batch(b"x")))
+    assert (await wire.fetch("t", 0, max_wait_ms=FAR_MS, min_bytes=1)).records
 
 
 async def test_an_expired_session_may_still_be_renewed(start_sasl: Any) -> None:

@@ -41,7 +41,9 @@ EVEN = bytes(range(0, 0x100, 2))
 
 class CheckedRecords(msgspec.Struct, kw_only=True):
     """The result of `check_records`. `data[at:]` are the decompressed records. `keyless`: the rows without a key, if
-    requested. Timestamps are in ms; both are -1 if the header has no base timestamp."""
+    requested. Timestamps are in ms. A record at -1 has none and does not count; both are -1 if no record counts.
+    `max_timestamp` is never below -1, as in the header that Kafka stores.
+    """
 
     data: bytes | bytearray
     at: int
@@ -51,15 +53,22 @@ class CheckedRecords(msgspec.Struct, kw_only=True):
 
 
 class _Timestamps:
-    """Minimum and maximum of zigzag timestamp deltas: of the even ones (not negative) and the odd ones (negative)."""
+    """Minimum and maximum of zigzag timestamp deltas: of the even ones (not negative) and the odd ones (negative).
 
-    __slots__ = ("even_max", "even_min", "odd_max", "odd_min")
+    The delta that gives timestamp -1 is that of a record without one, and is left out.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_base_timestamp", "_undated", "even_max", "even_min", "odd_max", "odd_min")
+
+    def __init__(self, base_timestamp: int) -> None:
+        delta = NO_TIMESTAMP - base_timestamp
+        self._base_timestamp, self._undated = base_timestamp, delta << 1 if delta >= 0 else (-delta << 1) - 1
         self.even_max = self.odd_max = -1
         self.even_min = self.odd_min = 1 << 80
 
     def note(self, u: int) -> None:
+        if u == self._undated:
+            return
         if u & 1:
             self.odd_max, self.odd_min = max(self.odd_max, u), min(self.odd_min, u)
         else:
@@ -76,7 +85,8 @@ class _Timestamps:
         Timestamps mostly ascend, so equal high bytes stand together. Then only the lowest and highest one count.
         """
         extremes = (_only_run(highs, range(0x80)), _only_run(highs, range(0x7F, -1, -1)))
-        if None in extremes or lows.translate(None, EVEN):
+        may_be_undated = 1 << 7 <= self._undated < 1 << 14
+        if None in extremes or may_be_undated or lows.translate(None, EVEN):
             for low, high in dict.fromkeys(zip(lows, highs, strict=True)):
                 self.note(low & 0x7F | high << 7)
             return
@@ -85,11 +95,13 @@ class _Timestamps:
             for low in dict.fromkeys(lows[run]):
                 self.note(low & 0x7F | highs[run.start] << 7)
 
-    def least(self) -> int:
-        return -(self.odd_max >> 1) - 1 if self.odd_max >= 0 else self.even_min >> 1
-
-    def most(self) -> int:
-        return self.even_max >> 1 if self.even_max >= 0 else -(self.odd_min >> 1) - 1
+    def least_and_most(self) -> tuple[int, int]:
+        """The smallest and the largest timestamp; -1 twice if there is none."""
+        if self.even_max < 0 and self.odd_max < 0:
+            return NO_TIMESTAMP, NO_TIMESTAMP
+        least = -(self.odd_max >> 1) - 1 if self.odd_max >= 0 else self.even_min >> 1
+        most = self.even_max >> 1 if self.even_max >= 0 else -(self.odd_min >> 1) - 1
+        return self._base_timestamp + least, self._base_timestamp + most
 
 
 def _only_run(column: bytes | bytearray, order: range) -> slice | None:
@@ -128,7 +140,7 @@ def _check(checked: CheckedRecords, header: BatchHeader, keyless: list[int] | No
     data, at, count = checked.data, checked.at, header.record_count
     if count * RECORD_BYTES_MIN > len(data) - at:
         raise CorruptBatch(f"{len(data) - at} bytes cannot hold {count} records")
-    timestamps = _Timestamps()
+    timestamps = _Timestamps(header.base_timestamp)
     row = 0
     stretch = STRETCH_ROWS_MIN
     while row < count:
@@ -146,11 +158,11 @@ def _check(checked: CheckedRecords, header: BatchHeader, keyless: list[int] | No
         yield cost
     if at != len(data):
         raise CorruptBatch(f"{len(data) - at} bytes follow the last of {count} records")
-    if header.base_timestamp != NO_TIMESTAMP:
-        checked.min_timestamp = header.base_timestamp + timestamps.least()
-        checked.max_timestamp = header.base_timestamp + timestamps.most()
-        if checked.max_timestamp > INT64_MAX:
-            raise CorruptBatch(f"timestamp {checked.max_timestamp} exceeds 64 bits")
+    least, most = timestamps.least_and_most()
+    for timestamp in (least, most):
+        if not -INT64_MAX - 1 <= timestamp <= INT64_MAX:
+            raise CorruptBatch(f"timestamp {timestamp} exceeds 64 bits")
+    checked.min_timestamp, checked.max_timestamp = least, max(most, NO_TIMESTAMP)
 
 
 def _rows(  # noqa: C901 (one pass, as in `record_columns`: one call per field would double the cost)

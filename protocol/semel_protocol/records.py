@@ -262,7 +262,9 @@ def rebuild_batch(header: BatchHeader, records: Sequence[Record], *, delete_hori
         header,
         attributes=header.attributes if horizon is None else header.attributes | DELETE_HORIZON,
         base_timestamp=base_timestamp,
-        max_timestamp=header.max_timestamp if header.log_append_time else max(r.timestamp for r in records),
+        max_timestamp=header.max_timestamp
+        if header.log_append_time
+        else max(NO_TIMESTAMP, *(r.timestamp for r in records)),
         record_count=len(records),
     )
     return pack_batch(thinned, compress(header.codec, body))

@@ -108,17 +108,21 @@ def accepted(
             checked.keyless,
             f"{partition.topic} is compacted: each record needs a key, that at index {checked.keyless[0]} has none",
         )
-    if config.log_append_time or checked.max_timestamp == NO_TIMESTAMP:
+    if config.log_append_time:
         return records, header
     _check_timestamps(checked, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms, ctx)
     if header.max_timestamp == checked.max_timestamp:
         return records, header
-    restated = bytearray(records)  # as in Kafka: sarama below 1.45.1 leaves the maximum out
+    # As in Kafka: sarama below 1.45.1 leaves the maximum out, and no maximum is below -1.
+    restated = bytearray(records)
     state_max_timestamp(restated, checked.max_timestamp)
     return restated, read_header(restated)
 
 
 def _check_timestamps(checked: CheckedRecords, before_max_ms: int, after_max_ms: int, ctx: RequestContext) -> None:
+    """Raises INVALID_TIMESTAMP. Records at -1 have no timestamp and pass, as in Kafka; those below it have one."""
+    if checked.min_timestamp == NO_TIMESTAMP:
+        return
     now_ms = ctx.broker.world.now_ms()
     if checked.max_timestamp > now_ms + after_max_ms:
         raise KafkaError(

@@ -233,7 +233,7 @@ class Fetch:
             partition.check_readable()
         else:
             partition.check_leading()
-        if wanted.current_leader_epoch >= 0:
+        if wanted.current_leader_epoch >= 0:  # of Fetch, any other number means that the client knows none, as in Kafka
             partition.check_leader_epoch(wanted.current_leader_epoch)
         if wanted.last_fetched_epoch >= 0 and partition.is_leading:
             divergence = self._divergence(partition, wanted)

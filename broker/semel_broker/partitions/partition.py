@@ -39,6 +39,7 @@ Buffer = bytes | bytearray | memoryview
 
 NOBODY = -1
 NOWHERE = -1
+NO_EPOCH = -1
 
 
 class Role(Enum):
@@ -235,8 +236,11 @@ class Partition:
             self.check_leading()
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Raises FENCED_LEADER_EPOCH for an older epoch of a client, UNKNOWN_LEADER_EPOCH for a newer one (KIP-320)."""
-        if epoch < 0 or epoch == self.leader_epoch:
+        """Raises FENCED_LEADER_EPOCH for an older epoch of a client, UNKNOWN_LEADER_EPOCH for a newer one (KIP-320).
+
+        -1: the client knows none. Anything below it is older than each epoch, as in Kafka.
+        """
+        if epoch in (NO_EPOCH, self.leader_epoch):
             return
         if epoch < self.leader_epoch:
             raise KafkaError(
@@ -480,6 +484,12 @@ class Partition:
                 f"{timestamp} is neither a timestamp nor a special value: ask for 0 or above, or for -1 to -6",
             )
         return self._log.offset_for_timestamp(timestamp, up_to=up_to) or (-1, -1)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the record at `offset`; the current one at the end, -1 for a negative offset."""
+        if offset < 0:
+            return NO_EPOCH
+        return self.leader_epoch if offset >= self.end_offset else self.log.epochs.epoch_of(offset)
 
     def add_fetch_waiter(self, waiter: FetchWaiter, isolation: int = READ_UNCOMMITTED) -> None:
         """Wake `waiter` for all bytes that become readable at this isolation level, until `view.remove_waiter`.

@@ -291,7 +291,7 @@ def _expect_aborted(log: "Log", header: BatchHeader, fates: TransactionFates) ->
 def _append(cleaned: Segment, batch: bytes | memoryview, config: LogConfig) -> None:
     header = read_header(batch)
     position = cleaned.append(batch)
-    cleaned.note(position, header.size, header.last_offset, header.max_timestamp, config.index_interval_bytes)
+    cleaned.note(position, header, header.last_offset, config.index_interval_bytes)
 
 
 def _batches(segment: Segment, start: int = 0) -> Iterator[tuple[BatchHeader, memoryview]]:

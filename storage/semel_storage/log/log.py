@@ -279,7 +279,7 @@ class Log:
             self.epochs.assign(leader_epoch, base_offset)
         prefix = _PREFIX.pack(base_offset, header.batch_length, leader_epoch)
         position = segment.append(prefix, memoryview(batch)[_PREFIX_BYTES:])
-        segment.note(position, size, last_offset, header.max_timestamp, self.config.index_interval_bytes)
+        segment.note(position, header, last_offset, self.config.index_interval_bytes)
         if header.producer_id >= 0:
             aborted = self.producers.note(header, base_offset, batch, now_ms)
             if aborted is not None:
@@ -357,7 +357,7 @@ class Log:
         interval_bytes = self.config.index_interval_bytes
         if segment.size == 0:
             segment.opened_ms = now_ms
-        segment.note(segment.size, header.size, header.last_offset, header.max_timestamp, interval_bytes)
+        segment.note(segment.size, header, header.last_offset, interval_bytes)
         if header.producer_id >= 0:
             aborted = self.producers.note(header, header.base_offset, batch, now_ms)
             if aborted is not None:

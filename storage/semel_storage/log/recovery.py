@@ -303,7 +303,7 @@ class _Scan(msgspec.Struct, kw_only=True):
                 self._replay(segment, position, header, batch)
             expected = header.next_offset
             stopped = position + header.size
-            segment.note(position, header.size, header.last_offset, header.max_timestamp, self.index_interval_bytes)
+            segment.note(position, header, header.last_offset, self.index_interval_bytes)
         segment.size = size
         return expected, stopped
 

@@ -19,7 +19,7 @@ def check_indexes(segment: Segment, *, index_interval_bytes: int, event: Event) 
             if header.base_offset < expected or header.next_offset > next_offset:
                 break
             expected = header.next_offset
-            segment.note(position, header.size, header.last_offset, header.max_timestamp, index_interval_bytes)
+            segment.note(position, header, header.last_offset, index_interval_bytes)
         segment.size, segment.next_offset = size, next_offset
         segment.seal()
     segment.close()

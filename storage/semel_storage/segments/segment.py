@@ -7,7 +7,7 @@ Files are named after the first offset the segment may hold, twenty digits, as K
 from collections.abc import Iterator
 from contextlib import suppress
 
-from semel_protocol.batch import HEADER, HEADER_BYTES, MAGIC, BatchHeader
+from semel_protocol.batch import HEADER, HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_storage.disk.disk import Buffer, Disk, File
@@ -20,6 +20,8 @@ SCAN_FIRST_BYTES = 16 << 10
 """The first window of a scan: many scans read only the first header."""
 SCAN_GROWTH = 8
 NO_TIMESTAMP = -1
+NO_RECORD = NO_TIMESTAMP - 1
+"""Stands for the largest timestamp of no records; that of undated ones is NO_TIMESTAMP."""
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 DELETED = ".deleted"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
@@ -69,6 +71,9 @@ class Segment:
         self.first_timestamp = NO_TIMESTAMP
         self.opened_ms = disk.modified_ms(self.path(LOG)) if self.size else NO_TIMESTAMP
         self._max_timestamp: tuple[int, int] | None = None
+        self.newest_batch: tuple[int, int] | None = None if self.size else (NO_RECORD, base_offset)
+        """The largest timestamp of records, not of markers, and the last offset of the first batch with it. None: not
+        known; a search by time notes it."""
         self._file: File | None = None
         self.is_deleted = False
         self._bytes_since_index = 0
@@ -131,11 +136,15 @@ class Segment:
         assert position == self.size, f"{self.path(LOG)} has {position} bytes, its segment counts {self.size}"
         return position
 
-    def note(self, position: int, size: int, last_offset: int, timestamp: int, index_interval_bytes: int) -> None:
-        """Update size, offsets, timestamps and indexes for a batch of `size` bytes at `position`."""
+    def note(self, position: int, header: BatchHeader, last_offset: int, index_interval_bytes: int) -> None:
+        """Update size, offsets, timestamps and indexes for a batch at `position` that ends with `last_offset`."""
+        size, timestamp = header.batch_length + PREFIX_BYTES, max(header.max_timestamp, NO_TIMESTAMP)
+        newest = self.newest_batch
+        if newest is not None and timestamp > newest[0] and not header.is_control and header.record_count:
+            self.newest_batch = (timestamp, last_offset)
         largest = self._max_timestamp
         if largest is None or timestamp > largest[0]:
-            self._max_timestamp = largest = (max(timestamp, NO_TIMESTAMP), last_offset)
+            self._max_timestamp = largest = (timestamp, last_offset)
         if position == 0:
             self.first_timestamp = timestamp
         if self._bytes_since_index > index_interval_bytes:
@@ -215,6 +224,7 @@ class Segment:
             if header.max_timestamp > timestamp:
                 timestamp, offset = header.max_timestamp, header.last_offset
         self._max_timestamp = (timestamp, offset) if end > 0 else None
+        self.newest_batch = None if end > 0 else (NO_RECORD, self.base_offset)
         first = next(self.headers(0), None) if end > 0 else None
         self.first_timestamp = first[1].max_timestamp if first is not None else NO_TIMESTAMP
 

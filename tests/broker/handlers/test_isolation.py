@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, fetch_request, headers_of, records_of
 from broker.partitions.test_partition import HeldPartition
@@ -102,6 +103,22 @@ async def test_a_reader_between_the_stable_offset_and_the_end_gets_nothing_and_n
     assert (row.error_code, bytes(row.records), row.last_stable_offset) == (0, b"", 0)
     row = await wire.fetch("t", 3, isolation_level=READ_COMMITTED, max_wait_ms=0)
     assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("commit", [COMMIT, ABORT])
+async def test_the_newest_timestamp_of_a_transactional_topic_at_rest(broker: Harness, wire: Wire, commit: bool) -> None:
+    """KIP-734. A marker is no record, an aborted record is one; those of an open transaction are not read yet."""
+    partition = await opened(broker, wire)
+    plain(partition, b"before")
+    first = await latest(wire, READ_UNCOMMITTED, -3)
+    write(partition, 7, b"x", timestamp=first[1] + 1)
+    assert await latest(wire, READ_UNCOMMITTED, -3) == (1, first[1] + 1)
+    assert await latest(wire, READ_COMMITTED, -3) == first
+    end(partition, 7, commit)
+    for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
+        assert await latest(wire, isolation, -3) == (1, first[1] + 1)
+        assert await latest(wire, isolation, first[1] + 1) == (1, first[1] + 1)
+        assert await latest(wire, isolation, first[1] + 2) == (-1, -1)
 
 
 async def test_the_aborted_list_covers_exactly_the_data_of_its_row(broker: Harness, wire: Wire) -> None:

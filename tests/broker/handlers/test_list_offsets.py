@@ -1,4 +1,4 @@
-"""ListOffsets: both ends, timestamps, the largest timestamp."""
+"""ListOffsets: both ends, timestamps, the largest timestamp, leader epochs."""
 
 from typing import Any
 
@@ -85,3 +85,66 @@ async def test_without_remote_storage_all_records_are_local(
         row = await look_up(filled, timestamp, version=version)
         expected = (0, found) if version >= since else (ErrorCode.UNSUPPORTED_VERSION, -1)
         assert (row.error_code, row.offset) == expected, version
+
+
+async def test_a_partition_that_is_named_twice_is_answered_once_with_an_error(wire: Wire) -> None:
+    """As Kafka 4.3.1. Others of the request are served; a topic may be named twice with different partitions."""
+    await wire.create_topic("t", partitions=3)
+    for indexes in ([[0, 0, 1]], [[0, 1], [0]], [[0], [0], [0, 1]]):
+        topics = [
+            ListOffsetsRequestTopic(
+                name="t",
+                partitions=[
+                    ListOffsetsRequestPartition(partition_index=index, timestamp=(LATEST, EARLIEST)[n % 2])
+                    for n, index in enumerate(asked)
+                ],
+            )
+            for asked in indexes
+        ]
+        answer = await wire.call(ListOffsetsRequest(replica_id=-1, topics=topics))
+        rows = [(row.partition_index, row.error_code, row.offset) for t in answer.topics for row in t.partitions]
+        assert rows == [(0, ErrorCode.INVALID_REQUEST, -1), (1, 0, 0)]
+    rows = [ListOffsetsRequestPartition(partition_index=index, timestamp=LATEST) for index in (0, 2)]
+    topics = [ListOffsetsRequestTopic(name="t", partitions=[row]) for row in rows]
+    answer = await wire.call(ListOffsetsRequest(replica_id=-1, topics=topics))
+    assert [row.error_code for topic in answer.topics for row in topic.partitions] == [0, 0]
+
+
+@pytest.mark.parametrize("epoch", [-2, -5, -100, -(2**31)])
+async def test_an_epoch_below_minus_one_is_fenced(filled: Wire, epoch: int) -> None:
+    """As Kafka 4.3.1; -1 means that the client knows none."""
+    for timestamp in (LATEST, EARLIEST, MAX_TIMESTAMP, 0):
+        row = await look_up(filled, timestamp, current_leader_epoch=epoch)
+        assert (row.error_code, row.offset) == (ErrorCode.FENCED_LEADER_EPOCH, -1)
+    assert (await look_up(filled, LATEST, current_leader_epoch=-1)).error_code == 0
+
+
+async def test_the_leader_epoch_is_that_of_the_found_record(broker: Harness, wire: Wire) -> None:
+    """As Kafka 4.3.1: -1 if nothing is found, the current one at the end of the log."""
+    await wire.create_topic("t", message_timestamp_before_max_ms=str(2**63 - 1))
+    assert broker.node is not None
+    partition = broker.node.broker.topics.partition("t", 0)
+    assert [(await look_up(wire, timestamp)).leader_epoch for timestamp in (LATEST, EARLIEST, MAX_TIMESTAMP, 5)] == [
+        0,
+        0,
+        -1,
+        -1,
+    ]
+    for epoch, timestamp in ((0, 100), (2, 300), (2, 200), (3, 250)):
+        partition.leader_epoch = epoch
+        assert (await wire.produce("t", batch(b"x", timestamp=timestamp))).error_code == 0
+    partition.leader_epoch = 5
+    found = {
+        t: (await look_up(wire, t, version=11)).leader_epoch for t in (LATEST, EARLIEST, -3, -4, -5, 100, 101, 301)
+    }
+    assert found == {LATEST: 5, EARLIEST: 0, -3: 2, -4: 0, -5: -1, 100: 0, 101: 2, 301: -1}
+
+
+async def test_undated_records_have_a_newest_one_and_are_at_no_time(wire: Wire) -> None:
+    """As Kafka 4.3.1."""
+    await wire.create_topic("t")
+    for _ in range(2):
+        assert (await wire.produce("t", batch(b"x", timestamp=-1))).error_code == 0
+    row = await look_up(wire, MAX_TIMESTAMP)
+    assert (row.error_code, row.offset, row.timestamp, row.leader_epoch) == (0, 0, -1, 0)
+    assert (await look_up(wire, 0)).offset == -1

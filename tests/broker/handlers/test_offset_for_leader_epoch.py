@@ -48,7 +48,14 @@ async def test_answer_is_the_largest_epoch_with_records_up_to_the_requested(
 
 @pytest.mark.parametrize(
     ("current", "code"),
-    [(4, ErrorCode.FENCED_LEADER_EPOCH), (5, ErrorCode.NONE), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)],
+    [
+        (-100, ErrorCode.FENCED_LEADER_EPOCH),
+        (-2, ErrorCode.FENCED_LEADER_EPOCH),
+        (-1, ErrorCode.NONE),
+        (4, ErrorCode.FENCED_LEADER_EPOCH),
+        (5, ErrorCode.NONE),
+        (6, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
 )
 async def test_leader_epochs_must_agree(filled: Wire, current: int, code: ErrorCode) -> None:
     assert (await ask(filled, 0, current=current)).error_code == code

@@ -89,6 +89,52 @@ async def test_each_records_timestamp_has_to_be_within_bounds(wire: Wire) -> Non
     assert (await wire.produce("t", lie)).error_code == ErrorCode.INVALID_TIMESTAMP
 
 
+BEFORE = {"message_timestamp_before_max_ms": "1000"}
+
+
+@CODECS
+@pytest.mark.parametrize(
+    ("timestamps", "settings", "code", "stated"),
+    [
+        ([-1], {}, 0, -1),
+        ([-5], {}, 0, -1),
+        ([-2, -9], {}, 0, -1),
+        ([-5, NOW, -7], {}, 0, NOW),
+        ([-1, NOW, -1], {}, 0, NOW),
+        ([NOW, -1], {}, 0, NOW),
+        ([-1, -1], BEFORE, 0, -1),
+        ([-5], BEFORE, ErrorCode.INVALID_TIMESTAMP, None),
+        ([-1, -2], BEFORE, ErrorCode.INVALID_TIMESTAMP, None),
+        ([-1, NOW], BEFORE, ErrorCode.INVALID_TIMESTAMP, None),
+        ([-1, 4_000_000_000_000], {}, ErrorCode.INVALID_TIMESTAMP, None),
+        ([-1, 4_000_000_000_000], {"message_timestamp_type": "LogAppendTime"}, 0, None),
+        ([-5, NOW], BEFORE | {"message_timestamp_type": "LogAppendTime"}, 0, None),
+    ],
+)
+async def test_timestamps_below_zero_are_taken_as_in_kafka(
+    wire: Wire, codec: int, timestamps: list[int], settings: dict[str, str], code: int, stated: int | None
+) -> None:
+    """Measured on Kafka 4.3.1: -1 is no timestamp and has no bounds; others below 0 have the bounds of each timestamp,
+    and the stored maximum is at least -1."""
+    await wire.create_topic("t", **settings)
+    data = build_batch([Record(n, timestamp, None, b"v") for n, timestamp in enumerate(timestamps)], codec=codec)
+    for maximum in (None, -1, max(timestamps), NOW + 10**6):
+        row = await wire.produce("t", data if maximum is None else altered(data, max_timestamp=maximum))
+        assert (ErrorCode(row.error_code), row.base_offset >= 0) == (ErrorCode(code), code == 0), maximum
+    if stated is not None:
+        stored = headers_of((await wire.fetch("t", 0)).records)
+        assert [header.max_timestamp for header in stored] == [stated] * 4
+
+
+async def test_one_undated_record_does_not_hide_a_record_out_of_bounds(wire: Wire) -> None:
+    """Also among records of one layout, which are compared by columns, with deltas of two bytes."""
+    await wire.create_topic("t", message_timestamp_before_max_ms="1000")
+    records = [Record(n, -1 if n % 3 else 3000 + n, None, b"v") for n in range(100)]
+    assert (await wire.produce("t", build_batch(records))).error_code == ErrorCode.INVALID_TIMESTAMP
+    records = [Record(n, -1, None, b"v") for n in range(100)]
+    assert (await wire.produce("t", build_batch(records))).error_code == 0
+
+
 # --- long work -----------------------------------------------------------------------------------------------
 
 

@@ -23,12 +23,11 @@ UNDATED = -1
 
 
 def stored(log: Log) -> list[tuple[int, int]]:
-    """(offset, timestamp) of each stored record from the log start on, markers included. Below -1 counts as -1."""
+    """(offset, timestamp) of each stored record from the log start on, without markers. Below -1 counts as -1."""
     data = b"".join(log.disk.read_bytes(segment.path(".log")) for segment in log.segments)
-    found = [
-        (r.offset, max(r.timestamp, UNDATED)) for header, view in iterate(data) for r in decode_batch(view, header)
-    ]
-    return [(offset, timestamp) for offset, timestamp in found if offset >= log.start_offset]
+    batches = [(header, view) for header, view in iterate(data) if not header.is_control]
+    found = [(record.offset, record.timestamp) for header, view in batches for record in decode_batch(view, header)]
+    return [(offset, max(timestamp, UNDATED)) for offset, timestamp in found if offset >= log.start_offset]
 
 
 def boundaries(log: Log) -> list[int]:
@@ -159,19 +158,23 @@ async def test_look_ups_after_compaction_and_on_a_follower_agree_with_the_model(
         check(data.log, random, (seed, step, "restarted"))
 
 
-def test_a_marker_is_a_record_with_a_time_as_in_kafka() -> None:
-    """Kafka 4.3.1 answers with the offset of the marker, also to readers of committed records."""
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_log_that_ends_with_a_marker_has_a_record_with_the_newest_timestamp(is_committed: bool) -> None:
+    """Also if the marker is alone in its segment. Kafka 4.3.1 answers with the offset of the marker, and no record."""
     log = open_log(MemoryDisk())
     put(log, make_batch(2, producer_id=7, is_transactional=True))
-    assert log.max_timestamp(up_to=2) == (0, NOW_MS)
-    log.append_marker(7, 0, True, 0, leader_epoch=0, now_ms=NOW_MS + 5)
-    assert log.max_timestamp(up_to=2) == (0, NOW_MS)
-    assert log.max_timestamp(up_to=3) == (2, NOW_MS + 5)
-    assert log.offset_for_timestamp(NOW_MS + 1, up_to=3) == (2, NOW_MS + 5)
-    put(log, make_batch(2, timestamps=[NOW_MS + 9, NOW_MS + 5]))
+    log.append_marker(7, 0, is_committed, 0, leader_epoch=0, now_ms=NOW_MS + 5)
+    assert log.max_timestamp(up_to=3) == (0, NOW_MS)
+    assert log.offset_for_timestamp(NOW_MS + 1, up_to=3) is None
+    put(log, make_batch(2, timestamps=[NOW_MS + 3, NOW_MS + 4]))
     log.roll()
-    log.append_marker(7, 0, False, 0, leader_epoch=0, now_ms=NOW_MS + 9)
-    assert log.max_timestamp(up_to=log.end_offset) == (3, NOW_MS + 9), "of records at one time, the first"
+    for producer_id in (7, 8):
+        log.append_marker(producer_id, 0, is_committed, 0, leader_epoch=0, now_ms=NOW_MS + 9)
+    log.roll()
+    log.append_marker(9, 0, is_committed, 0, leader_epoch=0, now_ms=NOW_MS + 9)
+    assert log.max_timestamp(up_to=log.end_offset) == (4, NOW_MS + 4)
+    put(log, make_batch(1, timestamps=[NOW_MS + 4]))
+    assert log.max_timestamp(up_to=log.end_offset) == (4, NOW_MS + 4), "of records at one time, the first"
 
 
 def test_the_first_undated_record_is_found_if_there_are_no_others() -> None:

@@ -33,12 +33,14 @@ Factor = Annotated[int, Meta(ge=1, le=32_767)]
 SignedMillis = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
 SignedBytes = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
 SegmentBytes = Annotated[int, Meta(ge=1024, le=INT32_MAX)]
+AnyLong = Annotated[int, Meta(ge=-INT64_MAX - 1, le=INT64_MAX)]
 LocalRetention = Annotated[int, Meta(ge=-2, le=INT64_MAX)]
 
-# Why some settings of Kafka, of topics and of brokers, have only one value here.
+# Why some settings of Kafka, of topics and of brokers, have only one value here or no effect.
 PREALLOCATE: Final = "Segment files grow with what is appended; no space is reserved."
 DELETE_DELAY: Final = "Files of segments are removed at once."
 JITTER: Final = "Segments are rolled when they are due, without a random delay."
+LOGINS: Final = "The broker logs in nowhere by Kerberos or with tokens."
 REMOTE: Final = "There is no tiered storage: all segments are local, as long as retention keeps them."
 
 
@@ -153,6 +155,22 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     sasl_oauthbearer_clock_skew_seconds: Annotated[
         Annotated[int, Meta(ge=0, le=600)], Doc("How far the clocks of issuer and broker may differ.")
     ] = 30
+    sasl_kerberos_kinit_cmd: Annotated[str, Doc(LOGINS, dynamic=True, no_effect=True)] = "/usr/bin/kinit"
+    sasl_kerberos_min_time_before_relogin: Annotated[AnyLong, Doc(LOGINS, dynamic=True, no_effect=True)] = 60_000
+    sasl_kerberos_ticket_renew_jitter: Annotated[Ratio, Doc(LOGINS, dynamic=True, no_effect=True)] = 0.05
+    sasl_kerberos_ticket_renew_window_factor: Annotated[Ratio, Doc(LOGINS, dynamic=True, no_effect=True)] = 0.8
+    sasl_login_refresh_buffer_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=3_600)], Doc(LOGINS, dynamic=True, no_effect=True)
+    ] = 300
+    sasl_login_refresh_min_period_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=900)], Doc(LOGINS, dynamic=True, no_effect=True)
+    ] = 60
+    sasl_login_refresh_window_factor: Annotated[
+        Annotated[float, Meta(ge=0.5, le=1)], Doc(LOGINS, dynamic=True, no_effect=True)
+    ] = 0.8
+    sasl_login_refresh_window_jitter: Annotated[
+        Annotated[float, Meta(ge=0, le=0.25)], Doc(LOGINS, dynamic=True, no_effect=True)
+    ] = 0.05
     sasl_server_max_receive_size: Annotated[
         Annotated[int, Meta(ge=1_024, le=INT32_MAX)], Doc("Largest token of a client; Kafka's default is 524288 bytes.")
     ] = 131_072
@@ -396,11 +414,12 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         Millis | None,
         Doc("With durability=os: time after which a sync begins; acknowledgements do not wait.", dynamic=True),
     ] = None
-    log_preallocate: Annotated[bool, Doc(PREALLOCATE, fixed=True)] = False
-    log_segment_delete_delay_ms: Annotated[Millis, Doc(DELETE_DELAY, fixed=True)] = 0
-    log_roll_jitter_hours: Annotated[Bytes, Doc(JITTER, fixed=True)] = 0
-    log_local_retention_ms: Annotated[LocalRetention, Doc(REMOTE, fixed=True)] = -2
-    log_local_retention_bytes: Annotated[LocalRetention, Doc(REMOTE, fixed=True)] = -2
+    log_preallocate: Annotated[bool, Doc(PREALLOCATE, dynamic=True, no_effect=True)] = False
+    log_segment_delete_delay_ms: Annotated[Millis, Doc(DELETE_DELAY, dynamic=True, no_effect=True)] = 0
+    log_roll_jitter_hours: Annotated[Bytes, Doc(JITTER, dynamic=True, no_effect=True)] = 0
+    log_roll_jitter_ms: Annotated[Millis | None, Doc(JITTER, dynamic=True, no_effect=True)] = None
+    log_local_retention_ms: Annotated[LocalRetention, Doc(REMOTE, dynamic=True, no_effect=True)] = -2
+    log_local_retention_bytes: Annotated[LocalRetention, Doc(REMOTE, dynamic=True, no_effect=True)] = -2
 
     # Compaction.
     log_cleaner_enable: Annotated[bool, Doc("Compact the logs whose policy asks for it.")] = True

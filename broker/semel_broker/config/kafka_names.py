@@ -53,7 +53,6 @@ NAMES: Final = {
         "set log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms"
     ),
     "message.timestamp.difference.max.ms": "set message.timestamp.before.max.ms and message.timestamp.after.max.ms",
-    "log.roll.jitter.ms": "segments are rolled when they are due: log.roll.jitter.hours is 0",
     "log.flush.scheduler.interval.ms": "each log has its own timer: set log.flush.interval.ms",
     "log.flush.start.offset.checkpoint.interval.ms": "set log.flush.offset.checkpoint.interval.ms, which is for both",
     "replica.high.watermark.checkpoint.interval.ms": "high watermarks are not stored: leave it out",

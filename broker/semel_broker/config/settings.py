@@ -65,18 +65,24 @@ _READ: Final[dict[ConfigType, Callable[[str], object]]] = {
 }
 
 
+NO_EFFECT: Final = "Has no effect. "
+"""Begins the documentation of such a setting; `semel topic create` and `alter` look for it."""
+
+
 class Doc(msgspec.Struct, frozen=True):
     """The documentation of a setting, and its relations to others.
 
     `dynamic`: it can be altered while the broker runs. `synonyms`: the settings, in order of precedence, that give the
-    value if this one is not given. `fixed`: only the default is allowed; the text says why. `is_secret`: the value is
-    never shown.
+    value if this one is not given. `fixed`: only the default is allowed, because another value would promise what this
+    broker does not do; the text says why. `no_effect`: a setting of Kafka whose values can do no harm: any is taken and
+    described, and the text says why nothing follows from it. `is_secret`: the value is never shown.
     """
 
     text: str
     dynamic: bool = False
     synonyms: tuple[str, ...] = ()
     fixed: bool = False
+    no_effect: bool = False
     is_secret: bool = False
 
 
@@ -107,7 +113,7 @@ class Setting(msgspec.Struct, frozen=True):
     def documentation(self) -> str:
         """The effect of the setting, its unit, and the allowed values."""
         unit = f" Unit: {self.unit}." if self.unit in ("ms", "minutes", "hours", "bytes") else ""
-        return f"{self.doc.text}{unit} Must be {self.allowed}."
+        return f"{NO_EFFECT if self.doc.no_effect else ''}{self.doc.text}{unit} Must be {self.allowed}."
 
     def parse(self, raw: object) -> Any:
         """The value of `raw`: text as an environment variable or a request has it, or a value of TOML.

@@ -42,7 +42,7 @@ THROTTLED: Final = "leader.replication.throttled.replicas", "follower.replicatio
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Every setting of a topic; `LogConfig` has those that are not fixed. Synonyms: the settings it follows."""
+    """Every setting of a topic; `LogConfig` has those with an effect. Synonyms: the settings it follows."""
 
     cleanup_policy: Annotated[
         CleanupPolicy,
@@ -79,7 +79,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         Doc("Time for which a tombstone is kept after compaction.", synonyms=("log.cleaner.delete.retention.ms",)),
     ]
     file_delete_delay_ms: Annotated[
-        Millis, Doc(DELETE_DELAY, synonyms=("log.segment.delete.delay.ms",), fixed=True)
+        Millis, Doc(DELETE_DELAY, synonyms=("log.segment.delete.delay.ms",), no_effect=True)
     ] = 0
     flush_messages: Annotated[
         Records,
@@ -105,9 +105,11 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], Doc(f"Replicas to which leader.replication.throttled.rate applies: {REPLICAS}")
     ] = ()
     local_retention_bytes: Annotated[
-        LocalRetention, Doc(REMOTE, synonyms=("log.local.retention.bytes",), fixed=True)
+        LocalRetention, Doc(REMOTE, synonyms=("log.local.retention.bytes",), no_effect=True)
     ] = -2
-    local_retention_ms: Annotated[LocalRetention, Doc(REMOTE, synonyms=("log.local.retention.ms",), fixed=True)] = -2
+    local_retention_ms: Annotated[
+        LocalRetention, Doc(REMOTE, synonyms=("log.local.retention.ms",), no_effect=True)
+    ] = -2
     max_compaction_lag_ms: Annotated[
         PositiveMillis,
         Doc("Greatest age of a record before it is compacted.", synonyms=("log.cleaner.max.compaction.lag.ms",)),
@@ -145,9 +147,9 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     min_insync_replicas: Annotated[
         Count, Doc("In-sync replicas that a write with acks=all needs.", synonyms=("min.insync.replicas",))
     ]
-    preallocate: Annotated[bool, Doc(PREALLOCATE, synonyms=("log.preallocate",), fixed=True)] = False
-    remote_log_copy_disable: Annotated[bool, Doc(REMOTE, fixed=True)] = False
-    remote_log_delete_on_disable: Annotated[bool, Doc(REMOTE, fixed=True)] = False
+    preallocate: Annotated[bool, Doc(PREALLOCATE, synonyms=("log.preallocate",), no_effect=True)] = False
+    remote_log_copy_disable: Annotated[bool, Doc(REMOTE, no_effect=True)] = False
+    remote_log_delete_on_disable: Annotated[bool, Doc(REMOTE, no_effect=True)] = False
     remote_storage_enable: Annotated[bool, Doc(REMOTE, fixed=True)] = False
     retention_bytes: Annotated[
         SignedLong,
@@ -164,7 +166,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=12, le=INT32_MAX)],
         Doc("Largest index of a segment.", synonyms=("log.index.size.max.bytes",)),
     ]
-    segment_jitter_ms: Annotated[Millis, Doc(JITTER, fixed=True)] = 0
+    segment_jitter_ms: Annotated[Millis, Doc(JITTER, no_effect=True)] = 0
     segment_ms: Annotated[PositiveMillis, Doc("Age at which a new segment begins.", synonyms=("log.roll.ms",))]
     unclean_leader_election_enable: Annotated[
         bool,
@@ -177,7 +179,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TOPIC_SETTINGS: Final = settings_of(TopicSettings)
-EFFECTIVE: Final = {name: setting for name, setting in TOPIC_SETTINGS.items() if not setting.doc.fixed}
+EFFECTIVE: Final = {n: s for n, s in TOPIC_SETTINGS.items() if not s.doc.fixed and not s.doc.no_effect}
 PRODUCER: Final = "producer"
 """The `compression.type` of topics whose batches are stored as they come."""
 

@@ -177,7 +177,7 @@ async def test_broker_without_name_and_success_are_answered_as_by_kafka(broker: 
         assert (result.error_code, result.error_message) == (0, "")
 
 
-@pytest.mark.parametrize("setting", ["unclean.leader.election.enable", "preallocate", "remote.storage.enable"])
+@pytest.mark.parametrize("setting", ["unclean.leader.election.enable", "remote.storage.enable"])
 async def test_a_setting_with_one_allowed_value_refuses_others_with_the_reason(
     broker: Harness, wire: Wire, setting: str
 ) -> None:
@@ -187,6 +187,109 @@ async def test_a_setting_with_one_allowed_value_refuses_others_with_the_reason(
     row = await alter(wire, TOPIC, "t", (setting, SET, "true"))
     assert row.error_code == ErrorCode.INVALID_CONFIG
     assert row.error_message.startswith(f"{setting} = 'true': must be false. ")
+
+
+NO_EFFECT = {
+    "file.delete.delay.ms": "60000",
+    "segment.jitter.ms": "5",
+    "preallocate": "true",
+    "local.retention.ms": "-1",
+    "local.retention.bytes": "5",
+    "remote.log.copy.disable": "true",
+    "remote.log.delete.on.disable": "true",
+}
+
+
+async def test_settings_whose_values_can_do_no_harm_are_taken_and_said_to_have_no_effect(
+    broker: Harness, wire: Wire
+) -> None:
+    """As Kafka takes them without remote storage; copies of a topic's settings hold Kafka's defaults."""
+    await wire.create_topic("t", **{name.replace(".", "_"): text for name, text in NO_EFFECT.items()})
+    assert (await wire.produce("t", batch(b"x"))).error_code == 0
+    resource = DescribeConfigsRequestResource(resource_type=TOPIC, resource_name="t", configuration_keys=None)
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=True)
+    rows = {row.name: row for row in (await wire.call(request)).results[0].configs}
+    assert {name: rows[name].value for name in NO_EFFECT} == NO_EFFECT
+    assert [n for n, row in rows.items() if row.documentation.startswith("Has no effect. ")] == sorted(NO_EFFECT)
+    row = await alter(wire, TOPIC, "t", ("file.delete.delay.ms", SET, "-1"))
+    assert (row.error_code, "from 0" in row.error_message) == (ErrorCode.INVALID_CONFIG, True)
+
+
+KAFKA_4_3 = {
+    "cleanup.policy": "delete",
+    "compression.gzip.level": "-1",
+    "compression.lz4.level": "9",
+    "compression.type": "producer",
+    "compression.zstd.level": "3",
+    "delete.retention.ms": "86400000",
+    "file.delete.delay.ms": "60000",
+    "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807",
+    "follower.replication.throttled.replicas": "",
+    "index.interval.bytes": "4096",
+    "leader.replication.throttled.replicas": "",
+    "local.retention.bytes": "-2",
+    "local.retention.ms": "-2",
+    "max.compaction.lag.ms": "9223372036854775807",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0",
+    "min.insync.replicas": "1",
+    "preallocate": "false",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
+    "remote.storage.enable": "false",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+    "segment.index.bytes": "10485760",
+    "segment.jitter.ms": "0",
+    "segment.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+"""All that Kafka 4.3.1 describes of a topic."""
+
+
+async def test_a_topic_can_be_created_with_all_described_settings_of_another(broker: Harness, wire: Wire) -> None:
+    await wire.create_topic("of-kafka", **{name.replace(".", "_"): text for name, text in KAFKA_4_3.items()})
+    described = (await describe(wire, TOPIC, "of-kafka")).configs
+    assert {row.name: row.value for row in described} == KAFKA_4_3
+    await wire.create_topic("of-semel")
+    described = (await describe(wire, TOPIC, "of-semel")).configs
+    await wire.create_topic("copy", **{row.name.replace(".", "_"): row.value for row in described})
+    again = (await describe(wire, TOPIC, "copy")).configs
+    assert [(row.name, row.value) for row in again] == [(row.name, row.value) for row in described]
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("sasl.kerberos.min.time.before.relogin", "58000"),
+        ("sasl.kerberos.kinit.cmd", "/bin/kinit"),
+        ("sasl.kerberos.ticket.renew.jitter", "0.1"),
+        ("sasl.kerberos.ticket.renew.window.factor", "0.9"),
+        ("sasl.login.refresh.buffer.seconds", "100"),
+        ("sasl.login.refresh.min.period.seconds", "30"),
+        ("sasl.login.refresh.window.factor", "0.7"),
+        ("sasl.login.refresh.window.jitter", "0.1"),
+        ("log.preallocate", "true"),
+        ("log.segment.delete.delay.ms", "1"),
+        ("log.roll.jitter.ms", "1"),
+        ("log.local.retention.ms", "5"),
+    ],
+)
+@pytest.mark.parametrize("name", ["", "0"])
+async def test_settings_of_brokers_without_effect_are_taken_as_by_kafka(
+    broker: Harness, wire: Wire, name: str, setting: str, text: str
+) -> None:
+    """Kafka 4.3.1 takes each of them while it runs; librdkafka's test 0081 alters the first."""
+    assert (await alter(wire, BROKER, name, (setting, SET, text))).error_code == 0
+    row = await value(wire, BROKER, name, setting)
+    assert (row.value, row.read_only) == (text, False)
+    assert (await alter(wire, BROKER, name, (setting, DELETE, None))).error_code == 0
 
 
 # --- IncrementalAlterConfigs ---

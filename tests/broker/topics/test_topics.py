@@ -108,7 +108,7 @@ async def test_legal_names_are_taken(machine: Machine, name: str) -> None:
         (NewTopic(name="t", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
         (NewTopic(name="t", configs={"retention": "1"}), ErrorCode.INVALID_CONFIG),
         (NewTopic(name="t", configs={"cleanup.policy": ","}), ErrorCode.INVALID_CONFIG),
-        (NewTopic(name="t", configs={"preallocate": "true"}), ErrorCode.INVALID_CONFIG),
+        (NewTopic(name="t", configs={"preallocate": "maybe"}), ErrorCode.INVALID_CONFIG),
         (NewTopic(name="t", configs={"cleanup.policy": "x" * 40_000}), ErrorCode.INVALID_CONFIG),
         (
             NewTopic(name="t", configs={"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}),

@@ -43,6 +43,18 @@ def test_help_lists_every_command_and_each_has_its_own(semel: Shell) -> None:
         assert "Usage" in semel(command, "--help")
 
 
+def test_a_setting_without_effect_is_said_to_have_none(semel: Shell) -> None:
+    created = semel.run("topic", "create", "words", "-c", "file.delete.delay.ms=60000", "-c", "retention.ms=3600000")
+    assert created.exit_code == 0
+    assert created.stdout == "words created with 1 partition\n"
+    assert created.stderr.startswith("file.delete.delay.ms has no effect: Files of segments are removed at once.")
+    assert "retention.ms" not in created.stderr
+    altered = semel.run("topic", "alter", "words", "-c", "preallocate=true", "-u", "file.delete.delay.ms")
+    assert altered.exit_code == 0
+    assert altered.stderr.startswith("preallocate has no effect: ")
+    assert "delete.delay" not in altered.stderr
+
+
 def test_a_topic_is_created_shown_and_deleted(semel: Shell) -> None:
     assert "cli-a created with 3 partitions" in semel(
         "topic", "create", "cli-a", "-p", "3", "-c", "retention.ms=3600000"

@@ -12,7 +12,11 @@ from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import failure, key_values, run, say, similar
 from semel.cli.shared.partition_names import topics_of
 from semel.cli.shared.times import plural
+from semel.errors import TopicAuthorizationFailedError
 from semel.structs import TopicMetadata
+
+NO_EFFECT = "Has no effect. "
+"""Begins the documentation of a setting that the broker takes and does not use."""
 
 
 @click.command()
@@ -61,6 +65,7 @@ def alter(
             if dry_run:
                 return [*_told(topics, partitions, settings, before, {}), "Possible. Nothing was changed."]
             await _alter(admin, topics, settings, growing, validate_only=False)
+            await tell_without_effect(admin, topics[0].name, {k: v for k, v in settings.items() if v is not None})
             return _told(topics, partitions, settings, before, await _settings(admin, topics, settings))
 
     say(*run(work()))
@@ -107,6 +112,23 @@ async def _settings(admin: Admin, topics: list[TopicMetadata], wanted: Mapping[s
         for described in await admin.describe_configs(asked)
         for name, entry in described.configs.items()
     }
+
+
+async def tell_without_effect(admin: Admin, topic: str, given: Mapping[str, str | None]) -> None:
+    """Print a word about each of these settings that has no effect: semel takes some of Kafka's for the sake of tools.
+
+    Silent if the user may not describe the settings: they are set, and the word is no reason to fail.
+    """
+    if not given:
+        return
+    asked = ConfigResource(ConfigResourceType.TOPIC, topic, list(given))
+    try:
+        (described,) = await admin.describe_configs([asked], include_documentation=True)
+    except TopicAuthorizationFailedError:
+        return
+    for name, entry in described.configs.items():
+        if (entry.documentation or "").startswith(NO_EFFECT):
+            say(f"{name} has no effect: {(entry.documentation or '').removeprefix(NO_EFFECT)}", err=True)
 
 
 async def _check_names(admin: Admin, topics: list[TopicMetadata], missing: list[str]) -> None:

@@ -37,7 +37,7 @@ from semel.cli.shared.moves import moves_of
 from semel.cli.shared.partition_names import known_offsets, topics_of
 from semel.cli.shared.times import plural
 from semel.cli.stuck.partition import stuck_topic
-from semel.cli.topic.alter import alter
+from semel.cli.topic.alter import alter, tell_without_effect
 from semel.cli.topic.elect import elect
 from semel.cli.topic.reassign import reassign
 from semel.cli.topic.truncate import truncate
@@ -105,7 +105,9 @@ def create(
                 if not if_not_exists:
                     raise failure(f"{name} exists already; with --if-not-exists that is no error") from None
                 return f"{name} exists already"
-            return f"{name} created with {_count(await _made(admin, name))}"
+            made = await _made(admin, name)
+            await tell_without_effect(admin, name, new.topic_configs)
+            return f"{name} created with {_count(made)}"
 
     say(run(work()))
 

@@ -32,6 +32,7 @@ from semel_broker.data_home import DataHome
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.handlers import HANDLERS, Handler
 from semel_broker.handlers.k01_sessions import with_sessions
+from semel_broker.net.binding import is_wildcard
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
 from semel_broker.partitions.cleaner import Cleaner
@@ -62,7 +63,6 @@ from semel_broker.world import World
 
 STOP_GRACE_S = 5.0
 FETCH = 1
-UNREACHABLE_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 (refused)
 
 
 class Node:
@@ -195,7 +195,7 @@ def _audit(config: BrokerConfig, world: World, parts: AsyncExitStack) -> AuditLo
 
 
 def _check_reachable(peers: str, host: str, option: str) -> None:
-    if host in UNREACHABLE_HOSTS:
+    if is_wildcard(host):
         raise ConfigError(
             f"{peers} cannot connect to {host or 'an empty host'}: give them an address of this machine with {option}"
         )

@@ -15,6 +15,7 @@ from semel_broker.metrics.health import not_ready
 from semel_broker.metrics.page import CONTENT_TYPE
 from semel_broker.metrics.process import Process
 from semel_broker.metrics.watchdog import Watchdog
+from semel_broker.net.binding import bind
 from semel_broker.net.server import ListenError
 from semel_broker.node import Node
 from semel_broker.world import Logger
@@ -32,7 +33,7 @@ class MetricsServer:
 
     def __init__(self, address: Endpoint, log: Logger) -> None:
         self._address, self._log = address, log
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._node: Node | None = None
         self._exporter: Exporter | None = None
         self._process: Process | None = None
@@ -43,10 +44,12 @@ class MetricsServer:
     async def open(self) -> None:
         """Listen: the broker is alive, and not ready. Raises ListenError."""
         try:
-            self._server = await asyncio.start_server(self._accept, self._address.host, self._address.port)
+            self._servers, self.port = await bind(self._listen, self._address.host, self._address.port)
         except OSError as error:
             raise ListenError(error, self._address) from error
-        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _listen(self, host: str, port: int) -> asyncio.Server:
+        return await asyncio.start_server(self._accept, host, port)
 
     def serve(self, node: Node) -> None:
         """The broker has started: serve its metrics."""
@@ -59,8 +62,8 @@ class MetricsServer:
         """Listen no more, and close all connections."""
         if self._process is not None:
             self._process.stop()
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from semel_broker.config.listeners import PLAINTEXT, Endpoint
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.config.principal_rules import NoPrincipalError
+from semel_broker.net.binding import bind
 from semel_broker.net.connection import Connection
 from semel_broker.net.connection_context import ConnectionContext
 from semel_broker.net.dispatch import Dispatcher
@@ -80,7 +81,7 @@ class Server:
             dispatcher.connections,
         )
         self._reload: asyncio.TimerHandle | None = None
-        self._listeners: dict[Endpoint, asyncio.Server] = {}
+        self._listeners: list[tuple[Endpoint, asyncio.Server]] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._all_lost = asyncio.Event()
         self._all_lost.set()
@@ -98,7 +99,9 @@ class Server:
         principal_of: Callable[[bytes | None], str] = lambda certificate: ANONYMOUS.name,
         sasl: SaslListener | None = None,
     ) -> int:
-        """Bind the port of a listener and return it; no connection is accepted before `serve`. `tls` None: plaintext.
+        """Bind the port of a listener and return it; no connection is accepted before `serve`.
+
+        Host `::`: both families. `tls` None: plaintext.
         `principal_of`: the principal of a client's certificate, without `sasl`.
 
         Raises ListenError (EADDRINUSE, ...).
@@ -123,18 +126,21 @@ class Server:
 
         if tls is not None:
             self._tls.append(tls)
+
+        async def create(host: str, port: int) -> asyncio.Server:
+            return await context.loop.create_server(accept, host, port, backlog=BACKLOG, start_serving=False)
+
         try:
-            opened = await context.loop.create_server(accept, host, port, backlog=BACKLOG, start_serving=False)
+            servers, bound = await bind(create, host, port)
         except OSError as error:
             raise ListenError(error, address) from error
-        bound: int = opened.sockets[0].getsockname()[1]
-        self._listeners[Endpoint(host, bound)] = opened
+        self._listeners += [(Endpoint(host, bound), opened) for opened in servers]
         return bound
 
     async def serve(self) -> None:
         """Begin to accept connections. Raises ListenError if another process listens on a port."""
         assert self._listeners, "bind() first"
-        for address, opened in self._listeners.items():
+        for address, opened in self._listeners:
             try:
                 await opened.start_serving()
             except OSError as error:
@@ -205,7 +211,7 @@ class Server:
 
     def stop_accepting(self) -> None:
         """Accept no more connections and start no more requests; requests in progress are still answered."""
-        for opened in self._listeners.values():
+        for _, opened in self._listeners:
             opened.close()
         self._refuse_handshakes()
         for connection in list(self._connections):
@@ -229,7 +235,7 @@ class Server:
 
     async def abort(self) -> None:
         """Close every connection and cancel every request at once."""
-        for opened in self._listeners.values():
+        for _, opened in self._listeners:
             opened.close()
         self._refuse_handshakes()
         for connection in list(self._connections):
@@ -242,5 +248,5 @@ class Server:
             if timer is not None:
                 timer.cancel()
         self.context.close()
-        for opened in self._listeners.values():
+        for _, opened in self._listeners:
             await opened.wait_closed()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -65,7 +65,9 @@ def alter(
             if dry_run:
                 return [*_told(topics, partitions, settings, before, {}), "Possible. Nothing was changed."]
             await _alter(admin, topics, settings, growing, validate_only=False)
-            await tell_without_effect(admin, topics[0].name, {k: v for k, v in settings.items() if v is not None})
+            await tell_without_effect(
+                admin, topics[0].name, [name for name, value in settings.items() if value is not None]
+            )
             return _told(topics, partitions, settings, before, await _settings(admin, topics, settings))
 
     say(*run(work()))
@@ -114,14 +116,14 @@ async def _settings(admin: Admin, topics: list[TopicMetadata], wanted: Mapping[s
     }
 
 
-async def tell_without_effect(admin: Admin, topic: str, given: Mapping[str, str | None]) -> None:
+async def tell_without_effect(admin: Admin, topic: str, given: Sequence[str]) -> None:
     """Print a word about each of these settings that has no effect: semel takes some of Kafka's for the sake of tools.
 
     Silent if the user may not describe the settings: they are set, and the word is no reason to fail.
     """
     if not given:
         return
-    asked = ConfigResource(ConfigResourceType.TOPIC, topic, list(given))
+    asked = ConfigResource(ConfigResourceType.TOPIC, topic, given)
     try:
         (described,) = await admin.describe_configs([asked], include_documentation=True)
     except TopicAuthorizationFailedError:

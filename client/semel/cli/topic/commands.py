@@ -106,7 +106,7 @@ def create(
                     raise failure(f"{name} exists already; with --if-not-exists that is no error") from None
                 return f"{name} exists already"
             made = await _made(admin, name)
-            await tell_without_effect(admin, name, new.topic_configs)
+            await tell_without_effect(admin, name, list(new.topic_configs or ()))
             return f"{name} created with {_count(made)}"
 
     say(run(work()))

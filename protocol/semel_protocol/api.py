@@ -140,7 +140,7 @@ def _api(
 # key, name, messages, versions declared, first flexible version, versions advertised
 _TABLE = (
     _api(0, "Produce", k00_produce, (3, 13), 9, (0, 7)),
-    _api(1, "Fetch", k01_fetch, (4, 17), 12, (0, 17)),
+    _api(1, "Fetch", k01_fetch, (4, 18), 12, (0, 18)),
     _api(2, "ListOffsets", k02_list_offsets, (1, 11), 6, (0, 11)),
     _api(3, "Metadata", k03_metadata, (0, 13), 9, (0, 13)),
     _api(8, "OffsetCommit", k08_offset_commit, (2, 10), 8, (0, 7)),
@@ -169,10 +169,10 @@ _TABLE = (
     _api(31, "DeleteAcls", k31_delete_acls, (1, 3), 2, (0, 3)),
     _api(32, "DescribeConfigs", k32_describe_configs, (0, 4), 4, (0, 4)),
     _api(33, "AlterConfigs", k33_alter_configs, (0, 2), 2, (0, 2)),
-    _api(35, "DescribeLogDirs", k35_describe_log_dirs, (1, 4), 2, (0, 4)),
+    _api(35, "DescribeLogDirs", k35_describe_log_dirs, (1, 5), 2, (0, 5)),
     _api(36, "SaslAuthenticate", k36_sasl_authenticate, (0, 2), 2, (0, 2)),
     _api(37, "CreatePartitions", k37_create_partitions, (0, 3), 2, (0, 3)),
-    _api(42, "DeleteGroups", k42_delete_groups, (0, 2), 2, (0, 2)),
+    _api(42, "DeleteGroups", k42_delete_groups, (0, 3), 2, (0, 3)),
     _api(43, "ElectLeaders", k43_elect_leaders, (0, 2), 2, (0, 2)),
     _api(44, "IncrementalAlterConfigs", k44_incremental_alter_configs, (0, 1), 1, (0, 1)),
     _api(45, "AlterPartitionReassignments", k45_alter_partition_reassignments, (0, 1), 0, (0, 1)),

@@ -1,6 +1,6 @@
 """Fetch (key 1): stored batches from an offset on, unchanged; waits until there are enough of them.
 
-Served: v4 to v17, to consumers only: replicas do not fetch from this listener. Fetch sessions (KIP-227) are made into
+Served: v4 to v18, to consumers only: replicas do not fetch from this listener. Fetch sessions (KIP-227) are made into
 full fetches before (`k01_sessions`).
 
 From v12 on a fetch carries the epoch of the last record that was read. If the log of the leader ends that epoch before

@@ -16,10 +16,10 @@ async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGro
     for group_id in dict.fromkeys(request.groups_names):
         if slices.is_over():
             await slices.next()
-        code = ErrorCode.NONE
+        code, message = ErrorCode.NONE, None
         try:
             await (await ctx.broker.groups.shard_of_known(group_id)).delete_group(group_id)
         except KafkaError as error:
-            code = error.code
-        results.append(DeleteGroupsResponseResult(group_id=group_id, error_code=code))
+            code, message = error.code, error.message
+        results.append(DeleteGroupsResponseResult(group_id=group_id, error_code=code, error_message=message))
     return DeleteGroupsResponse(results=results)

@@ -2,7 +2,8 @@
 
 KIP-98 isolation (v4), KIP-227 sessions (v7), KIP-320 leader epochs (v9, v12), KIP-392 (v11), KIP-516 topic ids (v13),
 KIP-903 replica state (v15): a follower sends the epoch of its registration, so that a leader recognises fetches that
-it sent before a restart. KIP-951 addresses of leaders (v16), KIP-853 directory of a replica (v17).
+it sent before a restart. KIP-951 addresses of leaders (v16), KIP-853 directory of a replica (v17), KIP-1166
+high watermark that a replica knows (v18), which only Kafka's raft reads.
 
 Not in Kafka: `producer_snapshot`, between brokers of semel. A follower below the leader's log start begins anew there,
 and gets the producers whose records are deleted: a snapshot file as of that offset.
@@ -36,6 +37,7 @@ class FetchRequestPartition(Message, kw_only=True):
     log_start_offset: Annotated[Int64, since(5)] = -1
     partition_max_bytes: Int32
     replica_directory_id: Annotated[Uuid, since(17), tag(0)] = ZERO_UUID
+    high_watermark: Annotated[Int64, since(18), tag(1)] = 2**63 - 1
 
 
 class FetchRequestTopic(Message, kw_only=True):

@@ -1,4 +1,6 @@
-"""DescribeLogDirs (key 35). KIP-113; error code since v3, sizes of the file system since v4 (KIP-827)."""
+"""DescribeLogDirs (key 35). KIP-113; error code since v3, sizes of the file system since v4 (KIP-827), cordoned
+directories since v5 (KIP-1066).
+"""
 
 from typing import Annotated
 
@@ -32,6 +34,7 @@ class DescribeLogDirsResponseResult(Message, kw_only=True):
     topics: list[DescribeLogDirsResponseTopic] = []
     total_bytes: Annotated[Int64, since(4)] = -1
     usable_bytes: Annotated[Int64, since(4)] = -1
+    is_cordoned: Annotated[bool, since(5)] = False
 
 
 class DescribeLogDirsResponse(Message, kw_only=True):

@@ -1,6 +1,8 @@
-"""DeleteGroups (key 42). KIP-229."""
+"""DeleteGroups (key 42). KIP-229; an error has a message since v3."""
 
-from semel_protocol.schema import Int16, Int32, Message
+from typing import Annotated
+
+from semel_protocol.schema import Int16, Int32, Message, since
 
 
 class DeleteGroupsRequest(Message, kw_only=True):
@@ -10,6 +12,7 @@ class DeleteGroupsRequest(Message, kw_only=True):
 class DeleteGroupsResponseResult(Message, kw_only=True):
     group_id: str = ""
     error_code: Int16 = 0
+    error_message: Annotated[str | None, since(3)] = None
 
 
 class DeleteGroupsResponse(Message, kw_only=True):

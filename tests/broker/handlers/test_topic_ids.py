@@ -35,7 +35,7 @@ from semel_protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from semel_protocol.schema import ZERO_UUID
 
 ABSENT = b"\x01" * 16
-BY_ID = [13, 15, 16, 17]
+BY_ID = [13, 15, 16, 17, 18]
 
 
 def topic_id(harness: Harness, name: str = "t") -> bytes:

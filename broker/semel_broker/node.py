@@ -17,8 +17,9 @@ from semel_broker.authorization.audited import audited
 from semel_broker.authorization.guard import guarded
 from semel_broker.authorization.refusals import Refusals
 from semel_broker.cluster.controller import Controller
-from semel_broker.cluster.records import BrokerRecord
+from semel_broker.cluster.records import PRODUCER_ID_KEY, UNKNOWN_USERS, BrokerRecord
 from semel_broker.cluster.registration import Registration
+from semel_broker.cluster.secrets import shared_secret
 from semel_broker.cluster.store import Store
 from semel_broker.config.listeners import Listener, advertised_endpoints
 from semel_broker.config.loading import BrokerConfig, ConfigError
@@ -27,6 +28,7 @@ from semel_broker.config.principal_rules import PrincipalRules
 from semel_broker.config.sasl_settings import OAuthSettings
 from semel_broker.context import Broker
 from semel_broker.coordination.producer_ids import ProducerIds
+from semel_broker.coordination.producer_owners import ProducerOwners
 from semel_broker.counters.counters import Counters
 from semel_broker.data_home import DataHome
 from semel_broker.groups.coordinator import GroupCoordinator
@@ -53,7 +55,7 @@ from semel_broker.security.quotas.rate import Window
 from semel_broker.security.sasl.mechanism import Mechanism
 from semel_broker.security.sasl.mechanisms import mechanisms_of
 from semel_broker.security.sasl.session import SaslListener
-from semel_broker.security.user_store import UserStore, unknown_users_secret
+from semel_broker.security.user_store import UserStore
 from semel_broker.telemetry.instances import ClientTelemetry
 from semel_broker.topics.advertised_brokers import AdvertisedBrokers
 from semel_broker.topics.topics import Topics
@@ -278,7 +280,7 @@ async def _open(
     groups = GroupCoordinator(world, config, topics, counters.groups)
     groups.start()
     parts.push_async_callback(groups.close)
-    producer_ids = ProducerIds(home.store)
+    producer_ids = await _producer_ids(world, home)
     transactions = TransactionCoordinator(
         world,
         config,
@@ -347,10 +349,21 @@ def _acls(config: BrokerConfig, world: World, home: DataHome) -> AclStore | None
 
 
 async def _secret(config: BrokerConfig, world: World, home: DataHome) -> bytes:
-    """See `unknown_users_secret`. A broker without SASL needs none."""
+    """The secret of which the salts of unknown users are made. A broker without SASL needs none."""
     if not any(listener.has_sasl for listener in config.client_listeners):
         return b""
-    return await unknown_users_secret(home.store, world)
+    return await shared_secret(home.store, UNKNOWN_USERS, world)
+
+
+async def _producer_ids(world: World, home: DataHome) -> ProducerIds:
+    image = home.feed.image
+    owners = ProducerOwners(
+        await shared_secret(home.store, PRODUCER_ID_KEY, world),
+        log=world.log,
+        clock=world.monotonic,
+        unbound_end=lambda: image.unbound_ids_end,
+    )
+    return ProducerIds(home.store, owners)
 
 
 def _quotas(config: BrokerConfig, world: World, home: DataHome) -> QuotaStore:

@@ -28,6 +28,7 @@ from semel_protocol.messages.k19_create_topics import (
     CreateTopicsRequestConfig,
     CreateTopicsRequestTopic,
 )
+from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from semel_protocol.records import Record, build_batch, decode_batch
 from semel_protocol.schema import Message
 
@@ -128,6 +129,12 @@ class Wire:
         )
         response = await self.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False))
         assert response.topics[0].error_code == 0, response
+
+    async def new_producer(self) -> int:
+        """A producer id of an idempotent producer."""
+        response = await self.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1))
+        assert response.error_code == 0
+        return int(response.producer_id)
 
     async def produce(
         self, topic: str, records: bytes | None, *, partition: int = 0, acks: int = -1, version: int | None = None

@@ -24,6 +24,7 @@ from semel_broker.cluster.records import (
     QUOTAS,
     REASSIGNMENTS,
     TOPICS,
+    UNBOUND_IDS,
     USERS,
     WRITTEN,
     AclRecord,
@@ -125,6 +126,7 @@ class Image:
         self.users: dict[str, ScramCredential] = {}  # by key
         self.quotas: dict[str, StoredValue[QuotaRecord]] = {}  # by key
         self.written: dict[str, int] = {}  # the revisions of the keys below `written/`
+        self.unbound_ids_end = 0  # older versions have given out the producer ids below it
         self._brokers: dict[int, StoredValue[BrokerRecord]] = {}
         self._admissions: dict[int, Admission] = {}
         self._leaving: dict[int, Leaving] = {}
@@ -256,7 +258,17 @@ class Image:
         moving = [records.reassignment_key(*place) for place in self._reassignments]
         doomed = [records.deletion_key(*place) for place in self.deletions]
         controller = [CONTROLLER] if self.controller is not None else []
-        plain = [*controller, *self.topics, *self.configs, *self.acls, *self.users, *self.quotas, *self.written]
+        unbound = [UNBOUND_IDS] if self.unbound_ids_end else []
+        plain = [
+            *controller,
+            *self.topics,
+            *self.configs,
+            *self.acls,
+            *self.users,
+            *self.quotas,
+            *self.written,
+            *unbound,
+        ]
         return sorted([*brokers, *admissions, *leaving, *states, *moving, *doomed, *plain])
 
     def _apply(self, change: Entry | Gone, delta: ImageDelta) -> None:
@@ -294,6 +306,8 @@ class Image:
             else:
                 self.configs[key] = change.value
             delta.configs[key] = None
+        elif key == UNBOUND_IDS:
+            self.unbound_ids_end = 0 if isinstance(change, Gone) else int(change.value)
         else:
             self._apply_access(kind, change, delta)
 

@@ -13,6 +13,9 @@
 | `deletions/<topic id>/<broker>` | `TopicRecord`; the broker deletes it with its replicas | any broker; this broker |
 | `acls/<id>` | an access control entry; the id is made of its content | any broker |
 | `users/<name>/<mechanism>` | `ScramCredential`; the name is percent-encoded | any broker |
+| `producer-ids/bound` | the number of the next block of bound producer ids | any broker |
+| `producer-ids/next` | the end of the producer ids without an owner | brokers of older versions |
+| `secrets/producer-ids` | 32 random bytes, with which producer ids are bound to their owners | the first broker |
 | `secrets/unknown-users` | 32 random bytes, of which the salts of unknown users are made | the first broker |
 | `quotas/<id>` | `QuotaRecord`; the id is made of its entity | any broker |
 | `written/acls`, `written/users` | empty; each change of an ACL or a user expects its revision | any broker |
@@ -48,6 +51,9 @@ DELETIONS: Final = "deletions/"
 CONFIGS: Final = "configs/"
 ACLS: Final = "acls/"
 USERS: Final = "users/"
+PRODUCER_NUMBERS: Final = "producer-ids/bound"
+UNBOUND_IDS: Final = "producer-ids/next"
+PRODUCER_ID_KEY: Final = "secrets/producer-ids"
 UNKNOWN_USERS: Final = "secrets/unknown-users"
 QUOTAS: Final = "quotas/"
 WRITTEN: Final = "written/"

@@ -16,7 +16,8 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import Row
 
 from semel_broker.coordination.journal import Journal, Stored
-from semel_broker.coordination.producer_ids import NeedsProducerIdError, ProducerIds
+from semel_broker.coordination.producer_ids import FreshIds, NeedsProducerIdError, ProducerIds
+from semel_broker.coordination.producer_owners import transactional_owner
 from semel_broker.world import World
 
 D = TypeVar("D")
@@ -145,18 +146,19 @@ class Engine:
         self.closed: KafkaError | None = None
         """The answer to requests that wait, or come, once this broker no longer coordinates the ids."""
 
-    async def decide(self, decide: Callable[[int, Sequence[int]], D], fresh_ids: list[int]) -> D | None:
+    async def decide(self, decide: Callable[[int, FreshIds], D], fresh_ids: dict[str, int]) -> D | None:
         """The decision of `decide(now in ms, fresh ids)`; the caller has the lock of the id.
 
-        None: the decision needs a producer id. There is one more in `fresh_ids` now, and the caller decides again.
+        None: the decision needs a producer id. It is in `fresh_ids` now, and the caller decides again.
         Raises what `decide` raises. NOT_COORDINATOR replaces a refusal if this broker no longer coordinates the id: a
         former coordinator cannot know who is fenced. CONCURRENT_TRANSACTIONS is no refusal: the caller waits for the
         end of the transaction and decides again.
         """
         try:
             return decide(self._world.now_ms(), fresh_ids)
-        except NeedsProducerIdError:
-            fresh_ids.append(await self._producer_ids.next())
+        except NeedsProducerIdError as need:
+            name = need.transactional_id
+            fresh_ids[name] = await self._producer_ids.next(transactional_owner(name))
             return None
         except KafkaError as error:
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:

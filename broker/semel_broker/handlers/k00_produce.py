@@ -51,6 +51,7 @@ from semel_broker.handlers.k00_records import (
     accepted,
     begin_inspection,
     begin_inspections,
+    check_owner,
     finish_inspections,
 )
 from semel_broker.handlers.k00_transactional import (
@@ -225,7 +226,7 @@ def _append(
         refused = ctx.broker.counters.appends.refused
         refused[error.code] = refused.get(error.code, 0) + 1
         if error.retriable and error.code != ErrorCode.CORRUPT_MESSAGE and row.records is not None:
-            _note_refused((topic.name, row.index), row.records, ctx)
+            _note_refused(request, (topic.name, row.index), row.records, ctx)
         return _refused(row.index, error.with_traceback(None))  # else it would keep this frame, and the frame keeps it
     if request.acks != ACKS_NONE and partition.view.high_watermark <= result.last_offset:
         uncommitted.append((partition, result.last_offset + 1))
@@ -243,10 +244,11 @@ def _with_leaders(response: ProduceResponse, ctx: RequestContext) -> ProduceResp
     return response
 
 
-def _note_refused(place: TopicPartition, records: Buffer, ctx: RequestContext) -> None:
+def _note_refused(request: ProduceRequest, place: TopicPartition, records: Buffer, ctx: RequestContext) -> None:
     """Note the refused batch: later batches of its producer must not be appended before its retry."""
-    with suppress(KafkaError):  # the batch may be malformed, too
+    with suppress(KafkaError):  # the batch may be malformed, too, or have the producer id of another client
         header = read_header(records)
+        check_owner(request, header, ctx)
         if header.producer_id != NO_PRODUCER_ID:
             ctx.broker.refused_batches.note(place, header)
 

@@ -10,13 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from semel_protocol.batch import NO_TIMESTAMP, BatchHeader, check_produced, read_header, state_max_timestamp
+from semel_protocol.batch import (
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    BatchHeader,
+    check_produced,
+    read_header,
+    state_max_timestamp,
+)
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from semel_protocol.primitives import Buffer
 from semel_protocol.record_check import CheckedRecords, check_records
 
 from semel_broker.context import RequestContext
+from semel_broker.coordination.producer_owners import owner_of
 from semel_broker.handlers.k00_transactional import writable
 from semel_broker.partitions.partition import Partition
 from semel_broker.scheduling.work_turns import Work
@@ -74,6 +82,7 @@ def begin_inspection(
             bytes_max=config.max_message_bytes,
             transactional=request.transactional_id is not None,
         )
+        check_owner(request, header, ctx)
         assert row.records is not None
         if config.is_compacted and header.record_count > limits.keyed_batch_records_max:
             raise KafkaError(
@@ -88,6 +97,16 @@ def begin_inspection(
     )
     ctx.broker.work_turns.begin(work)
     return Inspection(None, header, work)
+
+
+def check_owner(request: ProduceRequest, header: BatchHeader, ctx: RequestContext) -> None:
+    """Check that the batch's producer id belongs to the request's transactional id, or to the principal.
+
+    Raises INVALID_PRODUCER_ID_MAPPING, NOT_ENOUGH_REPLICAS: see `ProducerOwners.check`.
+    """
+    if header.producer_id != NO_PRODUCER_ID:
+        owner = owner_of(request.transactional_id, ctx.principal)
+        ctx.broker.producer_ids.owners.check(owner, header.producer_id, ctx.principal)
 
 
 def accepted(

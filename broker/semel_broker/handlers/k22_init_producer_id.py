@@ -2,7 +2,8 @@
 
 Served: v0 to v4; v5 with transaction version 2; v6 with `transaction.two.phase.commit.enable`. Without a transactional
 id the answer is a new id with epoch 0; `transaction_timeout_ms` is ignored, because clients put any value there. With
-one, the earlier producer is fenced, and its open transaction is aborted before the answer.
+one, the earlier producer is fenced, and its open transaction is aborted before the answer. The id is bound to the
+principal, or to the transactional id: no other producer can write with it (`producer_owners`).
 
 v3 carries the producer's current id and epoch (KIP-360). v4 adds PRODUCER_FENCED (KIP-588). v6 adds two-phase commit
 (KIP-939). Tagged fields of semel (from v2 on) carry the reason that an operator's tool gives, the step of a transaction
@@ -16,6 +17,7 @@ from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest, 
 
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import INIT_PRODUCER_ID, for_version
+from semel_broker.coordination.producer_owners import owner_of
 
 
 async def handle(request: InitProducerIdRequest, ctx: RequestContext) -> InitProducerIdResponse:
@@ -24,7 +26,8 @@ async def handle(request: InitProducerIdRequest, ctx: RequestContext) -> InitPro
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "producer id and epoch must be given both or not at all")
     if request.transactional_id is None:
-        return InitProducerIdResponse(producer_id=await ctx.broker.producer_ids.next(), producer_epoch=0)
+        producer_id = await ctx.broker.producer_ids.next(owner_of(None, ctx.principal))
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
     try:
         step = await ctx.broker.transactions.init_producer_id(
             request.transactional_id,

@@ -24,6 +24,7 @@ from semel_storage.internal_topics import CONSUMER_OFFSETS
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import TXN_OFFSET_COMMIT, for_version
 from semel_broker.coordination.journal import Producer
+from semel_broker.coordination.producer_owners import owner_of
 from semel_broker.groups.offsets import OffsetRecord
 from semel_broker.handlers.offset_rows import OffsetRows
 
@@ -52,6 +53,8 @@ async def _commit(
 ) -> None:
     groups = ctx.broker.groups
     groups.check_ids(request.group_id)
+    owner = owner_of(request.transactional_id, ctx.principal)
+    ctx.broker.producer_ids.owners.check(owner, request.producer_id, ctx.principal)
     partition = (await groups.shard(request.group_id)).partition
     joins = ctx.api_version >= JOINING_VERSION
     admission = await ctx.broker.transactions.admit(

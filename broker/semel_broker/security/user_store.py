@@ -23,8 +23,8 @@ from semel_protocol.scram import (
 
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
-from semel_broker.cluster.records import UNKNOWN_USERS, USERS_WRITTEN, ScramCredential, user_key, user_of
-from semel_broker.cluster.store import Change, Delete, Expect, OutcomeUnknownError, Put, Store
+from semel_broker.cluster.records import USERS_WRITTEN, ScramCredential, user_key, user_of
+from semel_broker.cluster.store import Change, Delete, Expect, Put, Store
 from semel_broker.cluster.writes import SERIAL_CHANGES_MAX, settle, write, write_serially
 from semel_broker.security.unknown_users import Credentials, UnknownUsers
 from semel_broker.world import Logger, World
@@ -34,11 +34,10 @@ USERS_MAX = 100_000
 """Credentials in a cluster."""
 NAME_BYTES_MAX = 1_000
 SALT_BYTES_MAX = 1_000
-SECRET_BYTES = 32
 
 
 class UserStore:
-    """One per broker. `secret`: see `unknown_users_secret`."""
+    """One per broker. `secret`: of the cluster, of which the salts of unknown users are made."""
 
     def __init__(self, store: Store, feed: Feed, secret: bytes, log: Logger) -> None:
         self._store, self._feed, self._log = store, feed, log
@@ -181,17 +180,6 @@ def puts_of_password(name: str, password: str, world: World) -> list[Put]:
         salted = salted_password(mechanism, password.encode(), salt, ITERATIONS_MIN)
         puts.append(put(name, mechanism, ITERATIONS_MIN, salt, salted))
     return puts
-
-
-async def unknown_users_secret(store: Store, world: World) -> bytes:
-    """The secret of the cluster of which the salts of unknown users are made. The first broker writes it."""
-    while (entry := await store.get(UNKNOWN_USERS)) is None:
-        try:
-            secret = world.rng.randbytes(SECRET_BYTES)
-            await store.transact([Expect(UNKNOWN_USERS)], [Put(UNKNOWN_USERS, secret)])
-        except OutcomeUnknownError as error:
-            world.log.info("secret_unknown", error=str(error))
-    return entry.value
 
 
 def _unacceptable(what: str) -> KafkaError:

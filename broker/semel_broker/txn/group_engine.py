@@ -19,6 +19,7 @@ from semel_protocol.hashes import group_of
 
 from semel_broker.coordination.engine import Engine, FifoLock, Slots
 from semel_broker.coordination.journal import Stored
+from semel_broker.coordination.producer_ids import FreshIds
 from semel_broker.txn.model import metadata
 from semel_broker.txn.model.group_metadata import (
     COMMITTED,
@@ -35,7 +36,7 @@ from semel_broker.txn.model.requests import Init
 from semel_broker.txn.slot import TransactionSlot
 from semel_broker.world import Logger
 
-DecideGroup = Callable[[TransactionGroup | None, Members, int, Sequence[int]], Decision]
+DecideGroup = Callable[[TransactionGroup | None, Members, int, FreshIds], Decision]
 """(what is known, the members, now in ms, fresh producer ids) -> the decision."""
 
 
@@ -151,7 +152,7 @@ class GroupEngine:
     async def _carry_out(self, name: str, decide: DecideGroup, forgets: bool) -> Decision:
         slot = await self.slots.enter(name)
         held: dict[str, TransactionSlot] = {}
-        fresh_ids: list[int] = []
+        fresh_ids: dict[str, int] = {}
         decision: Decision | None = None
         try:
             while decision is None:

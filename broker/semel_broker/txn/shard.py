@@ -22,6 +22,7 @@ from semel_broker.config.loading import BrokerConfig
 from semel_broker.coordination.engine import Engine, Slots
 from semel_broker.coordination.journal import Journal
 from semel_broker.coordination.producer_ids import ProducerIds
+from semel_broker.coordination.producer_owners import transactional_owner
 from semel_broker.coordination.recent import Recent
 from semel_broker.coordination.shards import Shard
 from semel_broker.counters.coordinators import TransactionCounters, count
@@ -104,10 +105,13 @@ class TransactionShard(Shard):
         Fences and aborts an open transaction of an older instance first. Raises INVALID_REQUEST,
         CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
         """
-        return await self._move(
-            ask.transactional_id,
-            lambda txn, now_ms, fresh_id: state.init(txn, self._with_step_timeout(ask), now_ms, fresh_id),
-        )
+        owner, owns = transactional_owner(ask.transactional_id), self._context.producer_ids.owners.owns
+
+        def decide(txn: TransactionMetadata | None, now_ms: int, fresh_id: int) -> Step:
+            is_bound = txn is None or owns(owner, txn.identity.producer_id)
+            return state.init(txn, self._with_step_timeout(ask), now_ms, fresh_id, is_bound=is_bound)
+
+        return await self._move(ask.transactional_id, decide)
 
     async def add_partitions(
         self,
@@ -219,12 +223,12 @@ class TransactionShard(Shard):
         `connection`: the number of the request's connection, where it matters (`TransactionSlot.arrived_over`).
         """
         slot = await self.slots.enter(transactional_id)
-        fresh_ids: list[int] = []
+        fresh_ids: dict[str, int] = {}
         try:
             while True:
                 try:
                     step = await self._engine.decide(
-                        lambda now_ms, fresh: decide(slot.metadata, now_ms, fresh[-1] if fresh else -1), fresh_ids
+                        lambda now_ms, fresh: decide(slot.metadata, now_ms, fresh.get(transactional_id, -1)), fresh_ids
                     )
                 except KafkaError as error:
                     if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:

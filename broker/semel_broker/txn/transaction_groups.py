@@ -14,6 +14,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import group_of
 
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.coordination.producer_ids import FreshIds
 from semel_broker.coordination.shards import Shards
 from semel_broker.txn.model import group_state
 from semel_broker.txn.model.group_metadata import TransactionGroup
@@ -65,7 +66,7 @@ class TransactionGroups:
         )
         shard = await self._shard(ask.group)
 
-        def decide(group: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
+        def decide(group: TransactionGroup | None, members: Members, now_ms: int, _: FreshIds) -> Decision:
             return group_state.begin(group, members, ask, now_ms)
 
         then = (await shard.groups.move(ask.group, decide)).group
@@ -84,7 +85,7 @@ class TransactionGroups:
         ask = replace(ask, client=ask.client.cut(self._config.limits.fence_text_length_max))
         shard = await self._shard(ask.group)
 
-        def decide(group: TransactionGroup | None, members: Members, now_ms: int, fresh_ids: Sequence[int]) -> Decision:
+        def decide(group: TransactionGroup | None, members: Members, now_ms: int, fresh_ids: FreshIds) -> Decision:
             return group_state.decide(group, members, ask, now_ms, fresh_ids)
 
         return await shard.groups.move(ask.group, decide)
@@ -95,7 +96,7 @@ class TransactionGroups:
         INVALID_TXN_STATE, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, RECORD_LIST_TOO_LARGE."""
         shard = await self._shard(group)
 
-        def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
+        def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: FreshIds) -> Decision:
             return group_state.forget(known, members, group, epoch)
 
         await shard.groups.move(group, decide, forgets=True)
@@ -117,7 +118,7 @@ class TransactionGroups:
         """Abort the group's step if it is open for too long. Raises COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR."""
 
-        def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
+        def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: FreshIds) -> Decision:
             return group_state.time_out(known, members, now_ms, self._me)
 
         await (await self._shard(group)).groups.move(group, decide)
@@ -127,7 +128,7 @@ class TransactionGroups:
         COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR."""
         expiration_ms = self._config.transaction_group_expiration_ms
 
-        def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: Sequence[int]) -> Decision:
+        def decide(known: TransactionGroup | None, members: Members, now_ms: int, _: FreshIds) -> Decision:
             return group_state.expire(known, members, now_ms, expiration_ms)
 
         await (await self._shard(group)).groups.move(group, decide)

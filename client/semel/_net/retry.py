@@ -38,6 +38,7 @@ class Action(Enum):
     REJOIN = "join the group again, keeping the member id"
     REJOIN_AS_NEW = "join the group again with an empty member id"
     NEW_EPOCH = "bump the producer epoch and restart the sequences"
+    NEW_PRODUCER_ID = "ask for a new producer id and restart the sequences"
     STORED = "count as success: the records are already in the log"
 
 
@@ -52,6 +53,7 @@ _REASONED = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Action.NEW_EPOCH,
     ErrorCode.INVALID_PRODUCER_EPOCH: Action.NEW_EPOCH,
     ErrorCode.UNKNOWN_PRODUCER_ID: Action.NEW_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Action.NEW_PRODUCER_ID,
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Action.STORED,
     ErrorCode.ELECTION_NOT_NEEDED: Action.FAIL,
 }

@@ -64,18 +64,21 @@ class BatchOutcomes:
             return False
         batch.maybe_stored = batch.maybe_stored or code in MAYBE_STORED
         error = error_for(code, f"produce to {queue.name}" + (f": {row.error_message}" if row.error_message else ""))
-        if self._transaction is not None and action is Action.NEW_EPOCH and queue.is_first_open(batch):
+        renews = action in (Action.NEW_EPOCH, Action.NEW_PRODUCER_ID)
+        if self._transaction is not None and renews and queue.is_first_open(batch):
             self.failed(batch, error)  # only the coordinator may bump the epoch, after an abort
             return False
-        if action is Action.NEW_EPOCH and self._manager is not None:
+        if renews and self._manager is not None:
+            if action is Action.NEW_PRODUCER_ID and self._transaction is None and batch.stamp is not None:
+                self._manager.forget(batch.stamp.producer_id)
             batch.keeps_stamp = False
             # After a batch that must be sent again, a gap is only the consequence of that batch.
             if queue.is_first_open(batch) and not queue.needs_new_epoch:
                 queue.needs_new_epoch = True
                 if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not queue.abandoned:
                     log.warning(LOST_DATA, queue.name, error.message)
-            # A gap proves that the batch is not in the log; UNKNOWN_PRODUCER_ID proves nothing.
-            if code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            # A gap proves that the batch is not in the log; the others prove nothing.
+            if code in (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
                 queue.abandoned = queue.abandoned or batch.maybe_stored
             return self._retry(batch, error)
         if action is Action.REFRESH:

@@ -98,6 +98,11 @@ class TransactionManager:
         sequences.is_known = False  # the partition may have lost the producer, which is one reason for a rewind
         return True
 
+    def forget(self, producer_id: int) -> None:
+        """The broker does not accept this producer id from this client: a new one must be requested."""
+        if self.producer_id == producer_id:
+            self.producer_id, self.producer_epoch = NO_PRODUCER_ID, NO_EPOCH
+
     def _is_behind(self, sequences: Sequences) -> bool:
         return (sequences.producer_id, sequences.producer_epoch) != (self.producer_id, self.producer_epoch)
 

@@ -16,7 +16,8 @@ import msgspec
 import pytest
 from broker.cluster.brokers import Cluster, LocalGround, Member
 from semel_broker.cluster import records
-from semel_broker.cluster.records import Reassignment, user_of
+from semel_broker.cluster.records import UNKNOWN_USERS, Reassignment, user_of
+from semel_broker.cluster.secrets import shared_secret
 from semel_broker.cluster.store import Change, Expect, Put, StoreUnavailableError
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load
@@ -32,7 +33,7 @@ from semel_broker.security.acl_store import AclStore
 from semel_broker.security.authorizer import Authorizer
 from semel_broker.security.quota_store import QuotaStore
 from semel_broker.security.quotas.client_quotas import ClientQuotas
-from semel_broker.security.user_store import UserStore, delete, put, unknown_users_secret
+from semel_broker.security.user_store import UserStore, delete, put
 from semel_broker.topics import dynamic_configs
 from semel_broker.topics.topics import Topics
 from semel_broker.world import World
@@ -102,7 +103,7 @@ async def side(member: Member) -> Side:
     logs = LogDirectory.open(disk, "data", node_id=member.node_id, cluster_id="", directory_id="d")
     config = load(overrides=[f"node.id={member.node_id}"])
     topics = await Topics.open(world=world, config=config, store=member.store, logs=logs, feed=member.feed)
-    users = UserStore(member.store, member.feed, await unknown_users_secret(member.store, world), member.log)
+    users = UserStore(member.store, member.feed, await shared_secret(member.store, UNKNOWN_USERS, world), member.log)
     return Side(member, topics, users)
 
 

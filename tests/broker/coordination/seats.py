@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from broker.cluster.brokers import until
+from broker.coordination.owners import producer_ids
 from broker.groups.requests import GroupRequests
 from broker.replication.brokers import Cluster, Replicant
 from broker.transactional import TransactionalProducer
@@ -17,7 +18,6 @@ from broker.wire import Wire
 from msgspec.structs import replace
 from semel_broker.config.listeners import Endpoint
 from semel_broker.context import Broker
-from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.groups.coordinator import GroupCoordinator
 from semel_broker.net.dispatch import Dispatcher
 from semel_broker.net.server import Server
@@ -92,7 +92,7 @@ class Seat(Replicant):
         self.work_turns = WorkTurns(self.config.limits.record_work_per_turn)
         self.recompressor = Recompressor(self.config.limits.recompressed_at_once_bytes)
         self.wires = Wires(self)
-        self.producer_ids = ProducerIds(self.store)
+        self.producer_ids = producer_ids(self.store)
         self.groups = GroupCoordinator(self.world, self.config, self.topics)
         self.transactions = TransactionCoordinator(
             self.world,

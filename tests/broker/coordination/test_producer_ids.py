@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from broker.coordination.owners import owners, producer_ids
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.store import OutcomeUnknownError, StoreUnavailableError
-from semel_broker.coordination.producer_ids import BLOCK_SIZE, ProducerIds
+from semel_broker.coordination.producer_ids import BLOCK_SIZE
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.disk.memory_disk import MemoryDisk
 
@@ -17,19 +18,23 @@ def store() -> LocalStore:
     return LocalStore.open(disk, "data/semel.store")
 
 
+def numbered(number: int) -> int:
+    return owners().bind("principal User:a", number)
+
+
 async def test_a_store_that_is_away_is_a_reason_to_try_again(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: object) -> None:
         raise StoreUnavailableError("no etcd answered")
 
-    ids = ProducerIds(store)
+    ids = producer_ids(store)
     with monkeypatch.context() as patch:
         patch.setattr(store, "transact", away)
         with pytest.raises(KafkaError, match="no etcd answered") as refused:
-            await ids.next()
+            await ids.next("principal User:a")
     assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert await ids.next() == 0
+    assert await ids.next("principal User:a") == numbered(0)
 
 
 async def test_a_block_that_may_be_ours_is_left_alone(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,8 +49,8 @@ async def test_a_block_that_may_be_ours_is_left_alone(store: LocalStore, monkeyp
         return revision
 
     monkeypatch.setattr(store, "transact", answered_badly)
-    ids = ProducerIds(store)
+    ids = producer_ids(store)
     with pytest.raises(KafkaError):
-        await ids.next()
-    assert await ids.next() == BLOCK_SIZE
-    assert await ProducerIds(store).next() == 2 * BLOCK_SIZE
+        await ids.next("principal User:a")
+    assert await ids.next("principal User:a") == numbered(BLOCK_SIZE)
+    assert await producer_ids(store).next("principal User:a") == numbered(2 * BLOCK_SIZE)

@@ -136,12 +136,13 @@ async def test_the_cluster_id_survives_a_restart(broker: Harness) -> None:
 
 async def test_describe_producers(wire: Wire) -> None:
     await wire.create_topic("t", partitions=2)
-    await wire.produce("t", batch(b"x", b"y", producer_id=9, producer_epoch=2, base_sequence=0))
+    producer_id = await wire.new_producer()
+    await wire.produce("t", batch(b"x", b"y", producer_id=producer_id, producer_epoch=2, base_sequence=0))
     topics = [DescribeProducersRequestTopic(name="t", partition_indexes=[0, 1, 2])]
     rows = (await wire.call(DescribeProducersRequest(topics=topics))).topics[0].partitions
     assert [row.error_code for row in rows] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     [producer] = rows[0].active_producers
-    assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (9, 2, 1)
+    assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (producer_id, 2, 1)
     assert (producer.current_txn_start_offset, rows[1].active_producers) == (-1, [])
 
 

@@ -7,7 +7,9 @@ from typing import Any, cast
 
 import pytest
 from broker.conftest import StartBroker
-from broker.harness import Harness, Wire, batch, headers_of, produce_request
+from broker.harness import Harness, batch, headers_of, produce_request
+from semel_broker.cluster.records import PRODUCER_NUMBERS
+from semel_broker.coordination.producer_owners import NUMBERS
 from semel_broker.handlers import k00_produce
 from semel_broker.scheduling.waiters import OffsetWaiters
 from semel_protocol.batch import seal
@@ -20,12 +22,6 @@ from semel_protocol.messages.k00_produce import (
 )
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from semel_protocol.records import Record, build_batch
-
-
-async def new_producer(wire: Wire) -> int:
-    response = await wire.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1))
-    assert response.error_code == 0
-    return int(response.producer_id)
 
 
 def idempotent(producer_id: int, sequence: int, *values: bytes, epoch: int = 0) -> bytes:
@@ -202,7 +198,7 @@ async def test_a_retry_is_answered_with_the_first_offset_and_not_appended_also_a
 ) -> None:
     wire = await either_broker.wire()
     await wire.create_topic("t")
-    producer_id = await new_producer(wire)
+    producer_id = await wire.new_producer()
     batches = [idempotent(producer_id, i, b"%d" % i) for i in range(5)]
     assert [(await wire.produce("t", data)).base_offset for data in batches] == [0, 1, 2, 3, 4]
     assert [(await wire.produce("t", data)).base_offset for data in batches] == [0, 1, 2, 3, 4]
@@ -216,7 +212,7 @@ async def test_a_retry_is_answered_with_the_first_offset_and_not_appended_also_a
 async def test_gaps_old_epochs_and_new_epochs_that_do_not_start_at_0_are_refused(broker: Harness) -> None:
     wire = await broker.wire()
     await wire.create_topic("t")
-    producer_id = await new_producer(wire)
+    producer_id = await wire.new_producer()
     assert (await wire.produce("t", idempotent(producer_id, 0, b"a", epoch=1))).error_code == 0
     for sequence, epoch, code in (
         (2, 1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
@@ -232,7 +228,7 @@ async def test_gaps_old_epochs_and_new_epochs_that_do_not_start_at_0_are_refused
 @pytest.mark.parametrize("partition", [0, 1])
 async def test_later_batches_do_not_overtake_a_temporarily_refused_batch(broker: Harness, partition: int) -> None:
     wire = await broker.wire()
-    producer_id = await new_producer(wire)
+    producer_id = await wire.new_producer()
     refused = await wire.produce("t", idempotent(producer_id, 0, b"a"), partition=partition)
     assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await wire.create_topic("t", partitions=2)
@@ -248,7 +244,7 @@ async def test_later_batches_do_not_overtake_a_temporarily_refused_batch(broker:
 async def test_pipelined_produces_are_answered_in_order_and_appended_in_order(either_broker: Harness) -> None:
     wire = await either_broker.wire()
     await wire.create_topic("t")
-    producer_id = await new_producer(wire)
+    producer_id = await wire.new_producer()
     for i in range(100):
         wire.send(produce_request("t", idempotent(producer_id, i, b"%d" % i)))
     for i in range(100):
@@ -258,11 +254,11 @@ async def test_pipelined_produces_are_answered_in_order_and_appended_in_order(ei
 
 async def test_producer_ids_are_never_handed_out_twice(broker: Harness) -> None:
     wire = await broker.wire()
-    ids = [await new_producer(wire) for _ in range(5)]
+    ids = [await wire.new_producer() for _ in range(5)]
     others = [await broker.wire() for _ in range(5)]
-    ids += await asyncio.gather(*(new_producer(other) for other in others))
+    ids += await asyncio.gather(*(other.new_producer() for other in others))
     await broker.restart()
-    ids += [await new_producer(await broker.wire()) for _ in range(5)]
+    ids += [await (await broker.wire()).new_producer() for _ in range(5)]
     assert len(set(ids)) == len(ids) == 15
 
 
@@ -281,10 +277,10 @@ async def test_producer_ids_come_from_durable_blocks(start_broker: StartBroker) 
     broker = await start_broker(durability="os")
     assert broker.node is not None
     producer_ids = broker.node.broker.producer_ids
-    first = await producer_ids.next()
-    entry = await broker.node.broker.store.get("producer-ids/next")
+    first = await producer_ids.next("principal User:a")
+    entry = await broker.node.broker.store.get(PRODUCER_NUMBERS)
     assert entry is not None
-    assert int(entry.value) > first  # after a crash the ids begin above all allocated ones
+    assert int(entry.value) > first % NUMBERS  # after a crash the ids begin above all allocated ones
 
 
 @pytest.mark.parametrize("codec", range(5))

@@ -157,12 +157,14 @@ async def slow(start_broker: StartBroker) -> Harness:
 async def test_batches_keep_their_order_when_some_checks_are_long(slow: Harness) -> None:
     wire = await slow.wire()
     await wire.create_topic("t")
-    batches = [heavy(7, 0), batch(b"light", producer_id=7, producer_epoch=0, base_sequence=6000), heavy(7, 6001)]
+    ours = await wire.new_producer()
+    light = batch(b"light", producer_id=ours, producer_epoch=0, base_sequence=6000)
+    batches = [heavy(ours, 0), light, heavy(ours, 6001)]
     for data in batches:
         wire.send(produce_request("t", data))
     rows = [(await wire.receive()).responses[0].partition_responses[0] for _ in batches]
     assert [(row.error_code, row.base_offset) for row in rows] == [(0, 0), (0, 6000), (0, 6001)]
-    again = await wire.produce("t", heavy(7, 6001))
+    again = await wire.produce("t", heavy(ours, 6001))
     assert (again.error_code, again.base_offset) == (0, 6001)
 
 

@@ -175,6 +175,9 @@ async def test_plain_batch_amid_the_producers_transaction_is_refused(broker: Har
     assert (await one.produce("out", b"a")).error_code == 0
     plain = produce_request("out", batch(b"x", producer_id=one.producer_id, producer_epoch=0, base_sequence=1))
     response = await one.wire.call(plain, 7)
+    assert response.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    plain.transactional_id = one.name
+    response = await one.wire.call(plain, 7)
     assert response.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TXN_STATE
 
 

@@ -15,9 +15,10 @@ from semel import Admin
 from semel.admin import ScramCredentialInfo, UserScramCredentialUpsertion
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.local_store import LocalStore
-from semel_broker.cluster.records import ScramCredential
+from semel_broker.cluster.records import UNKNOWN_USERS, ScramCredential
+from semel_broker.cluster.secrets import shared_secret
 from semel_broker.security.unknown_users import SHAPES_MAX
-from semel_broker.security.user_store import UserStore, delete, put, unknown_users_secret
+from semel_broker.security.user_store import UserStore, delete, put
 from semel_broker.world import SilentLogger, World
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.scram import ScramMechanism
@@ -39,7 +40,7 @@ async def brokers(world: World) -> AsyncIterator[list[UserStore]]:
     world.disk.mkdir("data")
     store = LocalStore.open(world.disk, "data/store")
     feeds = [await Feed.open(store, world.log) for _ in range(2)]
-    yield [UserStore(store, feed, await unknown_users_secret(store, world), SilentLogger()) for feed in feeds]
+    yield [UserStore(store, feed, await shared_secret(store, UNKNOWN_USERS, world), SilentLogger()) for feed in feeds]
     for feed in feeds:
         await feed.close()
     await store.close()

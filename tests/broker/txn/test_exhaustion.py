@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
 
 import pytest
+from broker.coordination.owners import owners
 from broker.txn.transaction_broker import TIMEOUT_MS, TransactionBroker
+from semel_broker.coordination.producer_owners import transactional_owner
 from semel_broker.txn.model.identity import EPOCH_LAST, EPOCH_MAX, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason
 from semel_broker.txn.model.metadata import EMPTY, TransactionMetadata
@@ -18,7 +20,7 @@ from semel_protocol.hashes import coordinator_partition
 from semel_protocol.records import Record, build_batch
 from semel_storage.internal_topics import TRANSACTION_STATE
 
-OLD = ProducerIdentity(5_000, EPOCH_LAST)
+OLD = ProducerIdentity(owners().bind(transactional_owner("t"), 5_000), EPOCH_LAST)
 STEPS = range(0, 30, 2)
 """Turns of the loop until the power is cut: from before the first write to after the last."""
 

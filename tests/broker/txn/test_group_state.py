@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from semel_broker.txn.model.group_metadata import (
     check_transition,
 )
 from semel_broker.txn.model.group_records import group_key_of, group_of_row, group_row
-from semel_broker.txn.model.group_state import Begin, Decide, Decision
+from semel_broker.txn.model.group_state import NO_FRESH_IDS, Begin, Decide, Decision
 from semel_broker.txn.model.identity import EPOCH_LAST, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason
 from semel_broker.txn.model.metadata import (
@@ -100,7 +100,7 @@ def commit(
     epoch: int = 3,
     token: str = "q:7",
     transactions: list[tuple[str, ProducerIdentity]] | None = None,
-    fresh_ids: tuple[int, ...] = (),
+    fresh_ids: Mapping[str, int] = NO_FRESH_IDS,
 ) -> Decision:
     listing = listed(*each) if transactions is None else transactions
     ask = Decide(group="g", epoch=epoch, token=token, commit=True, transactions=listing, client=DRIVER)
@@ -221,10 +221,12 @@ def test_a_committed_token_is_recognised_in_any_step(in_state: GroupState, epoch
 
 def test_epochs_that_are_used_up_take_a_fresh_producer_id_each() -> None:
     worn = [member("a", epoch=EPOCH_LAST), member("b", epoch=EPOCH_LAST), member("c")]
-    for fresh_ids in ((), (900,)):
-        with pytest.raises(NeedsProducerIdError):
+    a, b = (txn.transactional_id for txn in worn[:2])
+    for fresh_ids, needs in (({}, a), ({a: 900}, b), ({b: 901}, a)):
+        with pytest.raises(NeedsProducerIdError) as need:
             commit(group(), *worn, fresh_ids=fresh_ids)
-    decision = commit(group(), *worn, fresh_ids=(900, 901))
+        assert need.value.transactional_id == needs
+    decision = commit(group(), *worn, fresh_ids={b: 901, a: 900})
     assert [txn.identity.producer_id for txn in decision.members] == [900, 901, worn[2].producer_id]
     assert [txn.producer_id for txn in decision.members] == [txn.producer_id for txn in worn], "markers: the old one"
 

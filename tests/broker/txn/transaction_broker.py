@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from random import Random
 
+from broker.coordination.owners import producer_ids
 from broker.wire import EventLog, batch
 from msgspec.structs import replace
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load
-from semel_broker.coordination.producer_ids import ProducerIds
 from semel_broker.scheduling.turns import Turns
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.coordinator import TransactionCoordinator
@@ -65,7 +65,7 @@ class TransactionBroker:
         if self.topics.get("out") is None:
             await self.topics.create(NewTopic(name="out", partitions=2))
         self.transactions = TransactionCoordinator(
-            world, config, self.topics, ProducerIds(self.store), lambda *ended: self.ended.append(ended)
+            world, config, self.topics, producer_ids(self.store), lambda *ended: self.ended.append(ended)
         )
         self._open_destination = self.transactions.markers.here
         if not markers:

@@ -44,7 +44,11 @@ FAULTS = [
     int(ErrorCode.REQUEST_TIMED_OUT),
     int(ErrorCode.NOT_ENOUGH_REPLICAS),
 ]
-REFUSALS = [int(ErrorCode.INVALID_RECORD), int(ErrorCode.UNKNOWN_PRODUCER_ID)]
+REFUSALS = [
+    int(ErrorCode.INVALID_RECORD),
+    int(ErrorCode.UNKNOWN_PRODUCER_ID),
+    int(ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+]
 
 
 @settings(max_examples=60, deadline=None)
@@ -137,6 +141,17 @@ async def test_a_request_without_answer_is_sent_again_on_a_new_connection(fake_b
     async with producer(fake_broker, request_timeout_ms=50, delivery_timeout_ms=2000) as sender:
         await sender.send_and_wait("t", b"a")
     assert fake_broker.log().values == [b"a"]
+
+
+async def test_an_id_that_the_broker_gives_to_another_is_replaced_by_a_new_one(fake_broker: FakeBroker) -> None:
+    """As after the cluster's secret was replaced: the records are stored under a new producer id, in order."""
+    async with producer(fake_broker) as sender:
+        await sender.send_and_wait("t", b"a")
+        fake_broker.faults.append(int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        futures = [await sender.send("t", value) for value in (b"b", b"c")]
+        await asyncio.gather(*futures)
+    assert fake_broker.log().values == [b"a", b"b", b"c"]
+    assert fake_broker.next_producer_id == 1002, "one new id"
 
 
 async def test_lost_producer_state_makes_a_new_epoch(fake_broker: FakeBroker) -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.hashes import group_of
 
+from semel_broker.coordination.producer_ids import FreshIds
 from semel_broker.txn.model import metadata, state
 from semel_broker.txn.model.group_metadata import ABORTED, COMMITTED, DEAD, OPEN, TransactionGroup, fenced
 from semel_broker.txn.model.identity import ClientName, ProducerIdentity
@@ -54,6 +55,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     already: bool = False
 
 
+NO_FRESH_IDS: FreshIds = {}
+
+
 def begin(group: TransactionGroup | None, members: Members, ask: Begin, now_ms: int) -> Decision:
     """Begin the next step: abort the group's open transactions, and fence their producers."""
     then = TransactionGroup(
@@ -73,7 +77,7 @@ def begin(group: TransactionGroup | None, members: Members, ask: Begin, now_ms: 
 
 
 def decide(
-    group: TransactionGroup | None, members: Members, ask: Decide, now_ms: int, fresh_ids: Sequence[int] = ()
+    group: TransactionGroup | None, members: Members, ask: Decide, now_ms: int, fresh_ids: FreshIds = NO_FRESH_IDS
 ) -> Decision:
     """Commit the listed transactions and abort the others; or abort all. A token that was committed before says so.
 
@@ -110,7 +114,7 @@ def _decided_before(group: TransactionGroup, ask: Decide) -> Decision:
 
 
 def _committed(
-    group: TransactionGroup, members: Members, ask: Decide, now_ms: int, fresh_ids: Sequence[int]
+    group: TransactionGroup, members: Members, ask: Decide, now_ms: int, fresh_ids: FreshIds
 ) -> list[TransactionMetadata]:
     if len({name for name, _ in ask.transactions}) < len(ask.transactions):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id is listed twice: list each once")
@@ -118,10 +122,9 @@ def _committed(
         if group_of(name) != group.name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is no member of transaction group {group.name!r}")
     listed = [_listed(group, members.get(name), name, producer) for name, producer in ask.transactions]
-    spare = iter(fresh_ids)
     then = []
     for txn in listed:
-        fresh_id = -1 if txn.identity.successor is not None else next(spare, -1)
+        fresh_id = -1 if txn.identity.successor is not None else fresh_ids.get(txn.transactional_id, -1)
         end = End(producer=txn.identity, commit=True, version=BUMPING_VERSION)
         then.append(state.prepared(txn, end, now_ms, fresh_id))
     return then

@@ -39,8 +39,12 @@ from semel_broker.txn.model.requests import BUMPING_VERSION, End, Init, Step
 # --- initialising --------------------------------------------------------------------------------------------
 
 
-def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int = -1) -> Step:
+def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int = -1, *, is_bound: bool = True) -> Step:
     """A producer id and epoch for the instance that asks; all older instances are fenced.
+
+    `is_bound`: the present producer id is bound to the transactional id. Otherwise leaders may refuse it, or accept it
+    from other producers (an older version gave it out, or the cluster's secret is another one): the instance gets a new
+    id.
 
     Raises CONCURRENT_TRANSACTIONS and PRODUCER_FENCED; NeedsProducerIdError without a `fresh_id` where one is needed.
     """
@@ -55,18 +59,18 @@ def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int 
         raise concurrent(txn)
     if txn.state is ONGOING:
         if ask.keep_prepared:
-            return _kept(txn, ask, now_ms, fresh_id)
+            return _kept(txn, ask, now_ms, fresh_id, is_bound=is_bound)
         if expected and expected != txn.identity:
             raise fenced(txn, expected)  # a late request: the transaction began after its answer
         return Step(fenced_and_aborted(txn, _line_of(ask, now_ms), last_epoch=expected.epoch))
-    if expected and expected == txn.last_identity and txn.identity.epoch <= EPOCH_LAST:
+    if is_bound and expected and expected == txn.last_identity and txn.identity.epoch <= EPOCH_LAST:
         then = replace(txn, state=EMPTY, timeout_ms=ask.timeout_ms, last_update_ms=now_ms, owner=ask.client)
         return Step(replace(then, group_epoch=ask.group_epoch), txn.identity)
-    return _bumped(txn, ask, now_ms, fresh_id)
+    return _bumped(txn, ask, now_ms, fresh_id, is_bound=is_bound)
 
 
 def _created(ask: Init, now_ms: int, fresh_id: int) -> Step:
-    new = _fresh(fresh_id)
+    new = _fresh(ask.transactional_id, fresh_id)
     then = TransactionMetadata(
         transactional_id=ask.transactional_id,
         producer_id=new.producer_id,
@@ -79,10 +83,10 @@ def _created(ask: Init, now_ms: int, fresh_id: int) -> Step:
     return Step(then, new)
 
 
-def _bumped(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int) -> Step:
-    """The next epoch, or a fresh producer id once the epochs of this one are used up."""
+def _bumped(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int, *, is_bound: bool) -> Step:
+    """The next epoch, or a fresh producer id once the epochs of this one are used up, or if it is not bound."""
     old = txn.identity
-    new = old.successor or _fresh(fresh_id)
+    new = (old.successor if is_bound else None) or _fresh(txn.transactional_id, fresh_id)
     line = _line_of(ask, now_ms).of(old, new)
     continues = txn.state is COMPLETE_ABORT and continues_last(txn.fences, line, began_ms=txn.start_ms)
     then = replace(
@@ -103,10 +107,10 @@ def _bumped(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int) -> 
     return Step(then, new)
 
 
-def _kept(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int) -> Step:
+def _kept(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int, *, is_bound: bool) -> Step:
     """A new instance takes over a prepared transaction (KIP-939): it may end it, and add nothing to it."""
     old = txn.identity
-    new = old.successor or _fresh(fresh_id)
+    new = (old.successor if is_bound else None) or _fresh(txn.transactional_id, fresh_id)
     then = replace(
         txn,
         next_producer_id=new.producer_id,
@@ -237,7 +241,7 @@ def prepared(txn: TransactionMetadata, ask: End, now_ms: int, fresh_id: int) -> 
         return _moved(then, old, last_epoch=-1) if txn.keeps_prepared else then
     if new is not None:
         return _moved(then, new, last_epoch=old.epoch)
-    new = _fresh(fresh_id)
+    new = _fresh(txn.transactional_id, fresh_id)
     line = FenceRecord(FenceReason.EPOCH_EXHAUSTED, now_ms, txn.owner).of(old, new)
     return replace(_moved(then, new, last_epoch=old.epoch), fences=noted(txn.fences, line))
 
@@ -361,9 +365,9 @@ def _check_step(txn: TransactionMetadata, group: TransactionGroup | None) -> Non
         check_step(txn.transactional_id, txn.group_epoch, group)
 
 
-def _fresh(fresh_id: int) -> ProducerIdentity:
+def _fresh(transactional_id: str, fresh_id: int) -> ProducerIdentity:
     if fresh_id < 0:
-        raise NeedsProducerIdError
+        raise NeedsProducerIdError(transactional_id)
     return ProducerIdentity(fresh_id, 0)
 
 

@@ -37,6 +37,7 @@ API_KEYS_OF: Mapping[str, tuple[int, ...]] = {
     "subscriber": (1, 8, 8, 9, 68, 68, 68, 69),
     "renewer": (3, 19, 19, 20, 20),
     "id-writer": (0, 0, 0, 3),
+    "intruder": (0, 1),
     "renewal-reader": (1, 1, 3, 8, 8, 9, 11, 14, 68),
 }
 """Requests for holds and triggers, by the role of the client that sends them. A repeated key has more weight."""

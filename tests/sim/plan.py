@@ -17,13 +17,24 @@ from sim.cluster import BROKER, KEEPS, NAMES_OF, STORE
 from sim.disk import DiskWeather
 from sim.faults import WHICHEVER, Fault
 from sim.network import NetworkWeather
-from sim.workloads import ALWAYS_DRAWN, CONSUMER_CHURN, CONSUMER_PIPELINE, CONSUMERS, RENEWAL, WITH_CONSUMERS, WORKLOADS
+from sim.workloads import (
+    ALWAYS_DRAWN,
+    CONSUMER_CHURN,
+    CONSUMER_PIPELINE,
+    CONSUMERS,
+    RENEWAL,
+    WITH_CONSUMERS,
+    WORKLOADS,
+    intruder,
+)
 from sim.workloads.plan import WorkloadPlan
 
 NS = 1_000_000_000
 FAULTS_UNTIL_MS = (5_000, 40_000)
 SHARES = {CONSUMERS: 0.1, CONSUMER_PIPELINE: 0.05, CONSUMER_CHURN: 0.05, RENEWAL: 0.05}
 """The shares of the runs that have one of these workloads beside the others."""
+INTRUDERS_SHARE = 0.15
+"""The share of the runs with an intruder, of those whose producers it can imitate."""
 Finale = Literal["none", "kill", "power loss", "terminate"]
 
 
@@ -106,7 +117,17 @@ def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
     plan.faults = swarm.draw(rng, plan.roles, BROKER, until_ms, fsync=fsync)
     plan.faults = with_revocations(plan, until_ms)
     plan.rot = rng.choice((0, 0, 0, 1, 4))
-    return plan if brokers == 1 else spread(plan, brokers)
+    plan = plan if brokers == 1 else spread(plan, brokers)
+    add_intruder(plan, Random(f"intruder/{seed}"), share=INTRUDERS_SHARE)
+    return plan
+
+
+def add_intruder(plan: RunPlan, rng: Random, *, share: float) -> None:
+    """An intruder beside the producers of a workload, in this share of the runs that have such a workload. It is added
+    after the faults: none is aimed at it."""
+    workload = next((each for each in plan.workloads if each.kind in intruder.KINDS), None)
+    if workload is not None and rng.random() < share:
+        workload.clients.append(intruder.draw(rng, workload.prefix, workload.topics))
 
 
 def _one_timing(kinds: list[str]) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 from crc32c import crc32c
+from semel_broker.coordination.producer_owners import ProducerOwners
 from semel_protocol.batch import BatchHeader
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.log import snapshot
@@ -16,7 +18,8 @@ from semel_storage.producers.producers import BatchPlace, ProducerState
 from sim.ablations.ablation import Seam, both, broker_ends, faults, power_fails, safeguard
 from sim.ablations.durability import slow_disk
 from sim.ablations.worlds import short_producer_expiration, uncertain_snapshots
-from sim.plan import RunPlan
+from sim.plan import RunPlan, add_intruder
+from sim.workloads import intruder
 
 LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "late", "power loss", "slow link")
 
@@ -54,6 +57,34 @@ def forgiving(seam: Seam, *forgiven: ErrorCode) -> None:
             raise
 
     seam.replace(producers, "check", forgiving_check)
+
+
+def with_intruder(plan: RunPlan) -> RunPlan:
+    """The plan with an intruder, and with the authorizer that it may have."""
+    if not any(client.role == intruder.ROLE for workload in plan.workloads for client in workload.clients):
+        add_intruder(plan, Random(f"intruder of {plan.seed}"), share=1)
+    return plan
+
+
+def without_owners(seam: Seam) -> None:
+    seam.replace(ProducerOwners, "check", lambda self, owner, producer_id, sender: None)
+
+
+safeguard(
+    "producer ids have owners",
+    "no client writes into the transaction of another, or in the place of its batches",
+    "idempotent",
+    "transactional",
+    occasion=with_intruder,
+)(without_owners)
+safeguard(
+    "producer ids have owners, on each broker",
+    "a leader that has never seen a producer knows the owner of its id",
+    "idempotent",
+    "transactional",
+    brokers=3,
+    occasion=with_intruder,
+)(without_owners)
 
 
 @safeguard("duplicate window", "a batch that is sent again after a lost answer is stored once", shows=LOSES_ANSWERS)

@@ -148,8 +148,8 @@ def timeouts_fence(seam: Seam) -> None:
 def init_bumps(seam: Seam) -> None:
     bumped = state._bumped
 
-    def same(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int) -> Step:
-        step = bumped(txn, ask, now_ms, fresh_id)
+    def same(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int, *, is_bound: bool) -> Step:
+        step = bumped(txn, ask, now_ms, fresh_id, is_bound=is_bound)
         assert step.then is not None
         old = txn.identity
         return Step(replace(step.then, producer_id=old.producer_id, producer_epoch=old.epoch), old)

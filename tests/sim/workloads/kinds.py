@@ -10,6 +10,7 @@ from sim.workloads import (
     administrator,
     driver,
     id_writer,
+    intruder,
     member,
     reader,
     renewal_reader,
@@ -37,6 +38,7 @@ ROLES: Mapping[str, Role] = {
     subscriber.ROLE: subscriber.take_part,
     renewer.ROLE: renewer.renew,
     id_writer.ROLE: id_writer.write,
+    intruder.ROLE: intruder.intrude,
     renewal_reader.ROLE: renewal_reader.read,
 }
 FOR_EVER = {

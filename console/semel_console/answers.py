@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,6 +47,11 @@ STATUS_OF: tuple[tuple[type[KafkaError], int], ...] = (
 )
 CLUSTER_ERRORS = (KafkaError, click.ClickException, OSError, TimeoutError, asyncio.TimeoutError, ValueError)
 """Errors that become a sentence on the page. Any other is a bug."""
+
+EXACT_MAX = 2**53 - 1
+"""The largest integer that JavaScript holds exactly (Number.MAX_SAFE_INTEGER)."""
+TEXT_OR_LONG_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]{15,}')
+"""The tokens of JSON that are texts, or numbers of 16 characters and more."""
 
 
 class RefusedError(Exception):
@@ -93,11 +99,20 @@ def problem_answer(error: Exception) -> Response:
 
 
 def encoded(value: object) -> bytes:
-    """The value as JSON. A text with a lone surrogate (a header key that is not UTF-8) keeps its place."""
+    """The value as JSON. A text with a lone surrogate (a header key that is not UTF-8) keeps its place. An integer that
+    a page cannot hold exactly, such as a producer id, becomes a text of its digits."""
     try:
-        return msgspec.json.encode(value)
+        data = msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_without_surrogates(value))
+        data = msgspec.json.encode(_without_surrogates(value))
+    return TEXT_OR_LONG_NUMBER.sub(_exact, data)
+
+
+def _exact(found: re.Match[bytes]) -> bytes:
+    """The token of JSON, as a text if JavaScript would round it."""
+    token = found[0]
+    is_integer = token.lstrip(b"-").isdigit()
+    return b'"%b"' % token if is_integer and abs(int(token)) > EXACT_MAX else token
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -35,11 +35,11 @@ class AbortTransaction(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AbortHanging(msgspec.Struct, forbid_unknown_fields=True):
-    """Writes the abort marker of a transaction that no coordinator has."""
+    """Writes the abort marker of a transaction that no coordinator has. producer_id: a text if it is large."""
 
     topic: str
     partition: int
-    producer_id: int
+    producer_id: int | str
 
 
 class ResetOffsets(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,10 +79,10 @@ async def abort_transaction(admin: Admin, body: AbortTransaction, now_ms: int) -
 
 
 async def abort_hanging(admin: Admin, body: AbortHanging, now_ms: int) -> dict[str, Any]:
-    at = TopicPartition(body.topic, body.partition)
-    open_ones = [each for each in await open_transactions(admin, [at]) if each.producer.producer_id == body.producer_id]
+    at, producer_id = TopicPartition(body.topic, body.partition), int(body.producer_id)
+    open_ones = [each for each in await open_transactions(admin, [at]) if each.producer.producer_id == producer_id]
     if not open_ones:
-        raise ValueError(f"producer {body.producer_id} has no transaction open in {at.topic}-{at.partition}")
+        raise ValueError(f"producer {producer_id} has no transaction open in {at.topic}-{at.partition}")
     if open_ones[0].verdict is not Verdict.HANGING:
         raise ValueError("this transaction is not hanging: its coordinator knows it. Abort it by its transactional id")
     await admin.abort_transaction(at, open_ones[0].producer)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:  # it needs pytest
 
 HOSTILE = "<img src=x onerror='window.pwned=1'><script>window.pwned=1</script>"
 """A text that a page must never take for markup."""
-HANGING_ID = 4242
+HANGING_ID = 7_168_087_661_524_026_344
+"""JavaScript would round it, so the API has its digits as a text."""
 
 
 async def open_shop(address: str) -> None:

@@ -161,7 +161,7 @@ async def test_the_timeline_has_each_transaction_fence_and_holder(
         assert fence["transactional_id"] == "dispatch"
         assert "dispatch-new" in fence["by"]
     (holder,) = shown["holders"]
-    assert (holder["verdict"], holder["producer_id"]) == ("hanging", HANGING_ID)
+    assert (holder["verdict"], holder["producer_id"]) == ("hanging", str(HANGING_ID))
     assert any("semel txn abort" in text for _, text in holder["sentences"])
     # what is new since an offset is the end of the same list
     since = shown["last_stable_offset"]

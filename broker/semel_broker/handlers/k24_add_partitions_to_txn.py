@@ -17,6 +17,7 @@ from semel_protocol.messages.k24_add_partitions_to_txn import (
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import ADD_PARTITIONS_TO_TXN, for_version
 from semel_broker.topics.topics import Topics
+from semel_broker.txn.coordinator import check_named
 from semel_broker.txn.model.identity import ProducerIdentity
 
 
@@ -31,6 +32,7 @@ async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> Add
     producer = ProducerIdentity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     code = ErrorCode.NONE
     try:
+        check_named(transactional_id)
         shard = await ctx.broker.transactions.shards.ready(transactional_id)
         await shard.add_partitions(transactional_id, producer, partitions, connection=ctx.connection)
     except KafkaError as error:

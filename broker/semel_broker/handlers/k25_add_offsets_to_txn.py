@@ -10,6 +10,7 @@ from semel_protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnReques
 
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import ADD_OFFSETS_TO_TXN, for_version
+from semel_broker.txn.coordinator import check_named
 from semel_broker.txn.model.identity import ProducerIdentity
 
 
@@ -17,6 +18,7 @@ async def handle(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOff
     transactions = ctx.broker.transactions
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     try:
+        check_named(request.transactional_id)
         partition = await transactions.partition_of_group(request.group_id)
         shard = await transactions.shards.ready(request.transactional_id)
         await shard.add_partitions(request.transactional_id, producer, [partition], connection=ctx.connection)

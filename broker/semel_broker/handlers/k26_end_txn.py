@@ -13,6 +13,7 @@ from semel_protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import END_TXN, for_version
+from semel_broker.txn.coordinator import check_named
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.requests import BUMPING_VERSION, End
 
@@ -27,6 +28,7 @@ async def handle(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
         version=BUMPING_VERSION if bumps else 0,
     )
     try:
+        check_named(request.transactional_id)
         shard = await ctx.broker.transactions.shards.ready(request.transactional_id)
         producer = await shard.end(request.transactional_id, ask, connection=0 if bumps else ctx.connection)
     except KafkaError as error:

@@ -27,6 +27,7 @@ from semel_broker.coordination.journal import Producer
 from semel_broker.coordination.producer_owners import owner_of
 from semel_broker.groups.offsets import OffsetRecord
 from semel_broker.handlers.offset_rows import OffsetRows
+from semel_broker.txn.coordinator import check_named
 
 JOINING_VERSION = 5
 IDS_SINCE = 6
@@ -53,6 +54,7 @@ async def _commit(
 ) -> None:
     groups = ctx.broker.groups
     groups.check_ids(request.group_id)
+    check_named(request.transactional_id)
     owner = owner_of(request.transactional_id, ctx.principal)
     ctx.broker.producer_ids.owners.check(owner, request.producer_id, ctx.principal)
     partition = (await groups.shard(request.group_id)).partition

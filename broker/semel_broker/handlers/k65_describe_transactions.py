@@ -16,7 +16,7 @@ from semel_protocol.messages.k65_describe_transactions import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.coordinator import TransactionCoordinator
+from semel_broker.txn.coordinator import TransactionCoordinator, check_named
 from semel_broker.txn.model.ledger import FenceRecord
 from semel_broker.txn.model.records import by_topic
 
@@ -35,6 +35,7 @@ async def handle(request: DescribeTransactionsRequest, ctx: RequestContext) -> D
 async def _describe(name: str, transactions: TransactionCoordinator) -> DescribeTransactionsResponseTransaction:
     fences = [_fence(fence) for fence in transactions.fences(name)]
     try:
+        check_named(name)
         txn = (await transactions.shards.ready(name)).describe(name)
     except KafkaError as error:
         return DescribeTransactionsResponseTransaction(

@@ -48,6 +48,12 @@ IDS_PER_STEP = 64
 """Transactional ids that are sorted in the time of one step of a slice."""
 
 
+def check_named(transactional_id: str) -> None:
+    """Raises INVALID_REQUEST for an empty transactional id, which no transaction has."""
+    if not transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty: give it a name")
+
+
 class TransactionCoordinator:
     """The transactional ids that this broker coordinates, those whose partition of `__transaction_state` it leads.
     `start` it, call it from any task; `close` it before the topics. A request for a shard that is being read waits, up
@@ -158,8 +164,7 @@ class TransactionCoordinator:
         `group_epoch`: the instance takes part in that step of the id's transaction group. Raises INVALID_REQUEST,
         INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED besides.
         """
-        if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty; leave it out or give it a name")
+        check_named(transactional_id)
         text_max = self._config.limits.fence_text_length_max
         rules = Rules(
             timeout_ms_max=self._config.transaction_max_timeout_ms,
@@ -175,6 +180,7 @@ class TransactionCoordinator:
             keep_prepared=keep_prepared,
             note=note[:text_max],
             group_epoch=group_epoch,
+            version=self._config.transaction_version,
         )
         return await (await self.shards.ready(transactional_id)).init(ask)
 

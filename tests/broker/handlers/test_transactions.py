@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire
+from broker.transactional import TransactionalProducer
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
@@ -378,3 +379,19 @@ async def test_internal_topic_of_transactions_is_kafkas(broker: Harness) -> None
     topic = broker.node.broker.topics.get("__transaction_state")
     assert topic is not None
     assert (topic.partition_count, topic.configs["cleanup.policy"]) == (50, "compact")
+
+
+async def test_an_empty_transactional_id_is_an_invalid_request_everywhere(broker: Harness) -> None:
+    """As Kafka 4.3."""
+    wire = await broker.wire()
+    await wire.create_topic("out")
+    nameless = TransactionalProducer(wire, 1, "")
+    nameless.producer_id, nameless.epoch = await wire.new_producer(), 0
+    assert (await describe(wire, "")).error_code == ErrorCode.INVALID_REQUEST
+    init = await wire.call(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000))
+    assert init.error_code == ErrorCode.INVALID_REQUEST
+    assert await nameless.add("out", 0) == ErrorCode.INVALID_REQUEST
+    assert await nameless.add_group() == ErrorCode.INVALID_REQUEST
+    assert await nameless.commit_offsets({0: 1}, version=3, topic="out") == [ErrorCode.INVALID_REQUEST]
+    assert await nameless.commit_offsets({0: 1}, version=5, topic="out") == [ErrorCode.INVALID_REQUEST]
+    assert await nameless.end() == ErrorCode.INVALID_REQUEST

@@ -22,6 +22,7 @@ from semel_protocol.messages.k21_delete_records import (
     DeleteRecordsRequestPartition,
     DeleteRecordsRequestTopic,
 )
+from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from semel_protocol.records import Record, build_batch
 
 
@@ -351,6 +352,29 @@ async def test_log_start_offset_is_right_after_deletion(modern: Harness) -> None
     topics = [DeleteRecordsRequestTopic(name="out", partitions=rows)]
     await wire.call(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
     assert (await wire.produce("out", batch(b"c"), version=12)).log_start_offset == 1
+
+
+@pytest.mark.parametrize(("version", "outcome"), [("1", ErrorCode.PRODUCER_FENCED), ("2", ErrorCode.NONE)])
+async def test_a_timed_out_producer_may_initialise_itself_again(
+    start_broker: StartBroker, version: str, outcome: ErrorCode
+) -> None:
+    """As Kafka 4.3 with `transaction.version` 1 and 2 (KIP-360)."""
+    sweep = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "10"}
+    broker = await start_broker(durability="os", transaction_version=version, **sweep)
+    wire = await broker.wire()
+    await wire.create_topic("out", 1)
+    late = await TransactionalProducer(wire, 1).init(timeout_ms=300)
+    assert (await late.produce("out", b"late")).error_code == ErrorCode.NONE
+    while (await stable_end(wire, 0))[0] == 0:  # until the marker of the timeout is written
+        await asyncio.sleep(0.01)
+    again = InitProducerIdRequest(
+        transactional_id="tx", transaction_timeout_ms=60_000, producer_id=late.producer_id, producer_epoch=late.epoch
+    )
+    for _ in range(2):  # the second is the retry of a lost answer
+        answer = await wire.call(again, 4)
+        assert answer.error_code == outcome
+        if outcome is ErrorCode.NONE:
+            assert (answer.producer_id, answer.producer_epoch) == (late.producer_id, late.epoch + 1)
 
 
 async def test_a_timed_out_producer_is_refused_until_it_aborts(start_broker: StartBroker) -> None:

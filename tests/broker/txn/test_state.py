@@ -451,6 +451,68 @@ def test_a_producer_that_timed_out_may_abort_and_continue_where_an_end_bumps_the
     assert code_of(lambda: end(successor, False, version=2)) is FENCED, "a new instance is there"
 
 
+def timed_out(epoch: int = 3) -> TransactionMetadata:
+    aborted = state.time_out(txn(ONGOING, epoch, start_ms=NOW), NOW + TIMEOUT_MS + 1, BROKER).then
+    assert aborted is not None
+    return aborted
+
+
+def test_a_producer_that_timed_out_may_initialise_itself_again_with_version_2() -> None:
+    """As Kafka 4.3: it gets the epoch that the timeout left to it (KIP-360, KIP-890)."""
+    aborted = timed_out()
+    assert code_of(lambda: init(aborted, me(3), version=2)) is WAIT, "until it is complete"
+    done = state.complete(aborted, NOW)
+    step = init(done, me(3), version=2)
+    assert step.answer == me(4)
+    assert step.then is not None
+    assert (step.then.state, step.then.identity, step.then.fences[-1].reason) == (EMPTY, me(4), FenceReason.RESUMED)
+    assert init(step.then, me(3), version=2).answer == me(4), "a retry of a lost answer"
+    begun = state.add_partitions(step.then, me(4), [A], NOW, version=2).then
+    assert code_of(lambda: init(begun, me(3), version=2)) is FENCED, "a late copy does not abort the next transaction"
+    ended = completed(end(begun, False, epoch=4))
+    assert ended.state is COMPLETE_ABORT
+    assert ended.timed_out == NOBODY
+
+
+def test_a_producer_that_timed_out_is_fenced_with_version_1_and_once_another_instance_is_there() -> None:
+    done = state.complete(timed_out(), NOW)
+    assert code_of(lambda: init(done, me(3), version=1)) is FENCED
+    for epoch in (2, 5):
+        assert code_of(lambda epoch=epoch: init(done, me(epoch), version=2)) is FENCED  # type: ignore[misc]
+    assert code_of(lambda: init(done, me(3, PID + 1), version=2)) is FENCED
+    successor = init(done, version=2).then
+    assert code_of(lambda: init(successor, me(3), version=2)) is FENCED
+    aborted = completed(end(done, False, version=2, epoch=4))
+    assert code_of(lambda: init(aborted, me(3), version=2)) is FENCED, "it has continued by itself"
+
+
+def test_a_producer_that_timed_out_in_its_last_epoch_gets_a_new_id() -> None:
+    done = state.complete(timed_out(EPOCH_LAST), NOW)
+    step = init(done, me(EPOCH_LAST), version=2)
+    assert step.answer == ProducerIdentity(FRESH, 0)
+    assert init(step.then, me(EPOCH_LAST), version=2).answer == ProducerIdentity(FRESH, 0), "a retry"
+    assert code_of(lambda: end(done, False, epoch=EPOCH_LAST, version=2)) is FENCED
+
+
+@pytest.mark.parametrize("expected", [NOBODY, me(3), me(2)])
+def test_an_id_that_is_not_bound_to_the_transactional_id_is_replaced(expected: ProducerIdentity) -> None:
+    before = txn(EMPTY, last_producer_epoch=2)
+    step = state.init(before, Init(transactional_id="t", timeout_ms=1, expected=expected), NOW, FRESH, is_bound=False)
+    assert step.answer == ProducerIdentity(FRESH, 0)
+    assert step.then is not None
+    assert step.then.previous_producer_id == PID
+    with pytest.raises(NeedsProducerIdError, match="t"):
+        state.init(before, Init(transactional_id="t", timeout_ms=1, expected=expected), NOW, is_bound=False)
+
+
+def test_an_open_transaction_under_an_id_that_is_not_bound_is_aborted_first() -> None:
+    step = state.init(txn(ONGOING), Init(transactional_id="t", timeout_ms=1), NOW, FRESH, is_bound=False)
+    assert (step.answer, completed(step).identity) == (None, me(4))
+    assert state.init(
+        completed(step), Init(transactional_id="t", timeout_ms=1), NOW, FRESH, is_bound=False
+    ).answer == ProducerIdentity(FRESH, 0)
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_end_without_a_producer_id_is_refused(commit: bool) -> None:
     done = txn(COMPLETE_COMMIT if commit else COMPLETE_ABORT)  # last_identity is NOBODY too

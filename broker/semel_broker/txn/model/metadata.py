@@ -8,7 +8,7 @@ from enum import IntEnum
 import msgspec
 from semel_storage.internal_topics import TRANSACTION_STATES
 
-from semel_broker.txn.model.identity import EPOCH_LAST, NOBODY, ClientName, ProducerIdentity
+from semel_broker.txn.model.identity import NOBODY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import FenceReason, Fences, who_fenced
 
 TIMEOUT_NEVER_MS = 2**31 - 1
@@ -111,12 +111,11 @@ class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def timed_out(self) -> ProducerIdentity:
-        """The identity whose transaction timed out and was aborted, if nothing has happened since and there is an epoch
-        for it to continue with; else NOBODY."""
+        """The identity whose transaction timed out and was aborted, if nothing has happened since; else NOBODY."""
         last = self.fences[-1] if self.fences else None
         if last is None or last.reason is not FenceReason.TIMED_OUT or last.new != self.identity:
             return NOBODY
-        return last.old if self.state in (PREPARE_ABORT, COMPLETE_ABORT) and last.new.epoch <= EPOCH_LAST else NOBODY
+        return last.old if self.state in (PREPARE_ABORT, COMPLETE_ABORT) else NOBODY
 
     @property
     def is_prepared(self) -> bool:

@@ -30,7 +30,8 @@ class Step(msgspec.Struct, frozen=True):
 class Init(msgspec.Struct, frozen=True, kw_only=True):
     """InitProducerId with a transactional id. `expected`: the producer's identity (KIP-360), NOBODY for a new instance.
     `note`: text of an operator's tool, for the ledger. `group_epoch`: the step of a transaction group that the
-    instance is to be part of."""
+    instance is to be part of. `version`: the transaction version of the broker. From version 2 on a producer whose
+    transaction timed out may continue."""
 
     transactional_id: str
     timeout_ms: int
@@ -39,6 +40,7 @@ class Init(msgspec.Struct, frozen=True, kw_only=True):
     keep_prepared: bool = False
     note: str = ""
     group_epoch: int = -1
+    version: int = 0
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,7 +53,8 @@ def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int 
     if ask.keep_prepared and txn.is_member:
         raise only_with_its_group(txn)
     expected = ask.expected
-    if expected and expected not in (txn.identity, txn.last_identity):
+    timed_out = bool(expected) and ask.version >= BUMPING_VERSION and expected == txn.timed_out
+    if expected and expected not in (txn.identity, txn.last_identity) and not timed_out:
         raise fenced(txn, expected)
     if txn.is_prepared:
         raise concurrent(txn)
@@ -66,6 +67,8 @@ def init(txn: TransactionMetadata | None, ask: Init, now_ms: int, fresh_id: int 
     if is_bound and expected and expected == txn.last_identity and txn.identity.epoch <= EPOCH_LAST:
         then = replace(txn, state=EMPTY, timeout_ms=ask.timeout_ms, last_update_ms=now_ms, owner=ask.client)
         return Step(replace(then, group_epoch=ask.group_epoch), txn.identity)
+    if is_bound and timed_out and txn.identity.epoch <= EPOCH_LAST:
+        return _resumed(txn, ask, now_ms)
     return _bumped(txn, ask, now_ms, fresh_id, is_bound=is_bound)
 
 
@@ -81,6 +84,22 @@ def _created(ask: Init, now_ms: int, fresh_id: int) -> Step:
         group_epoch=ask.group_epoch,
     )
     return Step(then, new)
+
+
+def _resumed(txn: TransactionMetadata, ask: Init, now_ms: int) -> Step:
+    """The producer whose transaction timed out continues with the epoch that the timeout left to it, as in Kafka."""
+    then = replace(
+        txn,
+        state=EMPTY,
+        last_producer_epoch=ask.expected.epoch,
+        start_ms=-1,
+        timeout_ms=ask.timeout_ms,
+        last_update_ms=now_ms,
+        owner=ask.client,
+        fences=noted(txn.fences, _line_of(ask, now_ms).of(ask.expected, txn.identity)),
+        group_epoch=ask.group_epoch,
+    )
+    return Step(then, txn.identity)
 
 
 def _bumped(txn: TransactionMetadata, ask: Init, now_ms: int, fresh_id: int, *, is_bound: bool) -> Step:
@@ -208,7 +227,8 @@ def end(txn: TransactionMetadata | None, ask: End, now_ms: int, fresh_id: int = 
 
 def _last_of(txn: TransactionMetadata, ask: End) -> tuple[ProducerIdentity, ...]:
     """The identities that may repeat this request although their epoch is over."""
-    return (txn.last_identity,) if ask.commit else (txn.last_identity, txn.timed_out)
+    can_continue = not ask.commit and txn.identity.epoch <= EPOCH_LAST
+    return (txn.last_identity, txn.timed_out) if can_continue else (txn.last_identity,)
 
 
 def _ended_before(txn: TransactionMetadata, ask: End) -> Step:

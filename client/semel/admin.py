@@ -78,8 +78,8 @@ from semel._admin.types import (
 from semel._config.client import AdminConfig, takes_settings
 from semel._net.calls import Calls
 from semel._net.cluster import Cluster
+from semel._net.lifecycle import ConnectionParts, Lifecycle
 from semel._transactions import groups as transaction_groups
-from semel.errors import IllegalStateError
 from semel.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicMetadata, TopicPartition
 
 __all__ = [
@@ -149,20 +149,16 @@ class Admin:
     @takes_settings(AdminConfig)
     def __init__(self, config: AdminConfig) -> None:
         self._cluster = Cluster(config, auto_create_topics=False)
-        self._open: Calls | None = None
-        self._is_closed = False
+        self._made_calls = Calls(self._cluster)
+        self._life = Lifecycle(self, "admin", config.client_id, parts=ConnectionParts(self._cluster))
 
     async def start(self) -> None:
         """Connects to the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
-        if self._is_closed or self._open is not None:
-            raise IllegalStateError(f"the admin is {'closed' if self._is_closed else 'started'}: create a new one")
-        await self._cluster.start()
-        self._open = Calls(self._cluster)
+        await self._life.start()
 
     async def close(self) -> None:
-        """Closes every connection. Calling it again has no effect."""
-        self._open, self._is_closed = None, True
-        await self._cluster.stop()
+        """Closes every connection. Calling it again has no effect. Calls after it raise IllegalStateError."""
+        await self._life.stop()
 
     async def __aenter__(self) -> Admin:
         await self.start()
@@ -175,9 +171,8 @@ class Admin:
 
     @property
     def _calls(self) -> Calls:
-        if self._open is None:
-            raise IllegalStateError("the admin is not running: use `async with Admin(...)` or await start() first")
-        return self._open
+        self._life.check_running()
+        return self._made_calls
 
     # Topics
 

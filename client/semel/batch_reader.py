@@ -10,10 +10,11 @@ There are no groups and no positions. The batches come out as stored, compressed
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,7 +23,7 @@ from semel._config.consumer import ConsumerConfig
 from semel._consume.range_fetch import CommittedBatches, RangeFetch
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Offsets
 from semel._net.cluster import Cluster
-from semel.errors import IllegalStateError
+from semel._net.lifecycle import ConnectionParts, Lifecycle
 from semel.structs import OffsetAndTimestamp, TopicPartition
 
 __all__ = ["BatchReader", "BatchReaderConfig", "Bounds", "CommittedBatches"]
@@ -61,6 +62,19 @@ class Bounds(msgspec.Struct, frozen=True):
     latest: int
 
 
+class ReaderParts(ConnectionParts):
+    """The connections and the fetches in progress."""
+
+    def __init__(self, cluster: Cluster, fetches: dict[RangeFetch, None]) -> None:
+        super().__init__(cluster)
+        self._fetches = fetches
+
+    def _cut(self) -> list[asyncio.Task[Any]]:
+        for ranged in self._fetches:
+            ranged.close()
+        return [*(ranged.fetching for ranged in self._fetches if ranged.fetching is not None), *super()._cut()]
+
+
 class BatchReader:
     """Reads offset ranges of partitions, several at the same time if needed.
 
@@ -76,17 +90,18 @@ class BatchReader:
         self._config = config.as_consumer()
         self._cluster = Cluster(config, auto_create_topics=False)
         self._offsets = Offsets(self._cluster, self._config)
-        self._is_running = False
+        self._fetches: dict[RangeFetch, None] = {}
+        self._life = Lifecycle(self, "reader", config.client_id, parts=ReaderParts(self._cluster, self._fetches))
 
     async def start(self) -> None:
         """Connects to the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
-        await self._cluster.start()
-        self._is_running = True
+        await self._life.start()
 
     async def stop(self) -> None:
-        """Closes every connection. Calling it again has no effect."""
-        self._is_running = False
-        await self._cluster.stop()
+        """Closes every connection. Calling it again has no effect. Calls after it, and iterations of `read`, raise
+        IllegalStateError.
+        """
+        await self._life.stop()
 
     async def __aenter__(self) -> BatchReader:
         await self.start()
@@ -109,14 +124,16 @@ class BatchReader:
         without progress, for example while `end` cannot be read; CorruptRecordException, RecordTooLargeError,
         UnknownTopicOrPartitionError.
         """
-        self._check_running()
+        self._life.check_running()
         ranged = RangeFetch(self._cluster, self._config, self._offsets, partition, start, end)
+        self._fetches[ranged] = None
         try:
             while (fetched := await ranged.next()) is not None:
                 if fetched.batches:
                     yield fetched
         finally:
             ranged.close()
+            self._fetches.pop(ranged, None)
 
     async def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """The bounds of partitions now. Raises KafkaTimeoutError, TopicAuthorizationFailedError."""
@@ -141,7 +158,7 @@ class BatchReader:
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time (ms since the epoch); None where there is none. Raises as `bounds`."""
-        self._check_running()
+        self._life.check_running()
         found = await self._offsets.list(timestamps, self._config.default_api_timeout_ms)
         return {at: None if row[0] < 0 else OffsetAndTimestamp(*row) for at, row in found.items()}
 
@@ -150,7 +167,7 @@ class BatchReader:
 
         A topic that does not exist has none. Internal topics match no pattern. Raises KafkaTimeoutError.
         """
-        self._check_running()
+        self._life.check_running()
         if isinstance(topics, re.Pattern):
             self._cluster.want_all()
             known = (await self._cluster.refresh()).topics
@@ -165,11 +182,7 @@ class BatchReader:
     async def _list(
         self, partitions: Iterable[TopicPartition], timestamp: int, timeout_ms: float | None
     ) -> dict[TopicPartition, int]:
-        self._check_running()
+        self._life.check_running()
         timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         found = await self._offsets.list(dict.fromkeys(partitions, timestamp), timeout_ms)
         return {at: offset for at, (offset, _) in found.items()}
-
-    def _check_running(self) -> None:
-        if not self._is_running:
-            raise IllegalStateError("the reader is not running: use `async with BatchReader(...)` or await start()")

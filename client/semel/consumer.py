@@ -7,7 +7,8 @@
 Names are those of aiokafka. Differences from it:
 
 - A record counts as consumed when the application asks for the next one (getone, getmany or iteration). Auto-commit
-commits consumed records only. `stop()` counts as asking; leaving `async with` by an exception does not.
+commits consumed records only. `stop()` and the end of `async with` count as asking, unless the task that got the
+records was cancelled, has raised or still works on them: those records will be read again.
 - A rebalance waits while the application processes records of a revoked partition, for at most about
 rebalance_timeout_ms. After the revocation no record of the partition is handed out.
 - fetch_buffer_bytes bounds the fetched bytes over all partitions. They are held compressed, as the broker sent them.
@@ -16,11 +17,12 @@ rebalance_timeout_ms. After the revocation no record of the partition is handed 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, SupportsIndex, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, SupportsIndex, Unpack
 
 from semel._config.client import describe_settings
 from semel._config.consumer import ConsumerConfig, refuse_settings_of_the_broker
@@ -37,11 +39,11 @@ from semel._group.heartbeat import PollCalls
 from semel._group.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Membership, Offsets
 from semel._net.background import Background
 from semel._net.cluster import Cluster
-from semel._net.lifecycle import Life
+from semel._net.lifecycle import Lifecycle
 from semel._subscription.listener import ConsumerRebalanceListener, checked_listener
 from semel._subscription.subscription import PartitionState, Reset, Subscription
 from semel._type_variables import UNCHANGED, K_co, K_out, V_co, V_out
-from semel.errors import ConsumerStoppedError, IllegalOperation, IllegalStateError
+from semel.errors import ConsumerStoppedError, IllegalOperation
 from semel.structs import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class Consumer(Generic[K_co, V_co]):
 
     `help(Consumer.__init__)` lists the settings, and docs/client-settings.md.
 
+    A stopped consumer raises ConsumerStoppedError from every call but `stop` and `metrics`.
     It must not be used from several threads. One task at a time should ask for records, because the next call marks the
     earlier records as consumed.
     """
@@ -82,6 +85,7 @@ class Consumer(Generic[K_co, V_co]):
             cluster, config, self._subscription, self._offsets, found=self._fetcher.wake, fail=self._fetcher.fail
         )
         self._calls = PollCalls()
+        self._life = Lifecycle(self, "consumer", config.client_id, parts=self, stopped=ConsumerStoppedError)
         self._group: AnyGroup | None = None
         self._commits: Commits | None = None
         if config.group_id is not None:
@@ -89,6 +93,7 @@ class Consumer(Generic[K_co, V_co]):
             self._group = kind(
                 cluster, config, self._subscription, self._calls,
                 before_revocation=self._before_revocation, changed=self._changed,
+                calling_back=self._life.calling_back,
             )  # fmt: skip
             self._commits = Commits(cluster.edge, config, self._subscription, self._offsets, self._group)
         self._topic_watch = TopicWatch(cluster, self._subscription, self._group, self._changed)
@@ -96,7 +101,6 @@ class Consumer(Generic[K_co, V_co]):
             cluster.edge, config, self._subscription, self._fetcher,
             check=self._check, group=self._group, calls=self._calls,
         )  # fmt: skip
-        self._life = Life.NEW
         self._background = Background(config.client_id, self._changed)
         if topics:
             self.subscribe(topics)
@@ -114,21 +118,17 @@ class Consumer(Generic[K_co, V_co]):
 
         Raises KafkaConnectionError when no bootstrap server answers, and the exceptions of the group's coordinator.
         """
-        if self._life is not Life.NEW:
-            raise IllegalStateError(f"the consumer is {self._life.value}: create a new one")
-        self._life = Life.RUNNING
-        try:
-            await self._cluster.start()
-            await self._topic_watch.start()
-            await self._before_assignment()
-            self._background.start("positions", self._positions.run())
-            if self._group is not None and self._commits is not None:
-                self._background.start("group", self._group.run())
-                self._background.start("auto-commit", self._commits.run())
-                await self._first_assignment(self._group)
-        except BaseException:
-            await self.stop()
-            raise
+        await self._life.start()
+
+    async def _open(self) -> None:
+        await self._cluster.start()
+        await self._topic_watch.start()
+        await self._before_assignment()
+        self._background.start("positions", self._positions.run())
+        if self._group is not None and self._commits is not None:
+            self._background.start("group", self._group.run())
+            self._background.start("auto-commit", self._commits.run())
+            await self._first_assignment(self._group)
 
     async def _first_assignment(self, group: AnyGroup) -> None:
         """The wait counts as a call for records, so that a slow join does not exceed max_poll_interval_ms."""
@@ -145,12 +145,17 @@ class Consumer(Generic[K_co, V_co]):
         """For the consumer under aiokafka's name, which waits here for topics that are being created."""
 
     async def stop(self) -> None:
-        """Commits the consumed offsets (with auto-commit), leaves the group and closes. Calling it again has no effect.
+        """Commits the consumed offsets (with auto-commit), leaves the group and closes. Another call waits for the
+        first.
 
-        The rebalance listener gets on_partitions_revoked, as in Kafka's own client.
+        The rebalance listener gets on_partitions_revoked, as in Kafka's own client. The records handed out last are
+        consumed, unless the task that got them was cancelled, has raised or still works on them.
+
+        If this call is cancelled, heartbeats end at once. The rest continues without the caller for at most about a
+        second, so that the group is left if its coordinator answers. A call from a rebalance listener returns without
+        waiting.
         """
-        self._records.mark_consumed()
-        await self._close()
+        await self._stop(has_failed=False)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -159,28 +164,41 @@ class Consumer(Generic[K_co, V_co]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.stop()
-        else:
-            # The records handed out last were not processed. They are not committed and will be read again.
-            await self._close()
+        await self._stop(has_failed=error is not None)
+
+    async def _stop(self, *, has_failed: bool) -> None:
+        if not self._life.is_stopped:
+            self._records.stop(has_failed=has_failed)
+            self._life.begin_to_stop()
+            self._fetcher.arrived.notify()
+        await self._life.stop()
 
     async def _close(self) -> None:
-        if self._life is Life.STOPPED:
-            return
-        self._life = Life.STOPPED
-        self._fetcher.arrived.notify()
-        try:
-            await self._background.stop()
-            await self._fetcher.stop()
-            if self._group is not None and self._commits is not None:
-                if not self._subscription.is_automatic:
-                    await self._commits.commit_consumed()
-                await self._group.stop()
-        finally:
-            self._subscription.drop(list(self._subscription.states))
-            self._topic_watch.stop()
-            await self._cluster.stop()
+        await self._background.stop()
+        await self._fetcher.stop()
+        if self._group is not None and self._commits is not None:
+            if not self._subscription.is_automatic:
+                await self._commits.commit_consumed()
+            await self._group.stop()
+
+    async def _last_words(self) -> None:
+        if self._group is not None:
+            await self._group.leave()
+
+    def _hurry(self) -> None:
+        if self._group is not None:
+            self._group.heartbeats.cut()
+
+    def _cut(self) -> list[asyncio.Task[Any]]:
+        self._subscription.drop(list(self._subscription.states))
+        self._topic_watch.stop()
+        heartbeats = [] if self._group is None else self._group.heartbeats.cut()
+        return [*heartbeats, *self._background.cut(), *self._fetcher.cut(), *self._cluster.cut()]
+
+    def _losses(self) -> str:
+        if self._group is None:
+            return ""
+        return "its offsets since the last commit are not committed, and its group waits for it until its session ends"
 
     # Records
 
@@ -210,6 +228,8 @@ class Consumer(Generic[K_co, V_co]):
         return await self._records.many(partitions, timeout_ms, max_records or self._config.max_poll_records)
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord[K_co, V_co]]:
+        """Raises ConsumerStoppedError for a stopped consumer."""
+        self._life.check_not_stopped()
         return self
 
     async def __anext__(self) -> ConsumerRecord[K_co, V_co]:
@@ -258,7 +278,7 @@ class Consumer(Generic[K_co, V_co]):
         Raises IllegalStateError after `assign`, TypeError for neither or both and for a listener without its methods,
         ValueError for an invalid pattern.
         """
-        self._check_not_stopped()
+        self._life.check_not_stopped()
         checked_listener(listener)
         topics = [topics] if isinstance(topics, str) else list(topics)
         for each in topics:
@@ -277,10 +297,12 @@ class Consumer(Generic[K_co, V_co]):
 
     def subscription(self) -> frozenset[str]:
         """The subscribed topics: the given names, or the topics that match the pattern now."""
+        self._check_not_ended()
         return frozenset(self._subscription.wanted_topics(self._cluster.metadata))
 
     def unsubscribe(self) -> None:
         """Gives up all topics or partitions and leaves the group. Commits nothing: commit first."""
+        self._life.check_not_stopped()
         self._subscription.unsubscribe()
         self._topic_watch.subscription_changed()
 
@@ -289,26 +311,30 @@ class Consumer(Generic[K_co, V_co]):
 
         Raises IllegalStateError after `subscribe`.
         """
-        self._check_not_stopped()
+        self._life.check_not_stopped()
         self._subscription.assign_manually(partitions)
         self._topic_watch.subscription_changed()
         self._changed()
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this consumer reads now."""
+        self._check_not_ended()
         return frozenset(self._subscription.states)
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """The partition numbers of a topic in the metadata known now; None for an unknown topic."""
+        self._check_not_ended()
         found = self._cluster.metadata.topics.get(topic)
         return None if found is None else set(range(len(found.partitions)))
 
     async def fetch_partitions(self, topic: str) -> set[int]:
         """The partition numbers of a topic, from a request if needed. Raises KafkaTimeoutError for a missing topic."""
+        self._check_connected()
         return set(range(len((await self._cluster.wait_for_topic(topic)).partitions)))
 
     async def topics(self) -> set[str]:
         """The names of all topics that this client may read. Raises KafkaConnectionError, KafkaTimeoutError."""
+        self._check_connected()
         return await self._topic_watch.all_topics()
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -324,6 +350,7 @@ class Consumer(Generic[K_co, V_co]):
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused now."""
+        self._check_not_ended()
         return frozenset(partition for partition, state in self._subscription.states.items() if state.paused)
 
     # Positions
@@ -336,18 +363,20 @@ class Consumer(Generic[K_co, V_co]):
         """
         if not isinstance(offset, SupportsIndex) or int(offset) < 0:
             raise ValueError(f"offset={offset!r}: offsets start at 0; see seek_to_beginning and seek_to_end")
-        state = self._subscription.state(partition)
+        state = self._state(partition)
         state.seek(offset)
         state.sought()
         self._changed()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
         """Continues from the first record of these partitions, or of all assigned ones. Raises as `position`."""
+        self._check_connected()
         await self._positions.reset(self._states(partitions), Reset.EARLIEST)
         return True
 
     async def seek_to_end(self, *partitions: TopicPartition) -> bool:
         """Continues after the last record of these partitions, or of all assigned ones. Raises as `position`."""
+        self._check_connected()
         await self._positions.reset(self._states(partitions), Reset.LATEST)
         return True
 
@@ -357,8 +386,9 @@ class Consumer(Generic[K_co, V_co]):
 
         Raises IllegalOperation without group_id, KafkaTimeoutError after default_api_timeout_ms.
         """
-        states = self._states(partitions)
         self._require_group()
+        self._check_connected()
+        states = self._states(partitions)
         found = await self._offsets.committed([s.topic_partition for s in states], self._timeout_ms)
         for state in filter(self._subscription.in_charge, states):
             if (at := found[state.topic_partition]) is None:
@@ -375,21 +405,22 @@ class Consumer(Generic[K_co, V_co]):
         Raises KafkaTimeoutError after default_api_timeout_ms, NoOffsetForPartitionError, IllegalStateError when the
         partition is revoked, and other reasons why there is no position.
         """
-        return await self._positions.position(self._subscription.state(partition))
+        self._check_connected()
+        return await self._positions.position(self._state(partition))
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The high watermark in the last fetch response; None before the first."""
-        return self._subscription.state(partition).high_watermark
+        return self._state(partition).high_watermark
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
         """The last stable offset in the last fetch response; None before the first. Read_committed consumers read up to
         it.
         """
-        return self._subscription.state(partition).last_stable_offset
+        return self._state(partition).last_stable_offset
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
         """The time of the last fetch response for this partition, in ms since the epoch; None before the first."""
-        return self._subscription.state(partition).fetched_at_ms
+        return self._state(partition).fetched_at_ms
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """A snapshot of this consumer's counters: group -> name -> number. Names are those of Kafka's Java client.
@@ -415,6 +446,7 @@ class Consumer(Generic[K_co, V_co]):
         KafkaTimeoutError after default_api_timeout_ms.
         """
         commits = self._require_group()
+        self._check_connected()
         if offsets is None:
             states = self._subscription.states.values()
             chosen = {s.topic_partition: OffsetAndMetadata(s.position) for s in states if s.position is not None}
@@ -430,6 +462,7 @@ class Consumer(Generic[K_co, V_co]):
         Raises IllegalOperation without group_id, KafkaTimeoutError after default_api_timeout_ms.
         """
         self._require_group()
+        self._check_connected()
         partition = TopicPartition(*partition)
         found = (await self._offsets.committed([partition], self._timeout_ms))[partition]
         return None if found is None else found.offset
@@ -438,10 +471,13 @@ class Consumer(Generic[K_co, V_co]):
         """This consumer's membership, for `Producer.send_offsets_to_transaction`. Raises IllegalOperation without
         group_id.
         """
-        return self._require_group().group_metadata()
+        commits = self._require_group()
+        self._check_not_ended()
+        return commits.group_metadata()
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition, assigned or not. Raises as `end_offsets`."""
+        self._check_connected()
         found = await self._offsets.list(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), self._timeout_ms)
         return {partition: offset for partition, (offset, _) in found.items()}
 
@@ -450,6 +486,7 @@ class Consumer(Generic[K_co, V_co]):
 
         Raises KafkaTimeoutError after default_api_timeout_ms.
         """
+        self._check_connected()
         found = await self._offsets.list(dict.fromkeys(partitions, LATEST_TIMESTAMP), self._timeout_ms)
         return {partition: offset for partition, (offset, _) in found.items()}
 
@@ -461,6 +498,7 @@ class Consumer(Generic[K_co, V_co]):
 
         Raises ValueError for a negative time, KafkaTimeoutError after default_api_timeout_ms.
         """
+        self._check_connected()
         for partition, timestamp in timestamps.items():
             if timestamp < 0:
                 raise ValueError(f"timestamp={timestamp} of {partition}: give milliseconds since the epoch")
@@ -471,9 +509,7 @@ class Consumer(Generic[K_co, V_co]):
 
     def _check(self) -> None:
         """Raises the error that the application must get before it gets records."""
-        self._check_not_stopped()
-        if self._life is Life.NEW:
-            raise IllegalStateError("the consumer is not started: await start(), or use `async with`")
+        self._life.check_running()
         for failure in (self._background.failure, self._fetcher.failure):
             if failure is not None:
                 raise failure
@@ -483,9 +519,18 @@ class Consumer(Generic[K_co, V_co]):
             if self._group.failure is not None:
                 raise self._group.failure
 
-    def _check_not_stopped(self) -> None:
-        if self._life is Life.STOPPED:
-            raise ConsumerStoppedError("the consumer is stopped")
+    def _check_not_ended(self) -> None:
+        """Raises ConsumerStoppedError for a stopped consumer. While it is being stopped and has its partitions yet, the
+        rebalance listener, and tasks that complete their work, may use them and commit.
+        """
+        if not self._subscription.states:
+            self._life.check_not_stopped()
+
+    def _check_connected(self) -> None:
+        """As `_check_not_ended`. Raises IllegalStateError before `start`."""
+        self._check_not_ended()
+        if not self._life.is_stopped:
+            self._life.check_running()
 
     def _changed(self) -> None:
         """Wakes all tasks that depend on the assignment, the positions and the pauses."""
@@ -510,7 +555,12 @@ class Consumer(Generic[K_co, V_co]):
         """The states of these partitions, or of all assigned ones. Raises IllegalStateError for one that is not
         assigned.
         """
+        self._check_not_ended()
         return [self._subscription.state(partition) for partition in partitions or self._subscription.states]
+
+    def _state(self, partition: TopicPartition) -> PartitionState:
+        self._check_not_ended()
+        return self._subscription.state(partition)
 
     def _require_group(self) -> Commits:
         if self._commits is None:

@@ -22,7 +22,7 @@ from semel._config.client import CODEC_OF, ProducerConfig, describe_settings
 from semel._config.settings import made, named_only
 from semel._consume.commits import Committable, committable
 from semel._net.cluster import Cluster
-from semel._net.lifecycle import Life
+from semel._net.lifecycle import Life, Lifecycle
 from semel._produce.accumulator import BufferMemory, PartitionQueue
 from semel._produce.counters import ProducerCounters
 from semel._produce.metrics import producer_metrics
@@ -35,7 +35,6 @@ from semel._transactions.manager import Transactions
 from semel._type_variables import UNCHANGED, K_contra, K_in, V_contra, V_in
 from semel.errors import (
     IllegalOperation,
-    IllegalStateError,
     MessageSizeTooLargeError,
     ProducerClosed,
     ProducerNotStarted,
@@ -76,7 +75,7 @@ class Producer(Generic[K_contra, V_contra]):
         config = self._config = made(ProducerConfig, given)
         self._cluster = Cluster(config)
         self._counters = ProducerCounters(self._cluster.edge.monotonic)
-        self._life = Life.NEW
+        self._life = Lifecycle(self, "producer", config.client_id, parts=self, stopped=ProducerClosed)
         self._topics: dict[str, TopicPartitions] = {}
         self._now_ms = self._cluster.edge.now_ms
         self._key_serializer = config.key_serializer
@@ -92,37 +91,46 @@ class Producer(Generic[K_contra, V_contra]):
 
         Raises KafkaConnectionError when no bootstrap server answers, and what `init_transactions` raises.
         """
-        if self._life is not Life.NEW:
-            raise IllegalStateError(f"the producer is {self._life.value}: create a new one")
-        self._life = Life.RUNNING
+        await self._life.start()
+
+    async def _open(self) -> None:
         await self._cluster.start()
         self._cluster.on_change(self._update_topics)
-        try:
-            await self._open()
-        except BaseException:
-            await self.stop()
-            raise
+        await self._begin_step()
 
     async def stop(self) -> None:
-        """Sends the buffered records, for at most delivery_timeout_ms, then closes. If cancelled, closes at once.
+        """Sends the buffered records, for at most delivery_timeout_ms, then closes. Another call waits for the first.
 
         The futures of records that are not stored raise ProducerClosed. An open transaction is aborted. A prepared
         transaction is left to the driver of its group. A commit or abort in progress is awaited for at most
-        request_timeout_ms. Calling it again has no effect.
+        request_timeout_ms.
+
+        If this call is cancelled, all of this continues without the caller for at most a second.
         """
-        if self._life is Life.STOPPED:
-            return
-        self._life = Life.STOPPED
         self._topics = {}
-        try:
-            if self._transactions is not None:
-                await self._transactions.close()
-            elif self._started is not None:
-                await self._started.flush()
-        finally:
-            if self._started is not None:
-                await self._started.close()
-            await self._cluster.stop()
+        await self._life.stop()
+
+    async def _close(self) -> None:
+        if self._transactions is not None:
+            await self._transactions.close()
+        elif self._started is not None:
+            await self._started.flush()
+
+    async def _last_words(self) -> None:
+        """The coordinator aborts an open transaction after transaction_timeout_ms."""
+
+    def _hurry(self) -> None:
+        """Records and the end of a transaction may still be stored."""
+
+    def _cut(self) -> list[asyncio.Task[Any]]:
+        tasks: list[asyncio.Task[Any]] = [] if self._transactions is None else self._transactions.cut()
+        if self._started is not None:
+            tasks += self._started.cut()
+        return [*tasks, *self._cluster.cut()]
+
+    def _losses(self) -> str:
+        count = 0 if self._started is None else self._started.pending_records
+        return f"{count} {'record was' if count == 1 else 'records were'} not stored" if count else ""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -214,7 +222,7 @@ class Producer(Generic[K_contra, V_contra]):
         """The partition numbers of a topic. Raises KafkaTimeoutError when the topic does not appear within
         max_block_ms.
         """
-        if self._life is not Life.RUNNING:
+        if not self._life.is_running:
             raise self._not_running()
         return {row.partition for row in (await self._cluster.wait_for_topic(topic)).partitions}
 
@@ -230,7 +238,8 @@ class Producer(Generic[K_contra, V_contra]):
         )
 
     def create_batch(self) -> RecordBatch[K_contra, V_contra]:
-        """An empty batch for `send_batch`. The caller fills it with `append`."""
+        """An empty batch for `send_batch`. The caller fills it with `append`. Raises ProducerClosed after `stop`."""
+        self._life.check_not_stopped()
         return RecordBatch(self._config, self._now_ms)
 
     async def send_batch(
@@ -358,7 +367,7 @@ class Producer(Generic[K_contra, V_contra]):
             await self._started.close()
         self._config = config
         self._renew()
-        await self._open()
+        await self._begin_step()
 
     async def prepare_transaction(self) -> PreparedTransaction | None:
         """Waits until every record is stored and leaves the decision to the driver: the result is for
@@ -382,7 +391,7 @@ class Producer(Generic[K_contra, V_contra]):
         if config.transactional_id is not None:
             self._transaction = TransactionState(config.transactional_id, config.transaction_group_step)
 
-    async def _open(self) -> None:
+    async def _begin_step(self) -> None:
         self._started = Sender(self._cluster, self._config, self._memory, self._counters, self._transaction)
         if self._transaction is not None:
             self._transactions = Transactions(
@@ -394,17 +403,17 @@ class Producer(Generic[K_contra, V_contra]):
     def _transactional(self) -> Transactions:
         if self._transaction is None:
             raise IllegalOperation("this producer has no transactional_id")
-        if self._transactions is None or self._life is not Life.RUNNING:
+        if self._transactions is None or not self._life.is_running:
             raise self._not_running()
         return self._transactions
 
     def _not_running(self) -> ProducerClosed:
-        kind = ProducerNotStarted if self._life is Life.NEW else ProducerClosed
-        return kind(f"the producer is {self._life.value}")
+        kind = ProducerNotStarted if self._life.state is Life.NEW else ProducerClosed
+        return kind(f"the producer is {self._life.state.value}")
 
     @property
     def _sender(self) -> Sender:
-        if self._started is None or self._life is not Life.RUNNING:
+        if self._started is None or not self._life.is_running:
             raise self._not_running()
         if self._transaction is not None:
             self._transaction.check_not_ended()

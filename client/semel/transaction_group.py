@@ -17,9 +17,9 @@ from types import TracebackType
 from semel._config.client import TransactionGroupConfig, takes_settings
 from semel._net.calls import Calls
 from semel._net.cluster import Cluster
-from semel._net.lifecycle import Life
+from semel._net.lifecycle import ConnectionParts, Lifecycle
 from semel._transactions import groups as transaction_groups
-from semel.errors import IllegalStateError, InvalidTxnState, KafkaError, TransactionWasCommitted
+from semel.errors import InvalidTxnState, KafkaError, TransactionWasCommitted
 from semel.structs import GroupStep, PreparedTransaction
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class TransactionGroup:
         self._config = config
         self._cluster = Cluster(config, auto_create_topics=False)
         self._calls = Calls(self._cluster)
-        self._life = Life.NEW
+        self._life = Lifecycle(self, "transaction group", config.client_id, parts=ConnectionParts(self._cluster))
 
     @property
     def name(self) -> str:
@@ -56,20 +56,13 @@ class TransactionGroup:
 
     async def start(self) -> None:
         """Connects to the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
-        if self._life is not Life.NEW:
-            raise IllegalStateError(f"the transaction group is {self._life.value}: create a new one")
-        self._life = Life.RUNNING
-        try:
-            await self._cluster.start()
-        except BaseException:
-            await self.stop()
-            raise
+        await self._life.start()
 
     async def stop(self) -> None:
-        """Closes every connection. An open step stays open. Calling it again has no effect."""
-        if self._life is not Life.STOPPED:
-            self._life = Life.STOPPED
-            await self._cluster.stop()
+        """Closes every connection. An open step stays open. Calling it again has no effect. Calls after it raise
+        IllegalStateError.
+        """
+        await self._life.stop()
 
     async def __aenter__(self) -> TransactionGroup:
         await self.start()
@@ -86,7 +79,7 @@ class TransactionGroup:
         The result has the token that was committed last. Raises KafkaTimeoutError (max_block_ms; try again),
         InvalidTransactionTimeout, UnsupportedVersionError when the brokers are not semel's.
         """
-        self._check_running()
+        self._life.check_running()
         config = self._config
         return await transaction_groups.begin(self._calls, config.name, config.owner, config.timeout_ms)
 
@@ -105,7 +98,7 @@ class TransactionGroup:
         not open; nothing is committed then. Raises KafkaTimeoutError (max_block_ms): call it again with the same token
         to learn the outcome. Raises ValueError for an empty token or a step of another group.
         """
-        self._check_running()
+        self._life.check_running()
         self._check_mine(step)
         if not token:
             raise ValueError("token='': give what is committed a name that no other step has")
@@ -126,7 +119,7 @@ class TransactionGroup:
 
         Raises TransactionWasCommitted when the step is committed, KafkaTimeoutError (max_block_ms; try again).
         """
-        self._check_running()
+        self._life.check_running()
         self._check_mine(step)
         try:
             await transaction_groups.decide(
@@ -149,15 +142,9 @@ class TransactionGroup:
         Raises InvalidTxnState when the step is open, ProducerFenced when a newer step has begun, KafkaTimeoutError
         (max_block_ms; try again), UnsupportedVersionError when the brokers cannot do this.
         """
-        self._check_running()
+        self._life.check_running()
         self._check_mine(step)
         await transaction_groups.forget(self._calls, step)
-
-    def _check_running(self) -> None:
-        if self._life is not Life.RUNNING:
-            raise IllegalStateError(
-                f"the transaction group is {self._life.value}: use `async with TransactionGroup(...)`"
-            )
 
     def _check_mine(self, step: GroupStep) -> None:
         if step.group != self.name:

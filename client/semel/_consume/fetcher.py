@@ -149,14 +149,21 @@ class Fetcher:
             task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
+        """Ends all fetches, and waits until their tasks have ended."""
+        if tasks := self.cut():
+            await asyncio.wait(tasks)
+
+    def cut(self) -> list[asyncio.Task[None]]:
+        """Ends all fetches. Wakes the calls that wait for records. Returns the tasks, which end soon."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
         self._leader_watch.close()
+        self.arrived.notify()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return tasks
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

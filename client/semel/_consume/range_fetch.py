@@ -31,6 +31,7 @@ from semel._net.retry import Backoff, Deadline
 from semel._subscription.fetch_buffer import Chunk
 from semel.errors import (
     CorruptRecordException,
+    IllegalStateError,
     KafkaConnectionError,
     KafkaError,
     OffsetOutOfRangeError,
@@ -76,7 +77,9 @@ class RangeFetch:
         self._cluster, self._config, self._offsets = cluster, config, offsets
         self._partition, self._at, self._end = partition, start, end
         self._name = f"{partition.topic}-{partition.partition}"
-        self._fetching: asyncio.Task[CommittedBatches] | None = None
+        self.fetching: asyncio.Task[CommittedBatches] | None = None
+        """The fetch in progress, or one with a result that `next` has not returned yet."""
+        self._closed = False
         self._topic_id = ZERO_UUID
         cluster.want([partition.topic])
 
@@ -84,15 +87,22 @@ class RangeFetch:
         """The batches of the next fetch, possibly none; None at the end. Raises as `BatchReader.read`."""
         if self._at >= self._end:
             return None
-        fetched = await (self._fetching or self._fetch_soon())
+        if self._closed:
+            raise IllegalStateError("the reader is stopped")
+        fetching = self.fetching = self.fetching or self._fetch_soon()
+        await asyncio.wait((fetching,))
+        if fetching.cancelled():
+            raise IllegalStateError("the reader is stopped")
+        fetched = fetching.result()
         self._at = fetched.next_offset
-        self._fetching = self._fetch_soon() if self._at < self._end else None
+        self.fetching = self._fetch_soon() if self._at < self._end else None
         return fetched
 
     def close(self) -> None:
-        """Drops the fetch in progress."""
-        if self._fetching is not None and not self._fetching.cancel() and not self._fetching.cancelled():
-            self._fetching.exception()  # marks it as retrieved
+        """Drops the fetch in progress; a call that waits for it raises IllegalStateError."""
+        self._closed = True
+        if self.fetching is not None and not self.fetching.cancel() and not self.fetching.cancelled():
+            self.fetching.exception()  # marks it as retrieved
 
     def _fetch_soon(self) -> asyncio.Task[CommittedBatches]:
         return asyncio.create_task(self._fetch(self._at), name=f"fetch {self._name}")

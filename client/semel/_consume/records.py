@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from semel._config.consumer import ConsumerConfig
@@ -11,6 +13,7 @@ from semel._consume.fetcher import Fetcher
 from semel._edge import Edge
 from semel._group.consumer_group import AnyGroup
 from semel._group.heartbeat import PollCalls
+from semel._net.lifecycle import is_interrupted
 from semel._net.retry import Deadline
 from semel._subscription.fetch_buffer import Decoding, Record
 from semel._subscription.subscription import PartitionState, Subscription
@@ -19,6 +22,10 @@ from semel.structs import TopicPartition
 
 DECODE_AHEAD = 500
 """The least number of records to decode for getone and iteration. Batches are decoded as a whole."""
+
+
+_reads_for: ContextVar[weakref.ref[asyncio.Task[Any]] | None] = ContextVar("semel_reads_for", default=None)
+"""The task that asked for records last in this context. Tasks that it makes inherit it, such as that of `wait_for`."""
 
 
 class Records:
@@ -48,6 +55,8 @@ class Records:
             value_deserializer=config.value_deserializer,
         )
         self.current: PartitionState | None = None
+        self._reader: asyncio.Task[Any] | None = None
+        self._is_abandoned = False
 
     async def one(self, partitions: Sequence[TopicPartition]) -> Record:
         """The next record; waits for it."""
@@ -66,6 +75,7 @@ class Records:
         record.
         """
         self.mark_consumed()
+        self._follow_reader()
         # A loop over buffered records must let the tasks run that fetch, send heartbeats and commit.
         await asyncio.sleep(0)
         self._check()
@@ -103,8 +113,44 @@ class Records:
                 return None
             loading.result()
 
+    def _follow_reader(self) -> None:
+        """The running task gets the next records. `stop` looks whether it has processed them."""
+        task = asyncio.current_task()
+        if task is self._reader or task is None:
+            return
+        if self._reader is not None:
+            self._reader.remove_done_callback(self._reader_ended)
+        self._reader, self._is_abandoned = task, False
+        task.add_done_callback(self._reader_ended)
+        _reads_for.set(weakref.ref(task))
+
+    def _reader_ended(self, task: asyncio.Task[Any]) -> None:
+        self._reader, self._is_abandoned = None, _has_failed(task)
+
+    def _are_processed(self) -> bool:
+        """Whether the records handed out last are processed, as far as the task that got them shows it."""
+        reader = self._reader
+        if reader is None:
+            return not self._is_abandoned
+        if reader.done():
+            return not _has_failed(reader)
+        origin = _reads_for.get()
+        is_caller = origin is not None and origin() is reader  # or has made the task of the caller
+        return is_caller and not reader.cancelling() and not is_interrupted()
+
+    def stop(self, *, has_failed: bool) -> None:
+        """Hands out nothing more. The records handed out last are consumed, unless the task that got them was
+        cancelled, has raised, or still works on them. has_failed: the caller knows of an exception.
+        """
+        if not has_failed and self._are_processed():
+            self.mark_consumed()
+        self.current = None
+        if self._reader is not None:
+            self._reader.remove_done_callback(self._reader_ended)
+            self._reader = None
+
     def mark_consumed(self) -> None:
-        """The application asks for more, or stops: the records handed out before are consumed."""
+        """The application asks for more: the records handed out before are consumed."""
         current, self.current = self.current, None
         if current is not None:
             _skip_offsets_without_record(current)
@@ -193,6 +239,12 @@ class Records:
         ready = self._fetcher.ready
         if ready.pop(state.topic_partition, None) is not None and (state.error or not state.buffer.is_empty):
             ready[state.topic_partition] = state
+
+
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    """Whether a task that is done was cancelled, or has raised."""
+    # `exception()` would mark the error as retrieved, and asyncio could not report that the application ignores it.
+    return task.cancelled() or getattr(task, "_exception", None) is not None
 
 
 def _skip_offsets_without_record(state: PartitionState) -> None:

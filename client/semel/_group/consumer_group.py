@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 
 from semel._config.consumer import ConsumerConfig
 from semel._group.consumer_heartbeats import ConsumerHeartbeats
@@ -50,6 +51,7 @@ class ConsumerGroup:
         *,
         before_revocation: Callable[[Sequence[TopicPartition]], Awaitable[None]],
         changed: Callable[[], None],
+        calling_back: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._cluster, self._config, self._subscription, self._changed = cluster, config, subscription, changed
         self._wake = Signal()
@@ -62,7 +64,7 @@ class ConsumerGroup:
         self._resolve_at = 0.0
         self._ownership = Ownership(
             cluster.edge, config, subscription, self.member, self._wake,
-            before_revocation=before_revocation, changed=changed,
+            before_revocation=before_revocation, changed=changed, calling_back=calling_back,
         )  # fmt: skip
         self.heartbeats = ConsumerHeartbeats(
             cluster, config, self.member, self._polls,
@@ -150,8 +152,15 @@ class ConsumerGroup:
         if owned and self._ownership.lost is None and self.failure is None:
             await self._ownership.give_up(owned)
         await self.heartbeats.end()
-        self._subscription.drop(owned)
-        if self.failure is None:
+        await self.leave()
+
+    async def leave(self) -> None:
+        """Leaves the group at once: nothing is committed, and the listener is not called. May follow a cancelled
+        `stop`.
+        """
+        self.heartbeats.cut()
+        self._subscription.drop(list(self._subscription.states))
+        if self.failure is None and self.member.state is not State.STOPPED:
             self._to(State.LEAVING)
             await self.heartbeats.leave()
         self._to(State.STOPPED)

@@ -66,6 +66,8 @@ class ConsumerHeartbeats:
         self._task: asyncio.Task[None] | None = None
         self._wake = Signal()
         self._is_wanted = False
+        self._leaving: ConsumerGroupHeartbeatRequest | None = None
+        """A request to leave without an outcome: the call was cancelled."""
         self._regex_version = True
         self.sent = self.answered = 0
         """The number of the last heartbeat sent, and of the last one with an answer."""
@@ -83,9 +85,16 @@ class ConsumerHeartbeats:
         if task is None:
             return
         task.cancel()
-        (outcome,) = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(outcome, Exception):
-            raise outcome
+        await asyncio.wait((task,))
+        if not task.cancelled():
+            task.result()
+
+    def cut(self) -> list[asyncio.Task[None]]:
+        """Sends no more heartbeats from now on. Returns the task, which ends soon."""
+        if self._task is None:
+            return []
+        self._task.cancel()
+        return [self._task]
 
     @property
     def is_over(self) -> bool:
@@ -103,8 +112,11 @@ class ConsumerHeartbeats:
         return self.sent + 1
 
     async def leave(self) -> None:
-        """Leaves the group, so that the others get the partitions soon. If that fails, the session ends by itself."""
-        request = self._member.leave_request()
+        """Leaves the group, so that the others get the partitions soon. If that fails, the session ends by itself.
+
+        A call that follows a cancelled one completes it.
+        """
+        request = self._leaving = self._member.leave_request() or self._leaving
         if request is None:
             return
         try:
@@ -115,6 +127,7 @@ class ConsumerHeartbeats:
                 raise error_for(answer.error_code, f"leave group {self._member.group_id!r}")
         except (KafkaError, TimeoutError) as error:
             log.info("group %r: cannot leave, the session will time out: %s", self._member.group_id, error)
+        self._leaving = None
 
     async def _run(self) -> None:
         member = self._member

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from enum import Enum
 
 from semel_protocol.errors import ErrorCode, ProtocolError
@@ -68,6 +69,7 @@ class Group:
 
     before_revocation: runs the auto-commit while the partitions are still owned.
     changed: called after every change of the assignment.
+    calling_back: marks calls of the rebalance listener.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Group:
         *,
         before_revocation: Callable[[Sequence[TopicPartition]], Awaitable[None]],
         changed: Callable[[], None],
+        calling_back: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._cluster, self._config, self._subscription = cluster, config, subscription
         self._changed = changed
@@ -97,7 +100,7 @@ class Group:
         self.member = Member(cluster, config)
         self._ownership = Ownership(
             cluster.edge, config, subscription, self.member, self._wake,
-            before_revocation=before_revocation, changed=changed,
+            before_revocation=before_revocation, changed=changed, calling_back=calling_back,
         )  # fmt: skip
         self._polls = PollWatch(cluster.edge, calls, config.max_poll_interval_ms)
         self.heartbeats = Heartbeats(
@@ -206,7 +209,15 @@ class Group:
         if owned and self._ownership.lost is None and self.failure is None:
             await self._ownership.give_up(owned)
         await self.heartbeats.end()
-        self._subscription.drop(owned)
+        await self.leave()
+
+    async def leave(self) -> None:
+        """Leaves the group at once: nothing is committed, and the listener is not called. May follow a cancelled
+        `stop`.
+        """
+        self.heartbeats.cut()
+        self._to(State.STOPPED)
+        self._subscription.drop(list(self._subscription.states))
         await self.member.leave()
 
     # The states

@@ -91,9 +91,16 @@ class Heartbeats:
         if task is None:
             return
         task.cancel()
-        (outcome,) = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(outcome, Exception):
-            raise outcome
+        await asyncio.wait((task,))
+        if not task.cancelled():
+            task.result()
+
+    def cut(self) -> list[asyncio.Task[None]]:
+        """Sends no more heartbeats from now on. Returns the task, which ends soon."""
+        if self._task is None:
+            return []
+        self._task.cancel()
+        return [self._task]
 
     async def _beat(self) -> None:
         config = self._config

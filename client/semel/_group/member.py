@@ -72,6 +72,8 @@ class Member:
         self.generation = NO_GENERATION
         self.outdated: Membership | None = None
         self._last = self.membership
+        self._leaving = ""
+        """The member id of a LeaveGroup without an outcome: the call was cancelled."""
 
     @property
     def membership(self) -> Membership:
@@ -212,16 +214,18 @@ class Member:
 
     async def leave(self) -> None:
         """Leaves the group, so that the others rebalance at once. If that fails, the session ends by itself. Static
-        members do not leave (KIP-345).
+        members do not leave (KIP-345). A call that follows a cancelled one completes it.
         """
-        if not self.member_id or self.is_static:
+        member_id = self.member_id or self._leaving
+        if not member_id or self.is_static:
             return
-        member_id = self.member_id
         self.forget_identity()
+        self._leaving = member_id
         try:
             await self._send_leave(member_id)
         except KafkaError as error:
             log.info("group %r: cannot leave, the session will time out: %s", self.group_id, error)
+        self._leaving = ""
 
     async def _send_leave(self, member_id: str) -> None:
         # Not on the coordinator connection: LeaveGroup would wait there for the answer of a JoinGroup.

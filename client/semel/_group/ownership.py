@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from semel._config.consumer import ConsumerConfig
@@ -38,6 +39,7 @@ class Ownership:
     wake: notified when the application asks for records, and when partitions are lost.
     before_revocation: runs the auto-commit while the partitions are still owned.
     changed: called after every change of the assignment.
+    calling_back: marks calls of the listener.
     """
 
     def __init__(
@@ -50,9 +52,11 @@ class Ownership:
         *,
         before_revocation: Callable[[Sequence[TopicPartition]], Awaitable[None]],
         changed: Callable[[], None],
+        calling_back: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._edge, self._config, self._subscription, self._member = edge, config, subscription, member
         self._wake, self._before_revocation, self._changed = wake, before_revocation, changed
+        self._calling_back = calling_back
         self.lost: KafkaError | None = None
         """The reason why other members may own the partitions already."""
         self.listener_errors: list[BaseException] = []
@@ -142,7 +146,8 @@ class Ownership:
     async def notify_listener(self, method: str, partitions: Iterable[TopicPartition]) -> None:
         """Calls the application's listener. The next call for records raises its exception."""
         try:
-            await notify_listener(self._subscription.listener, method, partitions)
+            with self._calling_back():
+                await notify_listener(self._subscription.listener, method, partitions)
         except Exception as error:
             log.exception("group %r: %s of the rebalance listener failed", self._config.group_id, method)
             self.listener_errors.append(error)

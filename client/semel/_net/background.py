@@ -27,9 +27,14 @@ class Background:
 
     async def stop(self) -> None:
         """Cancels all tasks and waits until they have ended."""
+        if tasks := self.cut():
+            await asyncio.wait(tasks)
+
+    def cut(self) -> list[asyncio.Task[None]]:
+        """Cancels all tasks. Returns them; they end soon."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        return self._tasks
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

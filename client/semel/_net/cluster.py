@@ -9,6 +9,7 @@ from the others, so the next request goes to another broker.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from semel_protocol.errors import error_code
 from semel_protocol.messages.k03_metadata import (
@@ -66,6 +67,8 @@ class Cluster:
         self._distrusted: int | None = None
         self._waiters: list[asyncio.Future[Metadata]] = []
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+        self._ending: list[asyncio.Task[Any]] = []
         self._bootstrap_ids = []
         for number, (host, port) in enumerate(config.servers(), start=1):
             self.pool.set_address(-number, host, port)
@@ -78,6 +81,16 @@ class Cluster:
         """
         if self._task is not None:
             raise IllegalStateError("the client is already started")
+        self._check_not_stopped()
+        try:
+            await self._connect()
+        except BaseException:
+            self.cut()
+            raise
+        self._task = asyncio.create_task(self._keep_fresh(), name=f"metadata of {self.config.client_id}")
+        self._task.add_done_callback(self._ended)
+
+    async def _connect(self) -> None:
         backoff = Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
         deadline = Deadline(self.edge, self.config.bootstrap_timeout_ms)
         reason, cause = "no answer", None
@@ -90,30 +103,32 @@ class Cluster:
                 pass  # the reason of an earlier try says more
             except KafkaError as error:
                 if not error.retriable:
-                    await self.pool.close()
                     raise
                 reason, cause = error.message, error
-            except BaseException:
-                await self.pool.close()
-                raise
             pause_ms = backoff.next_ms()
             if pause_ms >= deadline.remaining_ms:
                 waited_ms = self.config.bootstrap_timeout_ms
                 text = f"none of bootstrap_servers answered within {waited_ms} ms: {reason}"
-                failure = KafkaConnectionError(self.explained(text, waited_ms))
-                await self.pool.close()
-                raise failure from cause
+                raise KafkaConnectionError(self.explained(text, waited_ms)) from cause
             await asyncio.sleep(pause_ms / 1000)
-        self._task = asyncio.create_task(self._keep_fresh(), name=f"metadata of {self.config.client_id}")
-        self._task.add_done_callback(self._ended)
+        self._check_not_stopped()
 
     async def stop(self) -> None:
-        """Closes every connection. Calls that wait for metadata get IllegalStateError. May be called before `start`."""
+        """As `cut`. Waits until the tasks have ended."""
+        if tasks := self.cut():
+            await asyncio.wait(tasks)
+
+    def cut(self) -> list[asyncio.Task[Any]]:
+        """Closes every connection at once. Calls that wait for metadata get IllegalStateError. May be called before
+        `start`, and again. Returns the tasks, which are cancelled and end soon.
+        """
+        self._stopped = True
+        self._ending = [task for task in self._ending if not task.done()] + self.pool.cut()
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        await self.pool.close()
+            self._ending.append(self._task)
         self._resolve(IllegalStateError("the client is stopped"))
+        return self._ending
 
     # Metadata
 
@@ -122,8 +137,9 @@ class Cluster:
         self._listeners.append(listener)
 
     def off_change(self, listener: Callable[[], None]) -> None:
-        """Removes a listener."""
-        self._listeners.remove(listener)
+        """Removes a listener, if it is there."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
 
     def want(self, topics: Iterable[str]) -> None:
         """Adds topics to the metadata. Requests a refresh when one is new."""
@@ -163,6 +179,7 @@ class Cluster:
     async def refresh(self, timeout_ms: float | None = None) -> Metadata:
         """Metadata requested after this call. Raises KafkaTimeoutError after timeout_ms (default: max_block_ms)."""
         timeout_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
+        self._check_not_stopped()
         if self._task is None or self._task.done():
             raise IllegalStateError("the client is not running: await start() first")
         waiter: asyncio.Future[Metadata] = asyncio.get_running_loop().create_future()
@@ -289,6 +306,10 @@ class Cluster:
         self._coordinators.pop((key_type, key), None)
 
     # Inside
+
+    def _check_not_stopped(self) -> None:
+        if self._stopped:
+            raise IllegalStateError("the client is stopped")
 
     @property
     def _answer_timeout_ms(self) -> float:

@@ -107,9 +107,13 @@ class Pool:
         live = self.live(node_id, role)
         if live is not None:
             return live
-        attempt = self.connecting(node_id, role)
-        await asyncio.wait((attempt,))
-        return attempt.result()
+        for _ in range(2):
+            attempt = self.connecting(node_id, role)
+            await asyncio.wait((attempt,))
+            if not attempt.cancelled():
+                return attempt.result()
+            # `cut` has cancelled it; or the end of the loop has, and a client that closes may connect once more.
+        raise KafkaConnectionError(f"the attempt to connect to {self.address(node_id)} was cancelled")
 
     def connecting(self, node_id: int, role: Role, *, is_needed: bool = True) -> asyncio.Task[Connection]:
         """The attempt in progress to open a connection. Begins one if there is none.
@@ -123,7 +127,7 @@ class Pool:
             config = self._config
             backoff = Backoff(self._edge, config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
             link = self._links[node_id, role] = _Link(backoff)
-        if link.connecting is None:
+        if link.connecting is None or link.connecting.done():  # done: it was cancelled before its first step
             opening = self._open(node_id, link, is_needed=is_needed)
             link.connecting = asyncio.create_task(opening, name=f"connect {node_id} {role.value}")
             link.connecting.add_done_callback(_discard_exception)
@@ -160,18 +164,21 @@ class Pool:
                 link.connection = None
                 connection.close()
 
-    async def close(self) -> None:
-        """Closes everything; requests in flight fail with KafkaConnectionError."""
+    def cut(self) -> list[asyncio.Task[Connection]]:
+        """Closes everything at once; requests in flight fail with KafkaConnectionError.
+
+        Returns the attempts to open a connection, which are cancelled and end soon.
+        """
         self._closed = True
         attempts = [link.connecting for link in self._links.values() if link.connecting is not None]
         for attempt in attempts:
             attempt.cancel()
-        await asyncio.gather(*attempts, return_exceptions=True)
         for link in self._links.values():
             if link.connection is not None:
                 link.connection.on_lost = None
                 link.connection.close(KafkaConnectionError("the client is stopped"))
         self._links.clear()
+        return attempts
 
     async def _open(self, node_id: int, link: _Link, *, is_needed: bool) -> Connection:
         config, reachability, address = self._config, self.reachability, ""

@@ -76,10 +76,12 @@ class ProducerIdSource:
         if self._task is None:
             self._task = asyncio.create_task(self._obtain(), name="InitProducerId")
 
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+    def cut(self) -> list[asyncio.Task[None]]:
+        """Ends the request in progress. Returns its task, which ends soon."""
+        if self._task is None:
+            return []
+        self._task.cancel()
+        return [self._task]
 
     async def _obtain(self) -> None:
         try:

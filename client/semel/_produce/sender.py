@@ -153,11 +153,23 @@ class Sender:
             raise ProducerClosed(f"the producer has ended: {self.fatal.message}") from self.fatal
 
     async def close(self) -> None:
-        """Fails every record that is not stored, and stops."""
+        """As `cut`. Waits until the task has ended."""
+        if tasks := self.cut():
+            await asyncio.wait(tasks)
+
+    def cut(self) -> list[asyncio.Task[None]]:
+        """Fails every record that is not stored, and stops. Returns a task that is cancelled and ends soon."""
         self.end(ProducerClosed("the producer was stopped before the record was stored"))
         self._cluster.off_change(self._rebind)
-        if self._identity is not None:
-            await self._identity.stop()
+        for queue in self._queues.values():
+            queue.sent.clear()
+            queue.waiting.clear()
+        return [] if self._identity is None else self._identity.cut()
+
+    @property
+    def pending_records(self) -> int:
+        """The number of records without an outcome."""
+        return sum(len(batch.futures) for queue in self._queues.values() for batch in (*queue.sent, *queue.waiting))
 
     def drop_waiting(self, error: KafkaError, node_id: int | None = None) -> None:
         """Fails every record that is not in flight; with `node_id`, those for this broker only."""

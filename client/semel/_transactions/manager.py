@@ -179,6 +179,10 @@ class Transactions:
         # Cancelling the caller does not recall a request in flight. The commit waits for it.
         with self._counters.time("send-offsets"):
             await asyncio.wait([task])
+        if task.cancelled():
+            if self._closed:
+                raise ProducerClosed("the producer was stopped before the offsets were part of the transaction")
+            raise TransactionAborted("abort_transaction() was called before the offsets were part of the transaction")
         task.result()
 
     @property
@@ -204,6 +208,16 @@ class Transactions:
         self._closed = True
         await self._cancel([self._commit_outcome.task] if self._commit_outcome is not None else [])
         await self._cancel_requests()
+
+    def cut(self) -> list[asyncio.Task[Any]]:
+        """As `leave`, without an await. Returns the tasks, which are cancelled and end soon."""
+        self._closed = True
+        tasks: list[asyncio.Task[Any]] = self._requests()
+        if self._commit_outcome is not None:
+            tasks.append(self._commit_outcome.task)
+        for task in tasks:
+            task.cancel()
+        return tasks
 
     # Commit and abort
 
@@ -430,7 +444,10 @@ class Transactions:
         self._sender.end(error)
 
     async def _cancel_requests(self) -> None:
-        await self._cancel([*self._committing_offsets, *([self._enrolling] if self._enrolling is not None else [])])
+        await self._cancel(self._requests())
+
+    def _requests(self) -> list[asyncio.Task[None]]:
+        return [*self._committing_offsets, *([self._enrolling] if self._enrolling is not None else [])]
 
     async def _cancel(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:

@@ -9,6 +9,7 @@ from typing import Any
 from semel._config.client import AdminConfig, ClientConfig
 from semel._config.settings import made
 from semel._net.cluster import Cluster
+from semel._net.lifecycle import ConnectionParts, Lifecycle
 from semel.aiokafka.cluster import ClusterMetadata
 from semel.aiokafka.setting_attributes import SettingAttributes
 from semel.errors import KafkaTimeoutError
@@ -25,6 +26,7 @@ class AIOKafkaClient(SettingAttributes):
     def __init__(self, **settings: Any) -> None:
         self._config: ClientConfig = made(AdminConfig, settings)
         self._cluster = Cluster(self._config)
+        self._life = Lifecycle(self, "client", self._config.client_id, parts=ConnectionParts(self._cluster))
         self._topics: dict[str, None] | None = {}
 
     @classmethod
@@ -32,17 +34,18 @@ class AIOKafkaClient(SettingAttributes):
         """The client inside a producer, consumer or admin client, which starts and stops it."""
         client = cls.__new__(cls)
         client._cluster, client._config = cluster, cluster.config
+        client._life = Lifecycle(client, "client", cluster.config.client_id, parts=ConnectionParts(cluster))
         client._topics = None
         return client
 
     async def bootstrap(self) -> None:
         """Connect, and read the metadata of all topics. Raises KafkaConnectionError when no server answers."""
         self._cluster.want_all()
-        await self._cluster.start()
+        await self._life.start()
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._cluster.stop()
+        await self._life.stop()
 
     async def force_metadata_update(self) -> bool:
         """Read the metadata again. False when no broker answers within max_block_ms."""

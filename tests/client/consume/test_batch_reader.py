@@ -181,9 +181,9 @@ async def test_offsets_are_found_by_time(bootstrap: str) -> None:
 
 async def test_it_must_be_running(bootstrap: str) -> None:
     one = reader(bootstrap)
-    with pytest.raises(IllegalStateError, match="not running"):
+    with pytest.raises(IllegalStateError, match="not started"):
         await one.latest([tp(0)])
-    with pytest.raises(IllegalStateError, match="not running"):
+    with pytest.raises(IllegalStateError, match="not started"):
         await values(one, 0, 1)
 
 

@@ -408,8 +408,7 @@ async def test_a_reset_takes_the_start_that_showed_that_the_position_is_gone(fet
         return ListOffsetsResponse(topics=[ListOffsetsResponseTopic(name="t", partitions=[answer])])
 
     fetched.answers[2] = list_offsets
-    async with consumer_of(fetched) as consumer:
-        consumer.unsubscribe()
+    async with Consumer(bootstrap_servers=fetched.address, auto_offset_reset="earliest") as consumer:
         consumer.assign([tp(0)])
         consumer.seek(tp(0), 5)
         assert [record.offset for record in await take(consumer, 2)] == [8, 9]

@@ -56,7 +56,8 @@ async def test_an_attempt_to_connect_ends_with_the_pool_though_the_bootstrap_con
         await pool.connection(-1, Role.CONTROL)
     attempt = pool.connecting(attempted, Role.CONTROL)
     pool.adopt(-1, 0)
-    await pool.close()
+    assert pool.cut() == [attempt]
+    await asyncio.wait((attempt,))
     assert attempt.cancelled()
 
 
@@ -79,7 +80,7 @@ async def test_an_attempt_to_connect_goes_on_without_its_caller_and_its_failure_
     assert caller.cancelled()
     assert isinstance(attempt.exception(), KafkaConnectionError)
     assert not reported
-    await pool.close()
+    assert not pool.cut()
 
 
 async def test_a_topic_is_waited_for(fake_broker: FakeBroker) -> None:

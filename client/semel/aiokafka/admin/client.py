@@ -36,7 +36,7 @@ class AIOKafkaAdminClient(Admin):
     async def start(self) -> None:
         """Connects to the cluster. Calling it again has no effect. Raises KafkaConnectionError."""
         self._given_loop.check("AIOKafkaAdminClient")
-        if self._open is None:
+        if not self._life.is_running:
             await super().start()
 
     @property

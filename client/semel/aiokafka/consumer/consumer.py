@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,6 @@ import msgspec
 
 from semel._config.client import describe_settings
 from semel._config.consumer import ConsumerConfig
-from semel._net.lifecycle import Life
 from semel._subscription.fetch_buffer import Record
 from semel._subscription.listener import ConsumerRebalanceListener, checked_listener, notify_listener
 from semel._type_variables import K_co, V_co
@@ -83,6 +82,9 @@ else:
             """
             self._given_loop.check("AIOKafkaConsumer")
             await super().start()
+
+        async def _open(self) -> None:
+            await super()._open()
             with suppress(TimeoutError, KafkaError):
                 async with asyncio.timeout(START_WAIT_MS / 1000):
                     for state in list(self._subscription.states.values()):
@@ -116,14 +118,9 @@ else:
                     return {}
                 raise
 
-        def __aiter__(self) -> AsyncIterator[Record]:
-            """Raises ConsumerStoppedError for a stopped consumer."""
-            self._check_not_stopped()
-            return super().__aiter__()
-
         @property
         def _closed(self) -> bool:
-            return self._life is Life.STOPPED
+            return self._life.is_stopped
 
         @property
         def _loop(self) -> asyncio.AbstractEventLoop:
@@ -137,5 +134,5 @@ else:
         def _coordinator(self) -> Coordinator:
             if self.group_id is None:
                 return Coordinator(None, "", -1)
-            metadata = self.group_metadata()
+            metadata = self._require_group().group_metadata()
             return Coordinator(self.group_id, metadata.member_id, metadata.generation_id)

@@ -55,7 +55,7 @@ else:
 
         async def flush(self) -> None:
             """As `Producer.flush`. Without effect before `start`."""
-            if self._life is not Life.NEW:
+            if self._life.state is not Life.NEW:
                 await super().flush()
 
         @property
@@ -64,7 +64,7 @@ else:
 
         @property
         def _closed(self) -> bool:
-            return self._life is Life.STOPPED
+            return self._life.is_stopped
 
         @property
         def _metadata(self) -> ClusterMetadata:

@@ -75,6 +75,7 @@ from semel._admin.types import (
     UserScramCredentialsDescription,
     UserScramCredentialUpsertion,
 )
+from semel._config.arguments import checked
 from semel._config.client import AdminConfig, takes_settings
 from semel._net.calls import Calls
 from semel._net.cluster import Cluster
@@ -176,6 +177,7 @@ class Admin:
 
     # Topics
 
+    @checked
     async def create_topics(
         self, new_topics: Sequence[NewTopic], timeout_ms: float | None = None, validate_only: bool = False
     ) -> None:
@@ -186,10 +188,12 @@ class Admin:
         """
         await _admin_topics.create_topics(self._calls, new_topics, timeout_ms, validate_only)
 
+    @checked
     async def delete_topics(self, topics: Sequence[str], timeout_ms: float | None = None) -> None:
         """Deletes topics with their records. Raises UnknownTopicOrPartitionError, InvalidTopicError."""
         await _admin_topics.delete_topics(self._calls, topics, timeout_ms)
 
+    @checked
     async def create_partitions(
         self,
         topic_partitions: Mapping[str, NewPartitions],
@@ -206,6 +210,7 @@ class Admin:
         """The names of all topics, internal ones included, sorted."""
         return await _admin_topics.list_topics(self._calls)
 
+    @checked
     async def describe_topics(self, topics: Sequence[str] | None = None) -> list[TopicMetadata]:
         """Topics with their partitions, in the order of `topics`; None: all topics, sorted by name.
 
@@ -220,6 +225,7 @@ class Admin:
         """The live brokers with their racks, the controller and the cluster id."""
         return await _admin_topics.describe_cluster(self._calls)
 
+    @checked
     async def check_brokers(self, node_ids: Iterable[int], timeout_ms: float = 2_000) -> dict[int, BrokerStatus]:
         """Whether each of these brokers answers. All are asked at the same time, each for at most `timeout_ms`.
 
@@ -229,6 +235,7 @@ class Admin:
 
     # Replicas
 
+    @checked
     async def elect_leaders(
         self,
         partitions: Iterable[TopicPartition] | None = None,
@@ -245,6 +252,7 @@ class Admin:
         """
         return await _admin_replicas.elect_leaders(self._calls, partitions, preferred, timeout_ms)
 
+    @checked
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: float | None = None
     ) -> None:
@@ -258,12 +266,14 @@ class Admin:
         """
         await _admin_replicas.alter_partition_reassignments(self._calls, targets, timeout_ms)
 
+    @checked
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: float | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
         """The reassignments in progress, of these partitions or of all. A partition without one is left out."""
         return await _admin_replicas.list_partition_reassignments(self._calls, partitions, timeout_ms)
 
+    @checked
     async def describe_log_dirs(
         self,
         node_ids: Iterable[int],
@@ -278,6 +288,7 @@ class Admin:
 
     # Settings
 
+    @checked
     async def describe_configs(
         self,
         config_resources: Sequence[ConfigResource],
@@ -297,6 +308,7 @@ class Admin:
             self._calls, config_resources, include_synonyms, include_documentation
         )
 
+    @checked
     async def list_config_resources(self, resource_types: Iterable[ConfigResourceType] = ()) -> list[ConfigResource]:
         """The resources that have settings, of these types or of all, by type and name (KIP-1142). Groups and client
         metrics are listed if they were given settings.
@@ -305,6 +317,7 @@ class Admin:
         """
         return await _admin_configs.list_config_resources(self._calls, list(resource_types))
 
+    @checked
     async def alter_configs(self, config_resources: Sequence[ConfigResource], validate_only: bool = False) -> None:
         """Changes the named settings and no others (KIP-339). A value sets; None restores the default.
 
@@ -315,11 +328,13 @@ class Admin:
 
     # Consumer groups
 
+    @checked
     async def find_coordinator(self, group_id: str) -> int:
         """The node id of the group's coordinator."""
         self._calls.cluster.forget_coordinator(group_id)
         return await self._calls.cluster.coordinator(group_id)
 
+    @checked
     async def list_consumer_groups(
         self,
         broker_ids: Sequence[int] | None = None,
@@ -334,6 +349,7 @@ class Admin:
         """
         return await _admin_groups.list_consumer_groups(self._calls, broker_ids, states_filter, types_filter)
 
+    @checked
     async def describe_consumer_groups(self, group_ids: Sequence[str]) -> list[ConsumerGroupDescription]:
         """State, members and assignments of groups, in the order of `group_ids`. A group that does not exist is "Dead".
 
@@ -343,6 +359,7 @@ class Admin:
         """
         return await _admin_groups.describe_consumer_groups(self._calls, group_ids)
 
+    @checked
     async def delete_consumer_groups(self, group_ids: Sequence[str]) -> None:
         """Deletes groups with their committed offsets. A group that has members is refused.
 
@@ -350,12 +367,14 @@ class Admin:
         """
         await _admin_groups.delete_consumer_groups(self._calls, group_ids)
 
+    @checked
     async def list_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The group's committed offsets, of these partitions or of all. A partition without one is left out."""
         return await _admin_groups.list_consumer_group_offsets(self._calls, group_id, partitions)
 
+    @checked
     async def alter_consumer_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
@@ -368,6 +387,7 @@ class Admin:
         """
         await _admin_groups.alter_consumer_group_offsets(self._calls, group_id, offsets)
 
+    @checked
     async def delete_consumer_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Deletes committed offsets (KIP-496).
 
@@ -377,6 +397,7 @@ class Admin:
 
     # Partitions
 
+    @checked
     async def list_offsets(
         self, partitions: Mapping[TopicPartition, int], read_committed: bool = False, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
@@ -391,6 +412,7 @@ class Admin:
         """
         return await _admin_partitions.list_offsets(self._calls, partitions, read_committed, timeout_ms)
 
+    @checked
     async def delete_records(
         self, records_to_delete: Mapping[TopicPartition, RecordsToDelete | int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
@@ -402,6 +424,7 @@ class Admin:
 
     # Access control
 
+    @checked
     async def describe_acls(self, acl_filter: AclFilter | None = None, timeout_ms: float | None = None) -> list[Acl]:
         """The access control entries that a filter selects; None: all of them. Sorted.
 
@@ -409,6 +432,7 @@ class Admin:
         """
         return await _admin_acls.describe_acls(self._calls, acl_filter or AclFilter(), timeout_ms)
 
+    @checked
     async def create_acls(self, acls: Sequence[Acl], timeout_ms: float | None = None) -> None:
         """Stores access control entries. One that exists already is no error.
 
@@ -417,6 +441,7 @@ class Admin:
         """
         await _admin_acls.create_acls(self._calls, acls, timeout_ms)
 
+    @checked
     async def delete_acls(self, filters: Sequence[AclFilter], timeout_ms: float | None = None) -> list[Acl]:
         """Removes the access control entries that filters select. Returns those that the last answer names: if an
         answer was lost, what it had removed is not among them.
@@ -427,6 +452,7 @@ class Admin:
 
     # Users
 
+    @checked
     async def describe_user_scram_credentials(
         self, users: Sequence[str] | None = None, timeout_ms: float | None = None
     ) -> dict[str, UserScramCredentialsDescription]:
@@ -436,6 +462,7 @@ class Admin:
         """
         return await _admin_users.describe(self._calls, users, timeout_ms)
 
+    @checked
     async def alter_user_scram_credentials(
         self,
         alterations: Sequence[UserScramCredentialUpsertion | UserScramCredentialDeletion],
@@ -452,6 +479,7 @@ class Admin:
 
     # Quotas
 
+    @checked
     async def describe_client_quotas(
         self, quota_filter: QuotaFilter | None = None, timeout_ms: float | None = None
     ) -> dict[QuotaEntity, dict[str, float]]:
@@ -461,6 +489,7 @@ class Admin:
         """
         return await _admin_quotas.describe_client_quotas(self._calls, quota_filter or QuotaFilter(), timeout_ms)
 
+    @checked
     async def alter_client_quotas(
         self,
         alterations: Mapping[QuotaEntity, Mapping[str, float | None]],
@@ -475,6 +504,7 @@ class Admin:
 
     # Transactions
 
+    @checked
     async def list_transactions(
         self, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
     ) -> list[TransactionListing]:
@@ -484,10 +514,12 @@ class Admin:
         """
         return await _admin_transactions.list_transactions(self._calls, states, producer_ids)
 
+    @checked
     async def describe_transactions(self, transactional_ids: Sequence[str]) -> list[TransactionDescription]:
         """Transactional ids as their coordinators know them, in the order given. Raises TransactionalIdNotFound."""
         return await _admin_transactions.describe_transactions(self._calls, transactional_ids)
 
+    @checked
     async def describe_producers(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, list[ProducerState]]:
@@ -497,6 +529,7 @@ class Admin:
         """
         return await _admin_transactions.describe_producers(self._calls, partitions)
 
+    @checked
     async def fence_producers(
         self, transactional_ids: Sequence[str], reason: str = "fence_producers"
     ) -> dict[str, FencedProducer]:
@@ -507,6 +540,7 @@ class Admin:
         """
         return await _admin_transactions.fence_producers(self._calls, transactional_ids, reason)
 
+    @checked
     async def abort_transaction(self, partition: TopicPartition, producer: ProducerState) -> None:
         """Aborts a *hanging* transaction, which no coordinator will end: writes the abort marker into the partition
         (KIP-664).
@@ -518,6 +552,7 @@ class Admin:
 
     # Transaction groups
 
+    @checked
     async def describe_transaction_groups(
         self, names: Sequence[str] | None = None
     ) -> list[TransactionGroupDescription]:
@@ -527,6 +562,7 @@ class Admin:
         """
         return await transaction_groups.describe(self._calls, names)
 
+    @checked
     async def abort_transaction_group(self, name: str, reason: str) -> TransactionGroupDescription:
         """Aborts the open transactions of the group and fences its members and its driver. Returns the group before the
         abort.

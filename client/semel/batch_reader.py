@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from semel._config.arguments import check_times, checked
 from semel._config.client import ClientConfig, takes_settings
 from semel._config.consumer import ConsumerConfig
 from semel._consume.range_fetch import CommittedBatches, RangeFetch
@@ -112,6 +113,7 @@ class BatchReader:
     ) -> None:
         await self.stop()
 
+    @checked
     async def read(self, partition: TopicPartition, start: int, end: int) -> AsyncIterator[CommittedBatches]:
         """The batches with records from offset `start` up to, not including, `end`, in order. Fetches one response
         ahead.
@@ -135,6 +137,7 @@ class BatchReader:
             ranged.close()
             self._fetches.pop(ranged, None)
 
+    @checked
     async def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """The bounds of partitions now. Raises KafkaTimeoutError, TopicAuthorizationFailedError."""
         wanted = list(partitions)
@@ -142,26 +145,31 @@ class BatchReader:
         latest = await self.latest(wanted)
         return {at: Bounds(earliest[at], latest[at]) for at in wanted}
 
+    @checked
     async def earliest(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each partition. Raises as `bounds`."""
         return await self._list(partitions, EARLIEST_TIMESTAMP, timeout_ms)
 
+    @checked
     async def latest(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset after the last readable record of each partition. Raises as `bounds`."""
         return await self._list(partitions, LATEST_TIMESTAMP, timeout_ms)
 
+    @checked
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time (ms since the epoch); None where there is none. Raises as `bounds`."""
         self._life.check_running()
+        check_times(timestamps)
         found = await self._offsets.list(timestamps, self._config.default_api_timeout_ms)
         return {at: None if row[0] < 0 else OffsetAndTimestamp(*row) for at, row in found.items()}
 
+    @checked
     async def partitions_of(self, topics: Iterable[str] | re.Pattern[str]) -> list[TopicPartition]:
         """All partitions of these topics, or of the topics whose whole name matches the pattern. Requests metadata.
 

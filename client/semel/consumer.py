@@ -24,6 +24,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, SupportsIndex, Unpack
 
+from semel_protocol.visible import shown
+
+from semel._config.arguments import INT64, argument, check_times, checked, text, whole
 from semel._config.client import describe_settings
 from semel._config.consumer import ConsumerConfig, refuse_settings_of_the_broker
 from semel._config.settings import made
@@ -213,8 +216,9 @@ class Consumer(Generic[K_co, V_co]):
         """
         if not partitions and (record := self._next()) is not None:
             return record
-        return await self._records.one(partitions)
+        return await self._records.one(argument("partitions", partitions, tuple[TopicPartition, ...]))
 
+    @checked
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[K_co, V_co]]]:
@@ -262,7 +266,7 @@ class Consumer(Generic[K_co, V_co]):
 
     def subscribe(
         self,
-        topics: Iterable[str] = (),
+        topics: str | Iterable[str] = (),
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
@@ -280,19 +284,21 @@ class Consumer(Generic[K_co, V_co]):
         """
         self._life.check_not_stopped()
         checked_listener(listener)
-        topics = [topics] if isinstance(topics, str) else list(topics)
-        for each in topics:
+        names: list[str] = argument("topics", [topics] if isinstance(topics, str) else topics, Iterable[Any])
+        for each in names:
             if not isinstance(each, str):
-                raise TypeError(f"topic {each!r} is {type(each).__name__}, not str: give names, as in 'a', 'b'")
-        if bool(topics) == (pattern is not None):
+                raise TypeError(f"topic {shown(each)} is {type(each).__name__}, not str: give names, as in 'a', 'b'")
+        names = [text("topic", each) for each in names]
+        if bool(names) == (pattern is not None):
             raise TypeError("subscribe() takes either topics or a pattern")
         if pattern is None:
-            self._subscription.subscribe_topics(topics, listener)
+            self._subscription.subscribe_topics(names, listener)
         else:
             try:
-                self._subscription.subscribe_pattern(re.compile(pattern), listener)
+                compiled = re.compile(argument("pattern", pattern, str | re.Pattern[str]))
             except re.error as e:
                 raise ValueError(f"pattern {pattern!r}: {e}") from e
+            self._subscription.subscribe_pattern(compiled, listener)
         self._topic_watch.subscription_changed()
 
     def subscription(self) -> frozenset[str]:
@@ -306,6 +312,7 @@ class Consumer(Generic[K_co, V_co]):
         self._subscription.unsubscribe()
         self._topic_watch.subscription_changed()
 
+    @checked
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads exactly these partitions, without group assignment. Partitions assigned before keep their positions.
 
@@ -321,12 +328,14 @@ class Consumer(Generic[K_co, V_co]):
         self._check_not_ended()
         return frozenset(self._subscription.states)
 
+    @checked
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """The partition numbers of a topic in the metadata known now; None for an unknown topic."""
         self._check_not_ended()
         found = self._cluster.metadata.topics.get(topic)
         return None if found is None else set(range(len(found.partitions)))
 
+    @checked
     async def fetch_partitions(self, topic: str) -> set[int]:
         """The partition numbers of a topic, from a request if needed. Raises KafkaTimeoutError for a missing topic."""
         self._check_connected()
@@ -337,11 +346,13 @@ class Consumer(Generic[K_co, V_co]):
         self._check_connected()
         return await self._topic_watch.all_topics()
 
+    @checked
     def pause(self, *partitions: TopicPartition) -> None:
         """Hands out no records of these partitions until `resume`. They stay assigned."""
         for state in self._states(partitions):
             state.paused = True
 
+    @checked
     def resume(self, *partitions: TopicPartition) -> None:
         """Hands out records of these partitions again."""
         for state in self._states(partitions):
@@ -361,25 +372,28 @@ class Consumer(Generic[K_co, V_co]):
         Raises IllegalStateError when the partition is not assigned, ValueError for an offset that is not a whole
         number from 0 on.
         """
-        if not isinstance(offset, SupportsIndex) or int(offset) < 0:
-            raise ValueError(f"offset={offset!r}: offsets start at 0; see seek_to_beginning and seek_to_end")
-        state = self._state(partition)
+        if not isinstance(offset, SupportsIndex) or (offset := whole("offset", offset, *INT64)) < 0:
+            raise ValueError(f"offset={shown(offset)}: offsets start at 0; see seek_to_beginning and seek_to_end")
+        state = self._state(argument("partition", partition, TopicPartition))
         state.seek(offset)
         state.sought()
         self._changed()
 
+    @checked
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
         """Continues from the first record of these partitions, or of all assigned ones. Raises as `position`."""
         self._check_connected()
         await self._positions.reset(self._states(partitions), Reset.EARLIEST)
         return True
 
+    @checked
     async def seek_to_end(self, *partitions: TopicPartition) -> bool:
         """Continues after the last record of these partitions, or of all assigned ones. Raises as `position`."""
         self._check_connected()
         await self._positions.reset(self._states(partitions), Reset.LATEST)
         return True
 
+    @checked
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
         """Continues from the committed offsets, or from `auto_offset_reset` where there is none. Returns the committed
         offsets.
@@ -399,6 +413,7 @@ class Consumer(Generic[K_co, V_co]):
         self._changed()
         return {partition: None if at is None else at.offset for partition, at in found.items()}
 
+    @checked
     async def position(self, partition: TopicPartition) -> int:
         """The offset of the next record to hand out.
 
@@ -408,16 +423,19 @@ class Consumer(Generic[K_co, V_co]):
         self._check_connected()
         return await self._positions.position(self._state(partition))
 
+    @checked
     def highwater(self, partition: TopicPartition) -> int | None:
         """The high watermark in the last fetch response; None before the first."""
         return self._state(partition).high_watermark
 
+    @checked
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
         """The last stable offset in the last fetch response; None before the first. Read_committed consumers read up to
         it.
         """
         return self._state(partition).last_stable_offset
 
+    @checked
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
         """The time of the last fetch response for this partition, in ms since the epoch; None before the first."""
         return self._state(partition).fetched_at_ms
@@ -435,6 +453,7 @@ class Consumer(Generic[K_co, V_co]):
             buffered_bytes=self._fetcher.buffered_bytes, read_committed=self._config.read_committed,
         )  # fmt: skip
 
+    @checked
     async def commit(self, offsets: Mapping[TopicPartition, Committable] | None = None) -> None:
         """Commits these offsets (of the *next* records to read), or the positions of all assigned partitions.
 
@@ -456,6 +475,7 @@ class Consumer(Generic[K_co, V_co]):
         if chosen:
             await commits.commit(chosen, self._timeout_ms)
 
+    @checked
     async def committed(self, partition: TopicPartition) -> int | None:
         """The group's committed offset, requested from the coordinator; None without one.
 
@@ -475,12 +495,14 @@ class Consumer(Generic[K_co, V_co]):
         self._check_not_ended()
         return commits.group_metadata()
 
+    @checked
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition, assigned or not. Raises as `end_offsets`."""
         self._check_connected()
         found = await self._offsets.list(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), self._timeout_ms)
         return {partition: offset for partition, (offset, _) in found.items()}
 
+    @checked
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset after the last record of each partition; under read_committed the last stable offset.
 
@@ -490,6 +512,7 @@ class Consumer(Generic[K_co, V_co]):
         found = await self._offsets.list(dict.fromkeys(partitions, LATEST_TIMESTAMP), self._timeout_ms)
         return {partition: offset for partition, (offset, _) in found.items()}
 
+    @checked
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
@@ -499,9 +522,7 @@ class Consumer(Generic[K_co, V_co]):
         Raises ValueError for a negative time, KafkaTimeoutError after default_api_timeout_ms.
         """
         self._check_connected()
-        for partition, timestamp in timestamps.items():
-            if timestamp < 0:
-                raise ValueError(f"timestamp={timestamp} of {partition}: give milliseconds since the epoch")
+        check_times(timestamps)
         found = await self._offsets.list(timestamps, self._timeout_ms)
         return {p: OffsetAndTimestamp(*at) if at[0] >= 0 else None for p, at in found.items()}
 

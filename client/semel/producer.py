@@ -18,19 +18,26 @@ from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 import msgspec
 from semel_protocol.records import BatchBuilder, record_bytes_max
 
+from semel._config.arguments import checked, text, whole
 from semel._config.client import CODEC_OF, ProducerConfig, describe_settings
-from semel._config.settings import made, named_only
+from semel._config.settings import INT32_MAX, made, named_only
 from semel._consume.commits import Committable, committable
 from semel._net.cluster import Cluster
 from semel._net.lifecycle import Life, Lifecycle
-from semel._produce.accumulator import BufferMemory, PartitionQueue
+from semel._produce.accumulator import BufferMemory, Headers, PartitionQueue
 from semel._produce.counters import ProducerCounters
 from semel._produce.metrics import producer_metrics
 from semel._produce.partitioner import TopicPartitions
-from semel._produce.record_batch import Headers, RecordBatch, as_bytes, checked_headers, checked_timestamp
+from semel._produce.record_batch import (
+    GivenHeaders,
+    RecordBatch,
+    as_buffer,
+    as_bytes,
+    checked_headers,
+    checked_timestamp,
+)
 from semel._produce.sender import Sender
 from semel._produce.transaction_state import TransactionState
-from semel._produce.whole_batch import open_built
 from semel._transactions.manager import Transactions
 from semel._type_variables import UNCHANGED, K_contra, K_in, V_contra, V_in
 from semel.errors import (
@@ -148,7 +155,7 @@ class Producer(Generic[K_contra, V_contra]):
         key: K_contra = None,  # type: ignore[assignment]
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers | None = None,
+        headers: GivenHeaders | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Buffers a record and returns the future of its RecordMetadata, without waiting for the broker.
 
@@ -159,10 +166,11 @@ class Producer(Generic[K_contra, V_contra]):
         partition.
         partition: its number, from 0. None lets the partitioner choose.
         timestamp_ms: milliseconds since the epoch; None is the current time.
-        headers: pairs of a name and bytes or None, in the order in which readers get them.
+        headers: an iterable of pairs of a name and bytes or None, in the order in which readers get them.
 
-        Raises KafkaTimeoutError, MessageSizeTooLargeError, ProducerClosed, TypeError for a key or value that is not
-        bytes (set a serializer), ValueError for a timestamp out of range. With a transactional_id also IllegalOperation
+        Raises KafkaTimeoutError, MessageSizeTooLargeError, ProducerClosed, InvalidTopicError, TypeError for a key or
+        value that is not bytes (set a serializer) and other arguments of a wrong type, ValueError for a timestamp out
+        of range, and what a serializer or the partitioner raises. With a transactional_id also IllegalOperation
         outside of a transaction, TransactionHasFailed when the transaction can only be aborted, and ProducerFenced.
         The future raises KafkaTimeoutError after delivery_timeout_ms, or the exception of the broker's error code.
         """
@@ -173,8 +181,11 @@ class Producer(Generic[K_contra, V_contra]):
             or headers is not None
             or (key_bytes is not None and type(key_bytes) is not bytes)
         ):
-            key_bytes, value_bytes = as_bytes("key", key_bytes), as_bytes("value", value_bytes)
+            key_bytes = as_bytes("key", key_bytes, self._key_serializer)
+            value_bytes = as_bytes("value", value_bytes, self._value_serializer)
             headers = checked_headers(headers)
+        if type(topic) is not str:
+            topic = text("topic", topic)
         topic_partitions = self._topics.get(topic)
         if topic_partitions is None:
             topic_partitions = await self._find_topic(topic)
@@ -206,7 +217,7 @@ class Producer(Generic[K_contra, V_contra]):
         key: K_contra = None,  # type: ignore[assignment]
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers | None = None,
+        headers: GivenHeaders | None = None,
     ) -> RecordMetadata:
         """Sends a record and waits until it is stored. Arguments are those of `send`; raises what it and its future
         raise.
@@ -218,6 +229,7 @@ class Producer(Generic[K_contra, V_contra]):
         """Waits until every record sent so far is stored or has failed. Failures are raised by the futures only."""
         await self._sender.flush()
 
+    @checked
     async def partitions_for(self, topic: str) -> set[int]:
         """The partition numbers of a topic. Raises KafkaTimeoutError when the topic does not appear within
         max_block_ms.
@@ -242,6 +254,7 @@ class Producer(Generic[K_contra, V_contra]):
         self._life.check_not_stopped()
         return RecordBatch(self._config, self._now_ms)
 
+    @checked
     async def send_batch(
         self, batch: RecordBatch[Any, Any], topic: str, *, partition: int | None
     ) -> asyncio.Future[RecordMetadata]:
@@ -252,8 +265,14 @@ class Producer(Generic[K_contra, V_contra]):
 
         Raises as `send`, and IllegalOperation for a batch that is empty or was sent before.
         """
-        return await self._send_built(batch.hand_over(), topic, partition, batch.first_timestamp_ms)
+        builder = batch.hand_over()
+        try:
+            return await self._send_built(builder, topic, partition, batch.first_timestamp_ms)
+        except BaseException:
+            batch.take_back()
+            raise
 
+    @checked
     async def send_encoded(
         self,
         topic: str,
@@ -268,14 +287,20 @@ class Producer(Generic[K_contra, V_contra]):
         partition: its number, from 0; None lets the partitioner choose one for the whole batch, as for a record without
         a key. count: the number of records.
         records: the bytes after the header of an uncompressed batch (KIP-98), with offset deltas 0 to count - 1 and
-        timestamp deltas from the first timestamp. The records are not checked. They are compressed with
+        timestamp deltas from the first timestamp. The records are not checked: wrong ones hold back the partition until
+        delivery_timeout_ms. They are compressed with
         `compression_type`. The buffer must not change until the future is done.
         first_timestamp_ms, max_timestamp_ms: milliseconds since the epoch.
 
         Raises as `send`.
         """
         builder = BatchBuilder(CODEC_OF[self._config.compression_type])
-        builder.fill(records, count, checked_timestamp(first_timestamp_ms), checked_timestamp(max_timestamp_ms))
+        builder.fill(
+            as_buffer("records", records),
+            whole("count", count, 1, INT32_MAX),
+            checked_timestamp(first_timestamp_ms, "first_timestamp_ms"),
+            checked_timestamp(max_timestamp_ms, "max_timestamp_ms"),
+        )
         return await self._send_built(builder, topic, partition, first_timestamp_ms)
 
     # Transactions
@@ -327,6 +352,7 @@ class Producer(Generic[K_contra, V_contra]):
         """
         return Transaction(self._transactional)
 
+    @checked
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, Committable], group_id: str | ConsumerGroupMetadata
     ) -> None:
@@ -344,13 +370,14 @@ class Producer(Generic[K_contra, V_contra]):
         transactions = self._transactional
         transactions.check_open()
         group = ConsumerGroupMetadata(group_id) if isinstance(group_id, str) else group_id
-        if not isinstance(group, ConsumerGroupMetadata) or not group.group_id:
+        if not group.group_id:
             raise ValueError(f"group_id={group_id!r}: give the group's id, or consumer.group_metadata()")
-        positions = {TopicPartition(*partition): committable(at) for partition, at in offsets.items()}
+        positions = {partition: committable(at) for partition, at in offsets.items()}
         await transactions.send_offsets(positions, group)
 
     # Transaction groups
 
+    @checked
     async def join(self, step: GroupStep) -> None:
         """Initialises the transactional_id for this step of its transaction group. Also works after this producer has
         ended by an error.
@@ -451,12 +478,10 @@ class Producer(Generic[K_contra, V_contra]):
                 if future is not None:
                     self._memory.release(reserved)
                     return future
-            future = self._sender.open_batch(queue, reserved).append(timestamp_ms, key, value, headers)
+            return self._sender.open_batch(queue, reserved, (timestamp_ms, key, value, headers))
         except BaseException:
             self._memory.release(reserved)
             raise
-        assert future is not None, "the first record of a batch always fits"
-        return future
 
     async def _send_built(
         self, builder: BatchBuilder, topic: str, partition: int | None, first_timestamp_ms: int
@@ -464,9 +489,13 @@ class Producer(Generic[K_contra, V_contra]):
         self._check_size(builder.size_bytes)
         found = self._topics.get(topic) or await self._find_topic(topic)
         queue = found.choose_for_batch() if partition is None else found.queue(partition)
-        memory = self._memory
-        await memory.reserve(builder.size_bytes, self._config.max_block_ms)
-        return open_built(lambda: self._sender, queue, memory, builder, first_timestamp_ms)
+        memory, reserved = self._memory, builder.size_bytes
+        await memory.reserve(reserved, self._config.max_block_ms)
+        try:
+            return self._sender.add_built(queue, builder, first_timestamp_ms)
+        except BaseException:
+            memory.release(reserved)
+            raise
 
     async def _let_others_run(self) -> None:
         await asyncio.sleep(0)
@@ -481,7 +510,7 @@ class Producer(Generic[K_contra, V_contra]):
 
     async def _find_topic(self, topic: str) -> TopicPartitions:
         sender = self._sender
-        metadata = await self._cluster.wait_for_topic(topic)
+        metadata = await self._cluster.wait_for_topic(text("topic", topic))
         if self._sender is not sender:
             raise TransactionAborted("the producer has joined another step of its group; send the record again")
         found = self._topics.get(topic)

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Sequence
 from types import TracebackType
 
+from semel._config.arguments import checked
 from semel._config.client import TransactionGroupConfig, takes_settings
 from semel._net.calls import Calls
 from semel._net.cluster import Cluster
@@ -83,6 +84,7 @@ class TransactionGroup:
         config = self._config
         return await transaction_groups.begin(self._calls, config.name, config.owner, config.timeout_ms)
 
+    @checked
     async def commit(self, step: GroupStep, token: str, prepared: Sequence[PreparedTransaction]) -> bool:
         """Commits the prepared transactions as one, under a token. Other open transactions of the step are aborted.
 
@@ -113,6 +115,7 @@ class TransactionGroup:
             raise
         return answer.decided_epoch == step.epoch
 
+    @checked
     async def abort(self, step: GroupStep) -> None:
         """Aborts the open transactions of the step. For a step that is over it has no effect but a log line with the
         reason.
@@ -132,6 +135,7 @@ class TransactionGroup:
                 raise
             log.info("nothing to abort: %s", error)
 
+    @checked
     async def forget(self, step: GroupStep) -> None:
         """Makes the brokers forget the group and its members at once. `step`: its last one, committed or aborted.
 

@@ -22,6 +22,7 @@ import msgspec
 from semel_protocol.codegen import Functions, compile_codec
 from semel_protocol.errors import ProtocolError
 from semel_protocol.fields import Kind, NullableSince, Since, Tag, Until
+from semel_protocol.misfit import unfit
 from semel_protocol.primitives import Buffer
 
 Int8 = Annotated[int, Kind.INT8]
@@ -48,7 +49,7 @@ class SharedDefault(msgspec.Struct, gc=False, frozen=True):
 M = TypeVar("M", bound=msgspec.Struct)
 T = TypeVar("T")
 
-UNFIT = (struct.error, AttributeError, TypeError, UnicodeEncodeError)
+UNFIT = (struct.error, AttributeError, TypeError, UnicodeEncodeError, OverflowError)
 """Exceptions of generated encoders for a value that does not fit its field."""
 MALFORMED = (ProtocolError, struct.error, IndexError, UnicodeDecodeError, OverflowError)
 """Exceptions of generated decoders for bytes that are not such a message."""
@@ -95,12 +96,12 @@ class Codec(Generic[M]):
     def encode(self, message: M, out: list[Buffer]) -> None:
         """Append the encoded chunks to `out`; record batches are not copied.
 
-        Raises ProtocolError if a value does not fit its field.
+        Raises UnfitError if a value does not fit its field.
         """
         try:
             self._encode(message, out.append)
         except UNFIT as e:
-            raise self._unfit(e) from e
+            raise unfit(message, self.version, self.flexible, e) from e
 
     def encode_in_steps(self, message: M, out: list[Buffer]) -> Steps[None]:
         """As `encode`, in steps of a few elements. Raises ProtocolError, also between steps."""
@@ -110,7 +111,7 @@ class Codec(Generic[M]):
             if functions.in_steps:
                 yield from encoded
         except UNFIT as e:
-            raise self._unfit(e) from e
+            raise unfit(message, self.version, self.flexible, e) from e
 
     def encode_bytes(self, message: M) -> bytes:
         """The encoded message as one bytes object. Raises ProtocolError."""
@@ -143,9 +144,6 @@ class Codec(Generic[M]):
             return message
         except MALFORMED as e:
             raise self._malformed(e) from e
-
-    def _unfit(self, error: Exception) -> ProtocolError:
-        return ProtocolError(f"cannot encode {self.cls.__name__} v{self.version}: {error}")
 
     def _malformed(self, error: Exception) -> ProtocolError:
         name = f"{self.cls.__name__} v{self.version}"

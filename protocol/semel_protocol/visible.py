@@ -30,6 +30,18 @@ def visible_json(line: str) -> str:
     return line if line.isprintable() else _HARMFUL.sub(_escaped_in_json, line)
 
 
+SHOWN_CHARS_MAX = 80
+
+
+def shown(value: object) -> str:
+    """A value for an error message, cut to a readable length. Never raises."""
+    try:
+        text = repr(value)
+    except Exception:  # the error names the value all the same
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
+
+
 def _escaped(found: re.Match[str]) -> str:
     return found.group().encode("unicode_escape").decode("ascii")
 

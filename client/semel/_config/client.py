@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 import msgspec
+from semel_protocol.visible import shown
 
 from semel._config.reference import SETTINGS
-from semel._config.settings import check_settings, made, shown
+from semel._config.settings import check_settings, made
 from semel._edge import Edge
 from semel.errors import KafkaConfigurationError
 from semel.structs import GroupStep

@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any, TypeVar, cast
 
 import msgspec
+from semel_protocol.visible import shown
 
 from semel._assignment.assignors import Assignor, assignors_of
 from semel._edge import Edge
@@ -30,7 +31,6 @@ INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 TEXT_BYTES_MAX = 32_767
 """The largest string of the protocol, in bytes."""
-SHOWN_CHARS_MAX = 80
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -50,12 +50,6 @@ class Rule(msgspec.Struct, frozen=True):
         if not self.accepts(value):
             given = name if self.is_secret else f"{name}={shown(value)}"
             raise KafkaConfigurationError(f"{given}: give {self.kind}")
-
-
-def shown(value: object) -> str:
-    """A value for an error message, cut to a readable length."""
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
 
 
 def _whole(least: int, most: int = INT32_MAX, *, none: str = "") -> Rule:

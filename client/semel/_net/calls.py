@@ -257,7 +257,7 @@ def settled(outcomes: Mapping[K, V | BaseException]) -> dict[K, V]:
 
 def wire_ms(deadline: Deadline) -> int:
     """The remaining time in ms, as requests carry it: at least 1."""
-    return max(1, min(int(deadline.remaining_ms), 2**31 - 1))
+    return max(1, int(min(deadline.remaining_ms, 2**31 - 1)))
 
 
 def grouped(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

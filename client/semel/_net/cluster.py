@@ -8,6 +8,7 @@ from the others, so the next request goes to another broker.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -22,7 +23,7 @@ from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest,
 from semel._config.client import ClientConfig
 from semel._edge import Edge
 from semel._net.connection import Connection
-from semel._net.metadata import merged, with_leader
+from semel._net.metadata import is_topic_name, merged, with_leader
 from semel._net.outage import Outage
 from semel._net.pool import Pool, Role
 from semel._net.retry import LOGIN_REFUSED, Backoff, Deadline, retrying
@@ -57,6 +58,8 @@ class Cluster:
         self.metadata = Metadata(brokers={}, topics={})
         self._auto_create_topics = auto_create_topics
         self._wanted: dict[str, None] = {}
+        self._awaited: Counter[str] = Counter()
+        """Topics that are wanted only until they appear, with the number of calls that wait for each."""
         self._wants_all = False
         self._listeners: list[Callable[[], None]] = []
         self._coordinators: dict[tuple[int, str], int] = {}
@@ -194,22 +197,35 @@ class Cluster:
     async def wait_for_topic(self, topic: str, timeout_ms: float | None = None) -> TopicMetadata:
         """The topic, once it has partitions.
 
+        A topic that does not appear, or is refused, is forgotten: later requests do not name it.
+
         Raises KafkaTimeoutError (default: max_block_ms), InvalidTopicError, TopicAuthorizationFailedError.
         """
         timeout_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
         deadline = Deadline(self.edge, timeout_ms)
+        was_asked = topic in self._wanted or topic in self._awaited
+        self._awaited[topic] += 1
+        try:
+            found = await self._until_known(topic, deadline, timeout_ms, is_error_new=was_asked)
+        finally:
+            self._awaited[topic] -= 1
+            if not self._awaited[topic]:
+                del self._awaited[topic]
+        self._wanted[topic] = None
+        return found
+
+    async def _until_known(
+        self, topic: str, deadline: Deadline, timeout_ms: float, *, is_error_new: bool
+    ) -> TopicMetadata:
+        """is_error_new: the metadata's error of this topic is not left from an earlier call that waited for it."""
         backoff = Backoff(self.edge, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
-        wanted_before = topic in self._wanted
-        self.want([topic])
         while True:
             found = self.metadata.topics.get(topic)
             if found is not None and found.partitions:
                 return found
-            code = self.metadata.errors.get(topic)
-            refused = code is not None and not error_code(code).retriable
-            if (refused or deadline.expired) and not wanted_before:
-                self._wanted.pop(topic, None)
-            if code is not None and refused:
+            code = self.metadata.errors.get(topic) if is_error_new else None
+            is_error_new = True
+            if code is not None and not error_code(code).retriable:
                 raise error_for(code, f"topic {topic!r}")
             if deadline.expired:
                 why = f" ({error_for(code).message})" if code else ""
@@ -374,6 +390,13 @@ class Cluster:
                     self._resolve(error)
                 self.request_refresh()
                 await asyncio.sleep(backoff.next_ms() / 1000)
+            except Exception as bug:
+                # Without this task no leader would be learnt any more. So it tries again after a failure of any kind.
+                if outage.is_due():
+                    log.exception("client %r: the refresh of the metadata has failed, trying again", config.client_id)
+                self._resolve(IllegalStateError(f"the client has failed: {type(bug).__name__}: {bug}"))
+                self.request_refresh()
+                await asyncio.sleep(backoff.next_ms() / 1000)
             else:
                 backoff.reset()
                 outage.end()
@@ -410,7 +433,10 @@ class Cluster:
         self._stale.clear()
         self._is_urgent.clear()
         served = len(self._waiters)
-        topics = None if self._wants_all else [MetadataRequestTopic(name=name) for name in self._wanted]
+        wanted = {**self._wanted, **dict.fromkeys(self._awaited)}
+        # A name that no topic can have is not sent: some brokers answer it by closing the connection.
+        legal = [name for name in wanted if is_topic_name(name)]
+        topics = None if self._wants_all else [MetadataRequestTopic(name=name) for name in legal]
         answer: MetadataResponse = await connection.request(
             MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create_topics and topics is not None),
             timeout_ms=self._answer_timeout_ms,
@@ -420,20 +446,29 @@ class Cluster:
         for broker in answer.brokers:
             self.pool.set_address(broker.node_id, broker.host, broker.port)
         self.pool.reachability.metadata_answered(self.pool.address(broker.node_id) for broker in answer.brokers)
-        self.metadata = merged(self.metadata, answer)
+        self.metadata = merged(self.metadata, answer, illegal=wanted.keys() - set(legal))
         self._fetched_at = self.edge.monotonic()
         if node_id < 0:
             for broker in answer.brokers:
                 self.pool.adopt(node_id, broker.node_id)
-        self._notify_listeners()
-        waiters, self._waiters = self._waiters[:served], self._waiters[served:]
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(self.metadata)
+        try:
+            self._notify_listeners()
+        finally:
+            waiters, self._waiters = self._waiters[:served], self._waiters[served:]
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(self.metadata)
 
     def _notify_listeners(self) -> None:
-        for listener in self._listeners:
-            listener()
+        """Calls all listeners, also when one of them fails."""
+        failures = []
+        for listener in list(self._listeners):
+            try:
+                listener()
+            except Exception as bug:
+                failures.append(bug)
+        if failures:
+            raise failures[0]
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (bug := task.exception()) is not None:

@@ -18,6 +18,7 @@ from semel_protocol.errors import ErrorCode, ProtocolError
 from semel_protocol.framing import FrameBuffer
 from semel_protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from semel_protocol.misfit import UnfitError
 from semel_protocol.pipelining import PendingRequest, RequestPipeline, UnexpectedAnswerError
 from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
@@ -35,6 +36,8 @@ from semel.errors import (
     KafkaProtocolError,
     KafkaTimeoutError,
     NotSemelBrokerError,
+    UnfitTypeError,
+    UnfitValueError,
     UnsupportedVersionError,
 )
 
@@ -191,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
         api, version = API_OF[type(message)], self.version(type(message))
         try:
             frame = self._requests.encode(api, version, message)
-        except ProtocolError as error:
+        except UnfitError as error:
             raise self._does_not_fit(api, version, error) from error
         self._write(frame)
 
@@ -314,14 +317,18 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None
         try:
             frame = self._requests.begin(pending, message)
-        except ProtocolError as error:
+        except UnfitError as error:
             raise self._does_not_fit(pending.api, pending.version, error) from error
         self._write(frame)
 
-    def _does_not_fit(self, api: Api, version: int, error: ProtocolError) -> UnsupportedVersionError:
-        return UnsupportedVersionError(
-            f"{api.name} v{version}, the highest that {self.name} serves, cannot carry this: {error}"
-        )
+    def _does_not_fit(self, api: Api, version: int, error: UnfitError) -> KafkaError:
+        """Tells a value that only a newer version carries from one that no version carries."""
+        if error.is_of_version:
+            return UnsupportedVersionError(
+                f"{api.name} v{version}, the highest that {self.name} serves, cannot carry this: {error.reason}"
+            )
+        kind = UnfitValueError if error.is_of_type else UnfitTypeError
+        return kind(f"{api.name} cannot carry {error.reason}")
 
     def _watch(self, deadline: float, now: float) -> None:
         if self._timer is not None:
@@ -421,12 +428,17 @@ class Connection(asyncio.BufferedProtocol):
         self._renewal = self._idle = None
         while self._held:
             pending, message = self._held.popleft()
-            if pending is None:
-                self._write_unanswered(message)
-            elif not pending.future.done():
-                try:
+            if pending is not None and pending.future.done():
+                continue
+            try:
+                if pending is None:
+                    self._write_unanswered(message)
+                else:
                     self._begin(pending, message)
-                except UnsupportedVersionError as error:
+            except KafkaError as error:
+                if pending is None:
+                    log.warning("a request without an answer was not sent: %s", error)
+                else:
                     pending.future.set_exception(error)
 
     async def agree_on_versions(self, timeout_ms: float) -> None:

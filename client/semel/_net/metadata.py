@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataResponse, MetadataResponseTopic
@@ -9,13 +12,22 @@ from semel_protocol.messages.k03_metadata import MetadataResponse, MetadataRespo
 from semel.errors import KafkaProtocolError
 from semel.structs import BrokerMetadata, Metadata, PartitionMetadata, TopicMetadata
 
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
-def merged(known: Metadata, answer: MetadataResponse) -> Metadata:
+
+def is_topic_name(name: str) -> bool:
+    """Whether a topic can have this name, by the rule of all Kafka brokers."""
+    return isinstance(name, str) and _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+def merged(known: Metadata, answer: MetadataResponse, illegal: Iterable[str] = ()) -> Metadata:
     """The answer's metadata, except that no partition goes back to a lower leader epoch (KIP-320).
 
+    illegal: wanted names that were not sent. They have INVALID_TOPIC_EXCEPTION, as if a broker had refused them.
     Raises KafkaProtocolError for a topic whose partition numbers are not 0 to n - 1.
     """
-    topics, errors = {}, {}
+    topics: dict[str, TopicMetadata] = {}
+    errors: dict[str, int] = dict.fromkeys(illegal, ErrorCode.INVALID_TOPIC_EXCEPTION)
     for topic in answer.topics:
         name = topic.name or ""
         if topic.error_code != ErrorCode.NONE:

@@ -9,7 +9,9 @@ from functools import lru_cache
 
 from semel_protocol.hashes import murmur2
 
+from semel._config.arguments import whole
 from semel._config.client import Partitioner
+from semel._config.settings import INT32_MAX
 from semel._produce.accumulator import PartitionQueue
 from semel._produce.sender import Sender
 from semel.errors import IllegalStateError
@@ -44,7 +46,12 @@ class TopicPartitions:
         self._available = [row.partition for row in metadata.partitions if row.leader >= 0]
 
     def queue(self, partition: int) -> PartitionQueue:
-        """The queue of a partition that the caller chose. Raises IllegalStateError when it does not exist."""
+        """The queue of a partition that the caller chose.
+
+        Raises IllegalStateError when it does not exist, TypeError and ValueError when it is no number of a partition.
+        """
+        if type(partition) is not int:
+            partition = whole("partition", partition, 0, INT32_MAX)
         if 0 <= partition < self.count:
             return self.queues[partition]
         raise IllegalStateError(f"topic {self.topic!r} has partitions 0 to {self.count - 1}, not {partition}")
@@ -57,10 +64,17 @@ class TopicPartitions:
     def choose(self, key: bytes | None) -> PartitionQueue:
         """The queue for a record with this serialized key."""
         if self.partitioner is not None:
-            return self.queue(self.partitioner(key, list(range(self.count)), list(self._available)))
+            return self._chosen_by(self.partitioner, key)
         if key is None:
             return self.sticky or self.next_sticky()
         return self.queues[key_hash(key) % self.count]
+
+    def _chosen_by(self, partitioner: Partitioner, key: bytes | None) -> PartitionQueue:
+        """The queue of the partition that a function of the application chose. Raises what it raises, TypeError and
+        ValueError for its result.
+        """
+        chosen = partitioner(key, list(range(self.count)), list(self._available))
+        return self.queues[whole(f"the partitioner's choice for topic {self.topic!r}", chosen, 0, self.count - 1)]
 
     def choose_for_batch(self) -> PartitionQueue:
         """The queue for a batch that the caller has filled: each to another partition."""

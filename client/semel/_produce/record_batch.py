@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic
 
 from semel_protocol.records import BatchBuilder
+from semel_protocol.visible import shown
 
-from semel._config.client import CODEC_OF, ProducerConfig
+from semel._config.arguments import apply, refused, whole
+from semel._config.client import CODEC_OF, ProducerConfig, Serializer
+from semel._produce.accumulator import Headers
 from semel._type_variables import K_contra, V_contra
 from semel.errors import IllegalOperation
 
-Headers = Sequence[tuple[str, bytes | None]]
+GivenHeaders = Iterable[tuple[str, bytes | None]]
 TIMESTAMP_MAX = (1 << 63) - 1
 
 
@@ -30,7 +33,7 @@ class RecordBatch(Generic[K_contra, V_contra]):
         timestamp: int | None = None,
         key: K_contra = None,  # type: ignore[assignment]
         value: V_contra = None,  # type: ignore[assignment]
-        headers: Headers = (),
+        headers: GivenHeaders = (),
     ) -> int | None:
         """The record's position in the batch; None when it does not fit or the batch is closed. timestamp: ms since the
         epoch.
@@ -38,10 +41,11 @@ class RecordBatch(Generic[K_contra, V_contra]):
         if self._closed:
             return None
         config = self._config
-        timestamp = self._now_ms() if timestamp is None else checked_timestamp(timestamp)
-        key_bytes = as_bytes("key", config.key_serializer(key) if config.key_serializer else key)
-        value_bytes = as_bytes("value", config.value_serializer(value) if config.value_serializer else value)
-        position = self._builder.append(timestamp, key_bytes, value_bytes, checked_headers(headers) or ())
+        timestamp = self._now_ms() if timestamp is None else checked_timestamp(timestamp, "timestamp")
+        of_key, of_value = config.key_serializer, config.value_serializer
+        key_bytes = as_bytes("key", of_key(key) if of_key else key, of_key)
+        value_bytes = as_bytes("value", of_value(value) if of_value else value, of_value)
+        position = self._builder.append(timestamp, key_bytes, value_bytes, checked_headers(headers))
         if position == 0:
             self.first_timestamp_ms = timestamp
         return position
@@ -60,6 +64,10 @@ class RecordBatch(Generic[K_contra, V_contra]):
     def record_count(self) -> int:
         return self._builder.record_count
 
+    def take_back(self) -> None:
+        """The producer could not take the batch: it may be sent again."""
+        self._handed_over = False
+
     def hand_over(self) -> BatchBuilder:
         """The builder for the producer to send. Raises IllegalOperation for an empty batch or a second call."""
         if self._handed_over or not self._builder.record_count:
@@ -68,28 +76,57 @@ class RecordBatch(Generic[K_contra, V_contra]):
         return self._builder
 
 
-def as_bytes(what: str, given: Any) -> bytes | None:
-    """Bytes unchanged, other buffers copied. Raises TypeError."""
+def as_bytes(what: str, given: Any, serializer: Serializer | None = None) -> bytes | None:
+    """Bytes unchanged, other buffers copied. serializer: the one that has returned them. Raises TypeError,
+    ValueError.
+    """
     if given is None or type(given) is bytes:
         return given
     if isinstance(given, (bytes, bytearray, memoryview)):
-        return bytes(given)
-    raise TypeError(f"{what} is {type(given).__name__}, not bytes: encode it, or set {what}_serializer")
+        return bytes(as_buffer(what, given))
+    kind = type(given).__name__
+    if serializer is not None:
+        raise TypeError(f"{what}_serializer returned {shown(given)} ({kind}), not bytes: make it return bytes or None")
+    raise TypeError(f"{what}={shown(given)} is {kind}, not bytes: encode it, or set {what}_serializer")
 
 
-def checked_timestamp(given: int) -> int:
+def as_buffer(what: str, given: bytes | bytearray | memoryview) -> memoryview:
+    """The bytes of a buffer, not copied if they lie together. Raises ValueError for a released memoryview."""
+    try:
+        view = memoryview(given)
+        return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+    except ValueError as error:
+        raise ValueError(f"{what}={shown(given)}: {error}") from None
+
+
+def checked_timestamp(given: int, name: str = "timestamp_ms") -> int:
     """The timestamp, checked: milliseconds since the epoch. Raises TypeError, ValueError."""
-    if not isinstance(given, int):
-        raise TypeError(f"timestamp {given!r} is {type(given).__name__}, not int: give milliseconds since the epoch")
-    if not 0 <= given <= TIMESTAMP_MAX:
-        raise ValueError(f"timestamp {given} is out of range: give milliseconds since the epoch")
-    return given
+    return whole(name, given, 0, TIMESTAMP_MAX, "milliseconds since the epoch, an int")
 
 
-def checked_headers(given: Headers | None) -> Headers | None:
-    """The headers, checked. Raises TypeError."""
-    for header in given or ():
-        name, value = header
-        if not isinstance(name, str) or not isinstance(value, (bytes, type(None))):
-            raise TypeError(f"header {header!r} is not (str, bytes or None)")
-    return given
+def checked_headers(given: GivenHeaders | None) -> Headers:
+    """The headers as a tuple, read once. Raises TypeError, ValueError."""
+    headers: Headers = () if given is None else apply(_headers, "headers", given)
+    return headers
+
+
+def _headers(path: str, given: Any) -> Headers:
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise refused(path, given, "give pairs of a name and a value, as in [('source', b'web')]")
+    return tuple(_header(f"{path}[{at}]", each) for at, each in enumerate(given))
+
+
+def _header(path: str, given: Any) -> tuple[str, bytes | None]:
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise refused(path, given, "give a pair of a name and a value, as in ('source', b'web')")
+    name, value = given
+    if not isinstance(name, str):
+        raise refused(f"{path}[0]", name, "give the header's name, a str")
+    if not isinstance(value, bytes | bytearray | memoryview | None):
+        raise refused(f"{path}[1]", value, f"give the value of header {shown(name)}, bytes or None")
+    plain = str.__str__(name)
+    try:
+        plain.encode("utf-8", "surrogateescape")  # as records are encoded, so that names that are not UTF-8 go through
+    except UnicodeEncodeError as error:
+        raise refused(f"{path}[0]", name, f"it is not Unicode text: {error.reason}", ValueError) from None
+    return plain, as_bytes(f"{path}[1]", value)

@@ -7,7 +7,7 @@ from semel_protocol.schema import Message
 
 from semel._config.client import CODEC_OF, ProducerConfig
 from semel._net.connection import Connection
-from semel._produce.accumulator import Batch, BufferMemory
+from semel._produce.accumulator import Batch
 from semel._produce.transaction_state import TransactionState
 from semel.errors import UnsupportedVersionError
 
@@ -17,17 +17,12 @@ ENROLS_VERSION = 12
 
 
 def produce_request(
-    batches: list[Batch], config: ProducerConfig, memory: BufferMemory, transaction: TransactionState | None
+    batches: dict[Batch, bytes], config: ProducerConfig, transaction: TransactionState | None
 ) -> ProduceRequest:
-    """The stamped batches as one request. Releases the memory that the encoded batches do not need."""
+    """The batches and their bytes as one request."""
     topics: dict[str, list[ProduceRequestPartition]] = {}
-    for batch in batches:
-        stamp, queue = batch.stamp, batch.queue
-        assert stamp is not None
-        records = batch.builder.build(
-            stamp.producer_id, stamp.producer_epoch, stamp.base_sequence, transaction is not None
-        )
-        memory.shrink(batch, len(records))
+    for batch, records in batches.items():
+        queue = batch.queue
         topics.setdefault(queue.topic, []).append(ProduceRequestPartition(index=queue.partition, records=records))
     return ProduceRequest(
         transactional_id=None if transaction is None else transaction.transactional_id,

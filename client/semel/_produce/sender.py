@@ -27,7 +27,7 @@ from semel._net.leader_watch import LeaderWatch
 from semel._net.pool import Role
 from semel._net.retry import LOGIN_REFUSED, Backoff
 from semel._net.signal import Signal
-from semel._produce.accumulator import Batch, BatchState, BufferMemory, Countdown, PartitionQueue
+from semel._produce.accumulator import Batch, BatchState, BufferMemory, Countdown, Headers, PartitionQueue
 from semel._produce.counters import ProducerCounters
 from semel._produce.linger import Linger
 from semel._produce.node import NO_LEADER, Node, any_batch_unreachable
@@ -37,6 +37,7 @@ from semel._produce.request import produce_request, produce_version_max
 from semel._produce.sequences import TransactionManager
 from semel._produce.transaction_state import TransactionState
 from semel.errors import KafkaError, ProducerClosed, TransactionAborted
+from semel.structs import RecordMetadata
 
 log = logging.getLogger(__name__)
 
@@ -97,25 +98,50 @@ class Sender:
             found.node_id = self._cluster.metadata.leader(topic, partition)
         return found
 
-    def open_batch(self, queue: PartitionQueue, reserved_bytes: int, builder: BatchBuilder | None = None) -> Batch:
-        """A new batch at the end of the queue. Its memory is reserved already."""
+    def open_batch(
+        self, queue: PartitionQueue, reserved_bytes: int, record: tuple[int, bytes | None, bytes | None, Headers]
+    ) -> asyncio.Future[RecordMetadata]:
+        """Puts a new batch with this record at the end of the queue. Its memory is reserved already.
+
+        record: as the arguments of `Batch.append`. An exception leaves no batch behind.
+        """
+        batch = self._new_batch(queue, BatchBuilder(self._codec, self._config.max_batch_size), reserved_bytes)
+        future = batch.append(*record)
+        assert future is not None, "the first record of a batch always fits"
+        self._enqueue(batch)
+        return future
+
+    def add_built(
+        self, queue: PartitionQueue, builder: BatchBuilder, first_timestamp_ms: int
+    ) -> asyncio.Future[RecordMetadata]:
+        """Puts a batch that is built already at the end of the queue. The future is the place of its first record."""
+        batch = self._new_batch(queue, builder, builder.size_bytes)
+        future: asyncio.Future[RecordMetadata] = self._loop.create_future()
+        batch.futures.append(future)
+        batch.timestamps.append(first_timestamp_ms)
+        batch.closed = True
+        self._enqueue(batch)
+        return future
+
+    def _new_batch(self, queue: PartitionQueue, builder: BatchBuilder, reserved_bytes: int) -> Batch:
+        """A batch that is in no queue yet. Raises when the producer takes no records now."""
         if self._transaction is not None:
             self._transaction.check_open()
         self.check_usable()
         if self._queues.get((queue.topic, queue.partition)) is not queue:
             raise TransactionAborted("the producer has joined another step of its group; send the record again")
-        if builder is None:
-            builder = BatchBuilder(self._codec, self._config.max_batch_size)
         deadline = self._edge.monotonic() + self._config.delivery_timeout_ms / 1000
+        return Batch(queue, builder, deadline, reserved_bytes)
+
+    def _enqueue(self, batch: Batch) -> None:
+        queue = batch.queue
         queue.close_batch()
-        batch = Batch(queue, builder, deadline, reserved_bytes)
         queue.waiting.append(batch)
         self._open[queue] = None
         if self._expiry is None:
             self._expiry = self._loop.call_later(self._config.delivery_timeout_ms / 1000, self._on_expiry)
         self._linger.add(batch)
         self.place(queue)
-        return batch
 
     def place(self, queue: PartitionQueue) -> None:
         """The queue has changed: lists it at its node and runs soon."""
@@ -264,7 +290,11 @@ class Sender:
         return batches
 
     def _send(self, node: Node, connection: Connection, batches: list[Batch]) -> None:
-        request = produce_request(batches, self._config, self._memory, self._transaction)
+        records = self._built(node, batches)
+        batches = list(records)
+        if not batches:
+            return
+        request = produce_request(records, self._config, self._transaction)
         try:
             version_max = produce_version_max(connection, self._config, self._transaction)
             if self._acks == 0:
@@ -280,6 +310,28 @@ class Sender:
         _count(batches)
         node.in_flight += 1
         answer.add_done_callback(partial(self._answered, node, batches))
+
+    def _built(self, node: Node, batches: list[Batch]) -> dict[Batch, bytes]:
+        """The bytes of the batches, compressed. A batch that cannot be built fails alone, for example one of
+        `send_encoded` whose buffer was released meanwhile.
+        """
+        built: dict[Batch, bytes] = {}
+        for batch in batches:
+            stamp = batch.stamp
+            assert stamp is not None
+            try:
+                built[batch] = batch.builder.build(
+                    stamp.producer_id, stamp.producer_epoch, stamp.base_sequence, self._transaction is not None
+                )
+            except Exception as error:
+                failure = KafkaError(f"cannot build a batch for {batch.queue.name}: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                self._outcomes.failed(batch, failure)
+            else:
+                self._memory.shrink(batch, len(built[batch]))
+        failed = [batch for batch in batches if batch not in built]
+        self._settle(node, failed, [False] * len(failed))
+        return built
 
     def _answered(self, node: Node, batches: list[Batch], answer: asyncio.Future[ProduceResponse]) -> None:
         node.in_flight -= 1

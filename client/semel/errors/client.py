@@ -52,6 +52,14 @@ class UnsupportedVersionError(MisconfiguredError):
     advice = "Upgrade the broker, or do not use the feature that needs this API"
 
 
+class UnfitTypeError(KafkaError, TypeError):
+    """An argument has a type that no request can carry. The text names the field of the request and the value."""
+
+
+class UnfitValueError(KafkaError, ValueError):
+    """An argument has a value that no request can carry. The text names the field of the request and the value."""
+
+
 class NotSemelBrokerError(UnsupportedVersionError):
     """The call needs an API of semel's own, and the broker is Apache Kafka or another Kafka."""
 

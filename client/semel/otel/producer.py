@@ -10,8 +10,9 @@ from typing import Any
 from opentelemetry.trace import Span, SpanKind, TracerProvider
 
 import semel.producer
+from semel._config.arguments import checked
 from semel._consume.commits import Committable
-from semel._produce.record_batch import Headers, RecordBatch
+from semel._produce.record_batch import GivenHeaders, RecordBatch, checked_headers
 from semel._type_variables import K_contra, V_contra
 from semel.otel.spans import (
     BATCH_COUNT,
@@ -51,18 +52,21 @@ class Producer(semel.producer.Producer[K_contra, V_contra]):
         key: K_contra = None,  # type: ignore[assignment]
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers | None = None,
+        headers: GivenHeaders | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         attributes: Attributes = {TOMBSTONE: True} if value is None else {}
         span = self._spans.start("send", "send", SpanKind.PRODUCER, topic, attributes)
         try:
-            future = await super().send(topic, value, key, partition, timestamp_ms, with_context(headers, span))
+            future = await super().send(
+                topic, value, key, partition, timestamp_ms, with_context(checked_headers(headers), span)
+            )
         except BaseException as error:
             fail(span, error)
             span.end()
             raise
         return _ends(span, future)
 
+    @checked
     async def send_batch(
         self, batch: RecordBatch[Any, Any], topic: str, *, partition: int | None
     ) -> asyncio.Future[RecordMetadata]:
@@ -75,6 +79,7 @@ class Producer(semel.producer.Producer[K_contra, V_contra]):
             raise
         return _ends(span, future)
 
+    @checked
     async def send_encoded(
         self,
         topic: str,
@@ -104,6 +109,7 @@ class Producer(semel.producer.Producer[K_contra, V_contra]):
     def transaction(self) -> Transaction:
         return _TracedTransaction(super().transaction(), self._spans)
 
+    @checked
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, Committable], group_id: str | ConsumerGroupMetadata
     ) -> None:

@@ -17,6 +17,7 @@ from semel.errors import (
     KafkaConnectionError,
     KafkaProtocolError,
     KafkaTimeoutError,
+    TopicAuthorizationFailedError,
 )
 from semel.structs import Metadata
 from semel_protocol.errors import ErrorCode
@@ -252,3 +253,58 @@ async def test_a_bootstrap_server_that_is_none_fails_at_once() -> None:
         await Cluster(ClientConfig(bootstrap_servers=f"127.0.0.1:{port}")).start()
     server.close()
     await server.wait_closed()
+
+
+# One thing that fails never keeps others from being learnt
+
+
+async def test_the_refresh_goes_on_after_a_listener_that_fails(
+    fake_broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = cluster_of(fake_broker)
+    await cluster.start()
+    seen: list[str] = []
+    failures = [RuntimeError("a bug"), RuntimeError("a bug")]
+
+    def fails() -> None:
+        if failures:
+            raise failures.pop()
+
+    cluster.on_change(fails)
+    cluster.on_change(lambda: seen.extend(cluster.metadata.topics))
+    await cluster.refresh()
+    fake_broker.topics["new"] = 1
+    assert (await cluster.wait_for_topic("new")).name == "new"
+    assert seen[-1] == "new"
+    assert "a bug" in caplog.text
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("name", [b"t", 7, "\ud800", "", "..", "a/b", "x" * 40_000])
+async def test_a_name_that_cannot_be_sent_keeps_no_other_topic_unknown(fake_broker: FakeBroker, name: Any) -> None:
+    cluster = cluster_of(fake_broker)
+    await cluster.start()
+    cluster.want([name])
+    assert (await cluster.wait_for_topic("t")).name == "t"
+    assert cluster.metadata.errors == {name: ErrorCode.INVALID_TOPIC_EXCEPTION}
+    await cluster.stop()
+
+
+async def test_a_refused_topic_is_asked_for_again_by_the_next_call(fake_broker: FakeBroker) -> None:
+    refused = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    answer = fake_broker.metadata
+
+    async def metadata(request: Any) -> MetadataResponse:
+        found = await answer(request)
+        for row in found.topics:
+            if row.name == "t" and refused:
+                row.error_code, row.partitions = refused.pop(), []
+        return found
+
+    fake_broker.answers[3] = metadata
+    cluster = cluster_of(fake_broker)
+    await cluster.start()
+    with pytest.raises(TopicAuthorizationFailedError):
+        await cluster.wait_for_topic("t")
+    assert (await cluster.wait_for_topic("t")).partitions
+    await cluster.stop()

@@ -21,7 +21,7 @@ from client.fake_coordinator import (
     DoneBut,
     FakeCoordinator,
 )
-from semel import ConsumerGroupMetadata, Producer, TopicPartition
+from semel import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
 from semel.errors import (
     CommitFailedError,
     IllegalOperation,
@@ -135,6 +135,30 @@ async def test_version_2_changes_the_epoch_with_every_transaction_version_1_neve
     assert epochs == ([0, 0, 0, 0] if coordinator.version == 1 else [0, 1, 2, 3])
 
 
+async def test_arguments_that_are_refused_leave_the_transaction_open(coordinator: FakeCoordinator) -> None:
+    wrong_offsets: list[Any] = [
+        {T0: "5"},
+        {T0: 1 << 70},
+        {T0: (5, "\ud800")},
+        {T0: OffsetAndMetadata(5, b"m")},  # type: ignore[arg-type]
+        {"t": 5},
+        {("t", "0"): 5},
+        [T0],
+    ]
+    async with producer(coordinator) as made:
+        async with made.transaction():
+            await made.send("t", b"before", headers=zip("a", (b"1",), strict=True))
+            for arguments in ({"headers": 5}, {"headers": ["ab"]}, {"partition": "0"}, {"topic": b"t"}, {"key": 5}):
+                with pytest.raises(TypeError):
+                    await made.send(**{"topic": "t", "value": b"wrong", **arguments})
+            for offsets in wrong_offsets:
+                with pytest.raises((TypeError, ValueError), match="offsets"):
+                    await made.send_offsets_to_transaction(offsets, "g")
+            await made.send_offsets_to_transaction({T0: 5}, "g")
+        assert coordinator.committed() == [b"before"]
+    assert coordinator.committed_offsets == {("g", "t", 0): 5}
+
+
 async def test_the_metadata_of_a_group_member_travels_along(coordinator: FakeCoordinator) -> None:
     async with producer(coordinator) as made, made.transaction():
         await made.send_offsets_to_transaction({T0: (5, "note")}, ConsumerGroupMetadata("g", 7, "m", "i"))
@@ -159,8 +183,8 @@ async def test_calls_out_of_order_are_refused_and_change_nothing(coordinator: Fa
         await made.begin_transaction()
         with pytest.raises(IllegalStateError, match="in a transaction"):
             await made.begin_transaction()
-        for group in ("", ConsumerGroupMetadata(""), None):
-            with pytest.raises(ValueError, match="group_id"):
+        for group in ("", ConsumerGroupMetadata(""), None, 5, ConsumerGroupMetadata("g", "1")):  # type: ignore[arg-type]
+            with pytest.raises((TypeError, ValueError), match="group_id"):
                 await made.send_offsets_to_transaction({T0: 1}, group)  # type: ignore[arg-type]
         await made.send("t", b"v")
         await made.commit_transaction()

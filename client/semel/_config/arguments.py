@@ -33,7 +33,8 @@ Check = Callable[[str, Any], Any]
 INT64 = (-INT64_MAX - 1, INT64_MAX)
 SECRETS = ("password", "salt")
 """Fields whose values stay out of error messages."""
-BYTES_LIKE = (bytes, bytearray, memoryview)
+NO_LISTS = (str, bytes, bytearray, memoryview)
+"""Iterables that stand for one value."""
 
 
 class RefusedError(Exception):
@@ -138,7 +139,7 @@ def check_of(hint: Any) -> Check:
     if origin is tuple and inner[-1] is not Ellipsis:
         return functools.partial(_of_length, checks=[check_of(each) for each in inner])
     if origin is not None and issubclass(kind, Iterable):
-        return _many(inner[0], tuple if origin is tuple else list)
+        return _many(inner[0], tuple if origin is tuple else list, takes_mappings=origin is Iterable)
     if issubclass(kind, msgspec.Struct):
         return functools.partial(_struct, kind=kind)
     if issubclass(kind, tuple):
@@ -230,20 +231,23 @@ def _instance(path: str, value: Any, kind: type) -> Any:
 
 
 def _union(kinds: tuple[Any, ...]) -> Check:
-    checks = [check_of(each) for each in kinds]
+    others = [each for each in kinds if each is not types.NoneType]
+    checks, may_be_none = [check_of(each) for each in others], len(others) < len(kinds)
 
     def check(path: str, value: Any) -> Any:
+        if value is None and may_be_none:
+            return None
         refusals = []
         for each in checks:
             try:
                 return each(path, value)
             except RefusedError as refusal:
                 refusals.append(refusal)
-        # The most exact refusal: of a type that fits whose value does not, or of a value inside.
-        raise next(
-            (each for each in refusals if each.kind is ValueError or not each.text.startswith(f"{path}=")),
-            refusals[0] if len(refusals) == 1 else refused(path, value, f"give {_described(kinds)}"),
-        )
+        if len(refusals) == 1:
+            raise refusals[0]
+        # The most exact one: of a value inside, or of a type that fits with another value.
+        exact = [each for each in refusals if each.kind is ValueError or not each.text.startswith(f"{path}=")]
+        raise exact[0] if exact else refused(path, value, f"give {_described(kinds)}")
 
     return check
 
@@ -254,14 +258,15 @@ def _of_length(path: str, value: Any, checks: Sequence[Check]) -> tuple[Any, ...
     return tuple(check(f"{path}[{at}]", each) for at, (check, each) in enumerate(zip(checks, value, strict=True)))
 
 
-def _many(element: Any, made: type[list[Any]] | type[tuple[Any, ...]]) -> Check:
+def _many(element: Any, made: type[list[Any]] | type[tuple[Any, ...]], *, takes_mappings: bool) -> Check:
+    """takes_mappings: a dict counts as its keys."""
     each_of = check_of(element)
 
     def check(path: str, value: Any) -> list[Any] | tuple[Any, ...]:
         what = _described((element,))
         if element is not Any and isinstance(value, str | tuple) and _fits(each_of, path, value):
             raise refused(path, value, f"this is one of them: give a list, as in {path}=[{shown(value)}]")
-        if isinstance(value, (str, *BYTES_LIKE)) or not isinstance(value, Iterable):
+        if isinstance(value, NO_LISTS if takes_mappings else (*NO_LISTS, Mapping)) or not isinstance(value, Iterable):
             raise refused(path, value, f"give a list, each {what}")
         return made(each_of(f"{path}[{at}]", each) for at, each in enumerate(value))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
+from semel_protocol.errors import PortableError
 from semel_protocol.primitives import Buffer
 from semel_protocol.schema import Message
 
@@ -23,7 +24,7 @@ class InOrder(Generic[T]):
         self.answer = answer
 
 
-class CloseConnectionError(Exception):
+class CloseConnectionError(PortableError):
     """The broker closes the connection and logs `reason` with `fields`.
 
     `answer`: the last response of the connection, sent before; None: the request gets none. `chunks`: the same, encoded

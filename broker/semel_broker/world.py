@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Protocol
 
 import msgspec
+from semel_protocol.errors import PortableError
 from semel_protocol.scram import ScramMechanism, salted_password
 from semel_storage.disk.disk import Disk
 from semel_storage.histogram import Histogram
@@ -38,7 +39,7 @@ class SilentLogger:
     def exception(self, event: str, **fields: object) -> None: ...
 
 
-class TlsFailure(Exception):  # noqa: N818 (what a peer did, not an error of this program)
+class TlsFailure(PortableError):  # noqa: N818 (what a peer did, not an error of this program)
     """A TLS handshake that has failed. `reason`: snake_case; `do`: what to do."""
 
     def __init__(self, reason: str, error: str, do: str) -> None:

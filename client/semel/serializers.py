@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import msgspec
+from semel_protocol.errors import PortableError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 
-class NotReady(Exception):  # noqa: N818  (it is a request to wait, no failure)
+class NotReady(PortableError):  # noqa: N818  (it is a request to wait, no failure)
     """A deserializer raises it when it has to load something first, for example a schema.
 
     load: starts loading, or returns the future of the load in progress. The consumer waits for the future, then calls

@@ -24,6 +24,7 @@ from semel.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from semel_protocol.errors import PortableError
 from starlette.responses import Response
 
 AWAY = (KafkaConnectionError, KafkaTimeoutError, IllegalStateError, TimeoutError, OSError)
@@ -54,7 +55,7 @@ TEXT_OR_LONG_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]{15,}')
 """The tokens of JSON that are texts, or numbers of 16 characters and more."""
 
 
-class RefusedError(Exception):
+class RefusedError(PortableError):
     """A request that the console does not serve. text: what failed and what to do."""
 
     def __init__(self, status: int, text: str) -> None:

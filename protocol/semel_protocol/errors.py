@@ -1,8 +1,11 @@
-"""Kafka's error codes, and the two exceptions of the protocol: ProtocolError and KafkaError."""
+"""Kafka's error codes, the two exceptions of the protocol (ProtocolError, KafkaError), and the base of errors that
+travel between processes.
+"""
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any, TypeVar
 
 
 class ErrorCode(IntEnum):
@@ -214,11 +217,35 @@ _REFRESHES_METADATA = frozenset(
 )
 
 
-class ProtocolError(Exception):
+E = TypeVar("E", bound=BaseException)
+
+
+class PortableError(Exception):
+    """Base of exceptions whose constructor makes the text of other arguments.
+
+    pickle and copy keep the type, the text, `args`, the attributes, the notes, and a `__cause__` that is portable too.
+    Python's own way calls the constructor with the text, which would double it or fail.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = dict(self.__dict__)
+        if isinstance(self.__cause__, PortableError):
+            state["__cause__"] = self.__cause__
+        return _without_constructor, (type(self), self.args), state or None
+
+
+def _without_constructor(kind: type[E], args: tuple[Any, ...]) -> E:
+    made: E = kind.__new__(kind, *args)
+    if isinstance(made, OSError):
+        OSError.__init__(made, *args)  # which sets errno and strerror
+    return made
+
+
+class ProtocolError(PortableError):
     """The bytes violate the protocol; the connection that sent them cannot continue."""
 
 
-class KafkaError(Exception):
+class KafkaError(PortableError):
     """A request or record is refused: `code` goes into the response, `message` says why and what to do next."""
 
     def __init__(self, code: ErrorCode | int, message: str = "") -> None:

@@ -6,6 +6,8 @@ import asyncio
 from asyncio import AbstractEventLoop, BufferedProtocol
 from collections.abc import Callable, Collection, Sequence
 
+from semel_protocol.errors import PortableError
+
 from semel_broker.config.listeners import PLAINTEXT, Endpoint
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.config.principal_rules import NoPrincipalError
@@ -29,7 +31,7 @@ TLS_RELOAD_S = 1.0
 """The interval of looks at the files of certificates. Changed ones are read at the second look that shows the same."""
 
 
-class ListenError(OSError):
+class ListenError(PortableError, OSError):
     """A listener cannot be opened. `address`: its host and port."""
 
     def __init__(self, error: OSError, address: Endpoint) -> None:

@@ -21,6 +21,7 @@ from enum import IntEnum
 from typing import Any, TypeVar, cast
 
 import msgspec
+from semel_protocol.errors import PortableError
 from semel_protocol.visible import shown
 
 from semel._config.settings import INT32_MAX, INT64_MAX, TEXT_BYTES_MAX
@@ -37,7 +38,7 @@ NO_LISTS = (str, bytes, bytearray, memoryview)
 """Iterables that stand for one value."""
 
 
-class RefusedError(Exception):
+class RefusedError(PortableError):
     """A check refuses a value. `apply` raises it as `kind`."""
 
     def __init__(self, kind: type[TypeError] | type[ValueError], text: str) -> None:

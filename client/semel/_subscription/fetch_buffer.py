@@ -17,6 +17,7 @@ import msgspec
 from semel_protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch, crc_ok, read_header
 from semel_protocol.compression import BYTES_MAX
 from semel_protocol.errors import KafkaError as WireError
+from semel_protocol.errors import PortableError
 from semel_protocol.records import Columns, decode_columns
 
 from semel._config.client import Deserializer
@@ -76,7 +77,7 @@ class DecodedCount(msgspec.Struct):
     size_bytes: int = 0
 
 
-class DeserializationError(Exception):
+class DeserializationError(PortableError):
     """A deserializer failed at `offset`. rows: the records of the batch before it. error: for the application, or
     NotReady.
     """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from semel_protocol.errors import ErrorCode
+from semel_protocol.errors import ErrorCode, PortableError
 
 
-class KafkaError(Exception):
+class KafkaError(PortableError):
     """Base of every exception of this client.
 
     retriable: the same call may succeed later, unchanged. advice: what to do next; part of the message.

@@ -23,6 +23,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+from semel_protocol.errors import PortableError
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 INTERVAL = re.compile(r"\d+ (milliseconds?|seconds?|minutes?|hours?|days?)")
@@ -33,7 +34,7 @@ Scalar = str | int | float | bool
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 
-class DefinitionError(ValueError):
+class DefinitionError(PortableError, ValueError):
     """The problems of a definition, one line each: the key, and the value to write there."""
 
     def __init__(self, problems: list[str]) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from semel.batch_reader import BatchReader, CommittedBatches
 from semel.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from semel.structs import TopicPartition
+from semel_protocol.errors import PortableError
 
 from pyspark_semel.columns.decode import Slice, arrow_batches
 from pyspark_semel.event_loop import run
@@ -28,7 +29,7 @@ Part = tuple[int, CommittedBatches]
 """Batches, and the first wanted offset of them."""
 
 
-class DataLossError(RuntimeError):
+class DataLossError(PortableError, RuntimeError):
     """Records that the query has not read are gone."""
 
     def __init__(self, what: str) -> None:

@@ -13,6 +13,7 @@ from random import Random
 from typing import Final
 
 import msgspec
+from semel_protocol.errors import PortableError
 
 from semel_broker.cluster.etcd.connection import CONNECTION_ERRORS, Connection, Endpoint
 from semel_broker.cluster.etcd.login import Login
@@ -39,7 +40,7 @@ class UnansweredError(Exception):
     """The request was sent, or part of it, and no complete response was received."""
 
 
-class RefusedError(Exception):
+class RefusedError(PortableError):
     """etcd answered with an error. `code` is gRPC's status code, the message is etcd's."""
 
     def __init__(self, code: int, message: str) -> None:

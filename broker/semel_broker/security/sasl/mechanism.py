@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from semel_protocol.errors import PortableError
 
-class AuthenticationFailed(Exception):  # noqa: N818 (what a peer did, not an error of this program)
+
+class AuthenticationFailed(PortableError):  # noqa: N818 (what a peer did, not an error of this program)
     """The client is not who it says, or its token is malformed.
 
     `reason` (snake_case) and `do` are for the log: the client gets one neutral sentence for all of them.

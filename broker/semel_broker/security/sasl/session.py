@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
-from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.errors import ErrorCode, KafkaError, PortableError
 
 from semel_broker.answers import CloseConnectionError
 from semel_broker.config.limits import Limits
@@ -66,7 +66,7 @@ class SaslListener(msgspec.Struct, frozen=True, kw_only=True):
     counters: SecurityCounters = msgspec.field(default_factory=SecurityCounters)
 
 
-class SaslRefusal(Exception):  # noqa: N818 (what a peer did, not an error of this program)
+class SaslRefusal(PortableError):  # noqa: N818 (what a peer did, not an error of this program)
     """The error that the client gets before its connection is closed."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:

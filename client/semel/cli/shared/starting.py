@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import click
+from semel_protocol.errors import PortableError
 from semel_protocol.visible import visible
 
 from semel import Admin, Consumer, Producer
@@ -25,7 +26,7 @@ STOP_S = 0.5
 LOOK_S = 0.1
 
 
-class UnreachableError(click.ClickException):
+class UnreachableError(PortableError, click.ClickException):
     """A broker that the command needs cannot be reached. reason: the addresses with their errors, in one clause."""
 
     def __init__(self, reason: str, advice: str) -> None:

@@ -34,14 +34,14 @@ from semel._net.retry import Deadline
 from semel.errors import KafkaConfigurationError, UnsupportedVersionError, error_for
 
 SET, DELETE = 0, 1
-_Key = tuple[ConfigResourceType, str]
+ConfigKey = tuple[ConfigResourceType, str]
 
 
 async def describe_configs(
     calls: Calls, resources: Sequence[ConfigResource], include_synonyms: bool, include_documentation: bool
 ) -> list[ConfigDescription]:
-    async def of_node(node_id: int, part: list[ConfigResource]) -> dict[_Key, ConfigDescription]:
-        outcomes: CallOutcomes[_Key, ConfigDescription] = CallOutcomes(map(_key, part), _what)
+    async def of_node(node_id: int, part: list[ConfigResource]) -> dict[ConfigKey, ConfigDescription]:
+        outcomes: CallOutcomes[ConfigKey, ConfigDescription] = CallOutcomes(map(_key, part), _what)
         request = DescribeConfigsRequest(
             resources=[_described(resource) for resource in part],
             include_synonyms=include_synonyms,
@@ -60,7 +60,7 @@ async def describe_configs(
             outcomes.check()
 
         await calls.retrying(attempt, what="describing settings")
-        return outcomes.results()
+        return calls.results(outcomes)
 
     parts = _by_node(resources)
     answers = await asyncio.gather(*(of_node(node, part) for node, part in parts.items()), return_exceptions=True)
@@ -68,10 +68,12 @@ async def describe_configs(
     return [found[_key(resource)] for resource in resources]
 
 
-async def alter_configs(calls: Calls, resources: Sequence[ConfigResource], validate_only: bool) -> None:
-    async def of_node(node_id: int, part: list[ConfigResource]) -> None:
+async def alter_configs(
+    calls: Calls, resources: Sequence[ConfigResource], validate_only: bool
+) -> dict[ConfigKey, None]:
+    async def of_node(node_id: int, part: list[ConfigResource]) -> dict[ConfigKey, None]:
         rows = {_key(resource): _altered(resource) for resource in part}
-        outcomes: CallOutcomes[_Key, None] = CallOutcomes(rows, _what)
+        outcomes: CallOutcomes[ConfigKey, None] = CallOutcomes(rows, _what)
 
         async def attempt(deadline: Deadline) -> None:
             connection = await _connection(calls, node_id)
@@ -88,13 +90,14 @@ async def alter_configs(calls: Calls, resources: Sequence[ConfigResource], valid
             outcomes.check()
 
         await calls.retrying(attempt, what="altering settings", outcomes=outcomes)
-        outcomes.results()
+        return calls.results(outcomes)
 
     if len({_key(resource): None for resource in resources}) != len(resources):
         raise KafkaConfigurationError("alter_configs names a resource twice: put all its settings into one")
     parts = _by_node(resources)
     answers = await asyncio.gather(*(of_node(node, part) for node, part in parts.items()), return_exceptions=True)
-    settled(dict(zip(parts, answers, strict=True)))
+    done = settled(dict(zip(parts, answers, strict=True)))
+    return {key: row for part in done.values() for key, row in part.items()}
 
 
 async def list_config_resources(calls: Calls, wanted: Sequence[ConfigResourceType]) -> list[ConfigResource]:
@@ -154,11 +157,11 @@ async def _connection(calls: Calls, node_id: int) -> Connection:
     return await calls.cluster.connection(node_id, Role.CONTROL)
 
 
-def _key(resource: ConfigResource) -> _Key:
+def _key(resource: ConfigResource) -> ConfigKey:
     return (ConfigResourceType(resource.resource_type), resource.name)
 
 
-def _what(key: _Key) -> str:
+def _what(key: ConfigKey) -> str:
     return f"settings of {key[0].name.lower()} {key[1]!r}"
 
 

@@ -34,7 +34,7 @@ from semel.structs import Metadata, TopicMetadata
 
 async def create_topics(
     calls: Calls, topics: Sequence[NewTopic], timeout_ms: float | None, validate_only: bool
-) -> None:
+) -> dict[str, None]:
     rows = {topic.name: _new_topic(topic) for topic in topics}
     if len(rows) != len(topics):
         raise KafkaConfigurationError("create_topics names a topic twice")
@@ -48,10 +48,10 @@ async def create_topics(
         for row in answer.topics:
             _note(outcomes, row.name, row.error_code, row.error_message)
 
-    await calls.on_controller(attempt, outcomes, what="creating topics", timeout_ms=timeout_ms)
+    return await calls.on_controller(attempt, outcomes, what="creating topics", timeout_ms=timeout_ms)
 
 
-async def delete_topics(calls: Calls, topics: Sequence[str], timeout_ms: float | None) -> None:
+async def delete_topics(calls: Calls, topics: Sequence[str], timeout_ms: float | None) -> dict[str, None]:
     outcomes: CallOutcomes[str, None] = CallOutcomes(topics, lambda name: f"deleting topic {name!r}")
 
     async def attempt(connection: Connection, deadline: Deadline) -> None:
@@ -60,7 +60,7 @@ async def delete_topics(calls: Calls, topics: Sequence[str], timeout_ms: float |
         for row in answer.responses:
             _note(outcomes, row.name or "", row.error_code, row.error_message)
 
-    await calls.on_controller(attempt, outcomes, what="deleting topics", timeout_ms=timeout_ms)
+    return await calls.on_controller(attempt, outcomes, what="deleting topics", timeout_ms=timeout_ms)
 
 
 async def create_partitions(
@@ -104,7 +104,7 @@ async def describe_topics(calls: Calls, topics: Sequence[str] | None) -> list[To
 
     if outcomes.open:
         await calls.retrying(attempt, what="describing topics")
-    found = outcomes.results()
+    found = calls.results(outcomes)
     return [found[name] for name in topics]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -48,6 +48,13 @@ gets it.
 """
 
 
+class Refusal(NamedTuple):
+    """A broker's final error for one part of a call."""
+
+    code: int
+    message: str | None
+
+
 class CallOutcomes(Generic[K, V]):
     """The outcomes of several things of one call; `open` are those without a final one.
 
@@ -63,6 +70,7 @@ class CallOutcomes(Generic[K, V]):
         self._what = what
         self._values: dict[K, V] = {}
         self._failures: dict[K, KafkaError] = {}
+        self._refusals: dict[K, Refusal] = {}
         self._again: KafkaError | None = None
 
     def add(self, key: K) -> None:
@@ -81,6 +89,7 @@ class CallOutcomes(Generic[K, V]):
         if code in RETRIED_CODES:
             self._again = error
         else:
+            self._refusals[key] = Refusal(code, message)
             self.failed(key, error)
 
     def failed(self, key: K, error: KafkaError) -> None:
@@ -92,6 +101,13 @@ class CallOutcomes(Generic[K, V]):
         if self._again is not None:
             error, self._again = self._again, None
             raise error
+
+    def results_and_refusals(self) -> dict[K, V | Refusal]:
+        """The values, and the refusals of brokers, in the order of the keys. Raises the first other failure."""
+        for key, refusal in self._refusals.items():
+            if self._failures.pop(key, None) is not None:
+                self._values[key] = refusal  # type: ignore[assignment]
+        return dict(self.results())
 
     def results(self) -> dict[K, V]:
         """The values in the order of the keys. Raises the first failure, with the others as notes."""
@@ -113,6 +129,10 @@ class Calls:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._config = cluster.config
+
+    def results(self, outcomes: CallOutcomes[K, V]) -> dict[K, V]:
+        """The values of a call that is done. Raises the first failure, with the others as notes."""
+        return outcomes.results()
 
     def timeout_ms(self, given: float | None) -> float:
         return self._config.max_block_ms if given is None else given
@@ -167,7 +187,7 @@ class Calls:
 
         if outcomes.open or outcomes.of_all:
             await self.retrying(ask, what=what, timeout_ms=timeout_ms, outcomes=outcomes)
-        return outcomes.results()
+        return self.results(outcomes)
 
     async def on_coordinator(
         self,

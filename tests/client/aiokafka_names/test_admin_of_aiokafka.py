@@ -7,7 +7,8 @@ from client.consuming import produce, tp
 from semel.aiokafka import AIOKafkaConsumer
 from semel.aiokafka.admin import AIOKafkaAdminClient, ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 from semel.aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from semel.aiokafka.errors import TopicAlreadyExistsError
+from semel.aiokafka.errors import UnknownTopicOrPartitionError
+from semel_protocol.errors import ErrorCode
 
 
 @pytest.mark.semel_only("Kafka lists its internal topics, too")
@@ -17,8 +18,9 @@ async def test_topics_are_created_described_and_deleted_with_aiokafkas_results(b
     await admin.start()
     new = NewTopic("a", 1, 1, replica_assignments=None, topic_configs=None)
     assert (await admin.create_topics([new])).topic_errors == [("a", 0, None)]
-    with pytest.raises(TopicAlreadyExistsError):
-        await admin.create_topics([new])
+    ((name, code, message),) = (await admin.create_topics([new])).topic_errors
+    assert (name, code) == ("a", ErrorCode.TOPIC_ALREADY_EXISTS)
+    assert message
     assert (await admin.create_partitions({"a": NewPartitions(2)})).topic_errors == [("a", 0, None)]
     (topic,) = await admin.describe_topics(["a"])
     assert (topic["topic"], [row["partition"] for row in topic["partitions"]]) == ("a", [0, 1])
@@ -27,6 +29,34 @@ async def test_topics_are_created_described_and_deleted_with_aiokafkas_results(b
     assert (await admin.delete_topics(["a"])).topic_error_codes == [("a", 0)]
     assert await admin.list_topics() == []
     await admin.close()
+
+
+async def test_what_a_broker_refuses_has_its_code_in_the_results(bootstrap: str) -> None:
+    """As in aiokafka: FastStream creates its topics at each start, and looks at the codes."""
+    unknown, illegal = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    async with AIOKafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([NewTopic("old", 1, 1)])
+        made = (await admin.create_topics([NewTopic("old", 1, 1), NewTopic("new", 1, 1), NewTopic("a/b", 1, 1)]))[1]
+        assert [row[:2] for row in made] == [("old", ErrorCode.TOPIC_ALREADY_EXISTS), ("new", 0), ("a/b", illegal)]
+        assert (await admin.delete_topics(["missing", "new"])).topic_error_codes == [("missing", unknown), ("new", 0)]
+        topics = await admin.describe_topics(["missing", "old"])
+        assert [(row["topic"], row["error_code"], len(row["partitions"])) for row in topics] == [
+            ("missing", unknown, 0),
+            ("old", 0, 1),
+        ]
+        resources = [ConfigResource("topic", name, {"cleanup.policy": "compact"}) for name in ("missing", "old")]  # type: ignore[arg-type]
+        (altered,) = await admin.alter_configs(resources)
+        assert [(row[0], row[2:]) for row in altered.resources] == [(unknown, (2, "missing")), (0, (2, "old"))]
+        (described,) = await admin.describe_configs(resources)
+        assert [(row[0], row[3], len(row[4])) for row in described.resources] == [
+            (unknown, "missing", 0),
+            (0, "old", 1),
+        ]
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await admin.create_partitions({"missing": NewPartitions(2)})
+        with pytest.raises(TypeError, match="topics='old'"):
+            await admin.delete_topics("old")
+        assert await admin.list_topics() == ["old"]
 
 
 async def test_settings_are_altered_and_described_with_aiokafkas_results(bootstrap: str) -> None:

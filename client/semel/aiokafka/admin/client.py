@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from semel._admin import configs as _configs
+from semel._admin import topics as _topics
+from semel._config.arguments import checked
 from semel._config.client import AdminConfig, describe_settings
 from semel.admin import Admin, ConfigResource, NewPartitions, NewTopic
 from semel.aiokafka.admin import responses
@@ -22,7 +25,10 @@ NO_OFFSET = OffsetAndMetadata(-1)
 
 
 class AIOKafkaAdminClient(Admin):
-    """`semel.Admin` with the results of aiokafka's admin client. Errors are raised: no result has an error code.
+    """`semel.Admin` with the results of aiokafka's admin client.
+
+    As in aiokafka, what a broker refuses has an error code in the results of `create_topics`, `delete_topics`,
+    `describe_topics`, `describe_configs` and `alter_configs`. All other errors are raised.
 
     Calls of Admin that aiokafka does not have are there too, with Admin's results.
     """
@@ -40,23 +46,28 @@ class AIOKafkaAdminClient(Admin):
             await super().start()
 
     @property
+    def _coded(self) -> responses.CodedCalls:
+        return responses.CodedCalls(self._calls.cluster)
+
+    @property
     def _client(self) -> AIOKafkaClient:
         return AIOKafkaClient.of(self._cluster)
 
+    @checked
     async def create_topics(
         self, new_topics: Sequence[NewTopic], timeout_ms: float | None = None, validate_only: bool = False
     ) -> responses.TopicErrorsResponse:
         """As `Admin.create_topics`. Returns an object with `topic_errors`."""
-        await super().create_topics(new_topics, timeout_ms, validate_only)
-        return responses.topics_done(topic.name for topic in new_topics)
+        return responses.topics_done(await _topics.create_topics(self._coded, new_topics, timeout_ms, validate_only))
 
+    @checked
     async def delete_topics(
         self, topics: Sequence[str], timeout_ms: float | None = None
     ) -> responses.DeleteTopicsResponse:
         """As `Admin.delete_topics`. Returns an object with `topic_error_codes`."""
-        await super().delete_topics(topics, timeout_ms)
-        return responses.DeleteTopicsResponse(0, [(name, responses.SUCCESS) for name in topics])
+        return responses.topics_deleted(await _topics.delete_topics(self._coded, topics, timeout_ms))
 
+    @checked
     async def create_partitions(
         self,
         topic_partitions: Mapping[str, NewPartitions],
@@ -65,16 +76,20 @@ class AIOKafkaAdminClient(Admin):
     ) -> responses.TopicErrorsResponse:
         """As `Admin.create_partitions`. Returns an object with `topic_errors`."""
         await super().create_partitions(topic_partitions, timeout_ms, validate_only)
-        return responses.topics_done(topic_partitions)
+        return responses.topics_done(dict.fromkeys(topic_partitions))
 
+    @checked
     async def describe_topics(self, topics: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """As `Admin.describe_topics`. Each topic is a dict with topic, is_internal and partitions."""
-        return [responses.topic_described(topic) for topic in await super().describe_topics(topics)]
+        found = await _topics.describe_topics(self._coded, topics)
+        names = [topic.name for topic in found] if topics is None else topics
+        return [responses.topic_described(name, topic) for name, topic in zip(names, found, strict=True)]
 
     async def describe_cluster(self) -> dict[str, Any]:
         """As `Admin.describe_cluster`. A dict with brokers, cluster_id and controller_id."""
         return responses.cluster_described(await super().describe_cluster())
 
+    @checked
     async def describe_configs(
         self,
         config_resources: Sequence[ConfigResource],
@@ -82,16 +97,17 @@ class AIOKafkaAdminClient(Admin):
         include_documentation: bool = False,
     ) -> list[responses.ResourcesResponse]:
         """As `Admin.describe_configs`. One response for each broker that is named, and one for all topics."""
-        found = await super().describe_configs(config_resources, include_synonyms, include_documentation)
-        return responses.configs_described(found)
+        found = await _configs.describe_configs(self._coded, config_resources, include_synonyms, include_documentation)
+        return responses.configs_described(config_resources, found)
 
+    @checked
     async def alter_configs(
         self, config_resources: Sequence[ConfigResource], validate_only: bool = False
     ) -> list[responses.ResourcesResponse]:
         """As `Admin.alter_configs`: changes the named settings and no others."""
-        await super().alter_configs(config_resources, validate_only)
-        return responses.configs_altered(config_resources)
+        return responses.configs_altered(await _configs.alter_configs(self._coded, config_resources, validate_only))
 
+    @checked
     async def find_coordinator(self, group_id: str, coordinator_type: int = GROUP) -> int:
         """The node id of the coordinator of a group, or with type 1 of a transactional id."""
         self._calls.cluster.forget_coordinator(group_id, coordinator_type)

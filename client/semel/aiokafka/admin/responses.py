@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from semel._admin.types import ClusterDescription, ConfigDescription, ConfigResource, ConsumerGroupDescription
+from semel._admin.configs import ConfigKey
+from semel._admin.types import (
+    ClusterDescription,
+    ConfigDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigResourceType,
+    ConsumerGroupDescription,
+)
 from semel._assignment.protocol import by_topic
+from semel._net.calls import CallOutcomes, Calls, Refusal
 from semel.aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from semel.structs import TopicMetadata
 
@@ -16,14 +25,14 @@ NO_OPERATIONS = -(2**31)
 
 
 class TopicErrorsResponse(NamedTuple):
-    """topic_errors: (topic, error code, message); the code is always 0, because errors are raised."""
+    """topic_errors: (topic, error code, message), with code 0 for a success."""
 
     throttle_time_ms: int
     topic_errors: list[tuple[str, int, str | None]]
 
 
 class DeleteTopicsResponse(NamedTuple):
-    """topic_error_codes: (topic, error code); the code is always 0."""
+    """topic_error_codes: (topic, error code), with code 0 for a success."""
 
     throttle_time_ms: int
     topic_error_codes: list[tuple[str, int]]
@@ -43,29 +52,61 @@ class DescribeGroupsResponse(NamedTuple):
     groups: list[tuple[Any, ...]]
 
 
-def topics_done(names: Iterable[str]) -> TopicErrorsResponse:
-    return TopicErrorsResponse(0, [(name, SUCCESS, None) for name in names])
+class CodedCalls(Calls):
+    """Calls whose results have a Refusal in place of each error of a broker, as aiokafka's responses have codes."""
+
+    def results(self, outcomes: CallOutcomes[Any, Any]) -> dict[Any, Any]:
+        return outcomes.results_and_refusals()
 
 
-def configs_altered(resources: Iterable[ConfigResource]) -> list[ResourcesResponse]:
-    rows: list[tuple[Any, ...]] = [(SUCCESS, None, int(each.resource_type), each.name) for each in resources]
-    return [ResourcesResponse(0, rows)]
+def code_and_message(outcome: object) -> Refusal:
+    """Of a part of a call, which has a Refusal or a result."""
+    return outcome if isinstance(outcome, Refusal) else Refusal(SUCCESS, None)
 
 
-def configs_described(found: Iterable[ConfigDescription]) -> list[ResourcesResponse]:
+def topics_done(outcomes: Mapping[str, object]) -> TopicErrorsResponse:
+    return TopicErrorsResponse(0, [(name, *code_and_message(outcome)) for name, outcome in outcomes.items()])
+
+
+def topics_deleted(outcomes: Mapping[str, object]) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(0, [(name, code_and_message(outcome).code) for name, outcome in outcomes.items()])
+
+
+def configs_altered(outcomes: Mapping[ConfigKey, object]) -> list[ResourcesResponse]:
+    """One response for all topics, and one for each broker that is a resource."""
+    rows = [(key, (*code_and_message(outcome), int(key[0]), key[1])) for key, outcome in outcomes.items()]
+    return _by_broker(rows, first=("",))
+
+
+def configs_described(
+    resources: Iterable[ConfigResource], found: Iterable[ConfigDescription | Refusal]
+) -> list[ResourcesResponse]:
     """One response for each broker that is a resource, and one for all topics."""
-    parts: dict[str, list[tuple[Any, ...]]] = {}
-    for each in found:
-        entries = [
-            (e.name, e.value, e.is_read_only, int(e.source), e.is_sensitive, [(*s[:2], int(s[2])) for s in e.synonyms])
-            for e in each.configs.values()
-        ]
-        broker = each.name if each.resource_type.name == "BROKER" else ""
-        parts.setdefault(broker, []).append((SUCCESS, None, int(each.resource_type), each.name, entries))
-    return [ResourcesResponse(0, rows) for rows in parts.values()]
+    rows = []
+    for resource, each in zip(resources, found, strict=True):
+        key = (resource.resource_type, resource.name)
+        entries = [] if isinstance(each, Refusal) else [_entry(entry) for entry in each.configs.values()]
+        rows.append((key, (*code_and_message(each), int(key[0]), key[1], entries)))
+    rows.sort(key=lambda row: row[0][0] is not ConfigResourceType.BROKER)
+    return _by_broker(rows)
 
 
-def topic_described(topic: TopicMetadata) -> dict[str, Any]:
+def _by_broker(rows: Iterable[tuple[ConfigKey, tuple[Any, ...]]], first: Iterable[str] = ()) -> list[ResourcesResponse]:
+    """The rows by broker. Those of other resources belong to the broker ""."""
+    parts: dict[str, list[tuple[Any, ...]]] = {broker: [] for broker in first}
+    for (kind, name), row in rows:
+        parts.setdefault(name if kind is ConfigResourceType.BROKER else "", []).append(row)
+    return [ResourcesResponse(0, part) for part in parts.values()]
+
+
+def _entry(entry: ConfigEntry) -> tuple[Any, ...]:
+    synonyms = [(each.name, each.value, int(each.source)) for each in entry.synonyms]
+    return entry.name, entry.value, entry.is_read_only, int(entry.source), entry.is_sensitive, synonyms
+
+
+def topic_described(name: str, topic: TopicMetadata | Refusal) -> dict[str, Any]:
+    if isinstance(topic, Refusal):
+        return {"error_code": topic.code, "topic": name, "is_internal": False, "partitions": []}
     return {
         "error_code": SUCCESS,
         "topic": topic.name,

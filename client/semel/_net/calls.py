@@ -116,7 +116,7 @@ class CallOutcomes(Generic[K, V]):
         failures = [self._failures[key] for key in self.keys if key in self._failures]
         if failures:
             for other in failures[1:]:
-                failures[0].add_note(f"and {other}")
+                failures[0].add_other(other)
             if self.uncertain:
                 failures[0].add_note("An earlier try lost its connection before the answer and may have taken effect")
             raise failures[0]
@@ -270,7 +270,10 @@ def settled(outcomes: Mapping[K, V | BaseException]) -> dict[K, V]:
     failures = [outcome for outcome in outcomes.values() if isinstance(outcome, BaseException)]
     if failures:
         for other in failures[1:]:
-            failures[0].add_note(f"and {other}")
+            if isinstance(failures[0], KafkaError) and isinstance(other, KafkaError):
+                failures[0].add_other(other)
+            else:
+                failures[0].add_note(f"and {other}")
         raise failures[0]
     return {key: outcome for key, outcome in outcomes.items() if not isinstance(outcome, BaseException)}
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 from semel_protocol.errors import ErrorCode, PortableError
+
+SAID_SHARE = 0.7
+"""The share of the words of an advice that makes it a repetition."""
+FILLERS = {"and", "for", "the", "that", "thi", "with", "from", "its", "it", "not", "has", "have"}
 
 
 class KafkaError(PortableError):
@@ -25,10 +30,26 @@ class KafkaError(PortableError):
         self.message = _joined(self.message, words)
         self.args = (_joined(str(self), words),)
 
+    def add_other(self, other: KafkaError) -> None:
+        """Adds another failure of the same call as a note. Advice that both have stands once."""
+        self.add_note(f"and {other.message if other.advice == self.advice else other}")
+
+
+def says(text: str, advice: str) -> bool:
+    """Whether a text says most of an advice already: a broker's message often has its own, in similar words."""
+    asked = _words(advice)
+    return bool(asked) and len(asked & _words(text)) >= SAID_SHARE * len(asked)
+
+
+def _words(text: str) -> set[str]:
+    return {each.removesuffix("s") for each in re.findall("[a-z]{3,}", text.lower())} - FILLERS
+
 
 def _joined(said: str, more: str) -> str:
-    """Two sentences as one text. The first may lack its full stop or end with a question mark."""
+    """Two sentences as one text. The first may lack its full stop or end with a question mark, or say the second."""
     said = said.rstrip(".")
+    if says(said, more):
+        return said
     if not said or not more:
         return said or more
     return f"{said}{'' if said.endswith('?') else '.'} {more}"
@@ -65,7 +86,8 @@ class BrokerResponseError(KafkaError):
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(f"[{self.code.value} {self.code.name}] {message}".rstrip())
+        prefix = f"[{self.code.value} {self.code.name}] "
+        super().__init__(f"{prefix}{message.removeprefix(prefix)}".rstrip())
 
     @property
     def errno(self) -> int:

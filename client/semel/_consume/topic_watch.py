@@ -6,10 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
-
 from semel._group.consumer_group import AnyGroup, ConsumerGroup
 from semel._net.cluster import Cluster
+from semel._net.outage import LastingFacts
 from semel._subscription.subscription import Mode, Subscription
 from semel.structs import TopicPartition
 
@@ -17,6 +16,12 @@ log = logging.getLogger(__name__)
 
 MISSING_TOPIC_REFRESH_MS = 1_000
 """The pause between metadata requests while a subscribed topic does not exist."""
+
+
+MISSING_S = 1.0
+"""A partition that is not in the metadata for so long is missing. It may have been added a moment ago."""
+LEADERLESS_S = 5.0
+"""A partition without a leader for so long is offline. An election takes less."""
 
 
 class TopicWatch:
@@ -31,6 +36,7 @@ class TopicWatch:
         self._cluster, self._subscription, self._group, self._changed = cluster, subscription, group, changed
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
+        self._unreadable: LastingFacts[str] = LastingFacts(cluster.edge)
 
     async def start(self) -> None:
         """Requests metadata of the subscribed topics. The cluster is connected already."""
@@ -57,12 +63,7 @@ class TopicWatch:
 
     async def all_topics(self) -> set[str]:
         """The names of all topics, from a new request. Raises KafkaConnectionError, KafkaTimeoutError."""
-        connection = await self._cluster.any_connection()
-        answer: MetadataResponse = await connection.request(
-            MetadataRequest(topics=None, allow_auto_topic_creation=False),
-            timeout_ms=self._cluster.config.request_timeout_ms,
-        )
-        return {topic.name for topic in answer.topics if topic.name and not topic.error_code}
+        return await self._cluster.all_topics(self._cluster.config.request_timeout_ms)
 
     def _want(self) -> None:
         if self._subscription.mode is Mode.PATTERN:
@@ -83,6 +84,7 @@ class TopicWatch:
     def _metadata_changed(self) -> None:
         if not self._running:
             return
+        self._warn_of_unreadable()
         known = self._cluster.metadata.topics
         if self._timer is None and any(topic not in known for topic in self._subscription.topics):
             self._timer = asyncio.get_running_loop().call_later(MISSING_TOPIC_REFRESH_MS / 1000, self._ask_again)
@@ -91,6 +93,25 @@ class TopicWatch:
             self._changed()
         else:
             self._assign_all()
+
+    def _warn_of_unreadable(self) -> None:
+        """Warns about partitions and patterns that give no records. The cluster warns about missing topics."""
+        metadata, subscription = self._cluster.metadata, self._subscription
+        found: dict[str, float] = {}
+        for topic, index in subscription.states:
+            known = metadata.topics.get(topic)
+            if known is None:
+                continue
+            if index >= len(known.partitions):
+                count = len(known.partitions)
+                found[f"{topic} has no partition {index}: it has {count}, numbered from 0"] = MISSING_S
+            elif known.partitions[index].leader < 0:
+                found[f"{topic}-{index} has no leader: its replicas are offline, check the brokers"] = LEADERLESS_S
+        pattern = subscription.pattern
+        if pattern is not None and self._cluster.describes_all and not subscription.wanted_topics(metadata):
+            found[f"the pattern {pattern.pattern!r} matches the start of no topic that this principal may see"] = 0.0
+        for fact in self._unreadable.due(found):
+            log.warning("client %r: %s. Waiting for records", self._cluster.config.client_id, fact)
 
     def _ask_again(self) -> None:
         self._timer = None

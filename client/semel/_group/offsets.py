@@ -49,12 +49,14 @@ from semel.errors import (
     GroupIdNotFound,
     KafkaConnectionError,
     KafkaError,
+    LeaderNotAvailableError,
     StaleMemberEpochError,
     UnknownMemberIdError,
     UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
     error_for,
 )
-from semel.structs import OffsetAndMetadata, TopicPartition
+from semel.structs import Metadata, OffsetAndMetadata, TopicPartition
 
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
@@ -139,7 +141,7 @@ class Offsets:
             if leader < 0:
                 self._cluster.want([partition.topic])
                 self._cluster.request_refresh()
-                failures[partition] = KafkaConnectionError(f"{partition.topic}-{partition.partition} has no leader")
+                failures[partition] = _no_leader(metadata, partition)
             else:
                 by_leader.setdefault(leader, {})[partition] = timestamp
         answers = await asyncio.gather(
@@ -415,6 +417,17 @@ def _by_topic(ids: _TopicIds, connection: Connection, request: type[Message]) ->
 
 def _is_by_id(topics: _Topics) -> bool:
     return any(topic_id != ZERO_UUID for _, topic_id in topics)
+
+
+def _no_leader(metadata: Metadata, partition: TopicPartition) -> KafkaError:
+    """Why metadata names no leader: the topic or the partition does not exist, or all replicas are offline."""
+    topic, index = partition
+    if topic not in metadata.topics:
+        if code := metadata.errors.get(topic):
+            return error_for(code, f"{topic}-{index}")
+    elif index >= (count := len(metadata.topics[topic].partitions)):
+        return UnknownTopicOrPartitionError(f"{topic} has no partition {index}: it has {count}, numbered from 0")
+    return LeaderNotAvailableError(f"{topic}-{index} has no leader")
 
 
 def _commit_row(index: int, at: OffsetAndMetadata) -> OffsetCommitRequestPartition:

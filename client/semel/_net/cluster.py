@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from semel_protocol.errors import error_code
+from semel_protocol.errors import ErrorCode, error_code
 from semel_protocol.messages.k03_metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -24,6 +24,7 @@ from semel._config.client import ClientConfig
 from semel._edge import Edge
 from semel._net.connection import Connection
 from semel._net.metadata import is_topic_name, merged, with_leader
+from semel._net.missing_topics import MissingTopics
 from semel._net.outage import Outage
 from semel._net.pool import Pool, Role
 from semel._net.retry import LOGIN_REFUSED, Backoff, Deadline, retrying
@@ -68,6 +69,9 @@ class Cluster:
         self._fetched_at = 0.0
         self._asked: int | None = None
         self._distrusted: int | None = None
+        self._missing = MissingTopics(self.edge, config.client_id)
+        self.describes_all = False
+        """Whether `metadata` has every topic that this client may see."""
         self._waiters: list[asyncio.Future[Metadata]] = []
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
@@ -230,7 +234,8 @@ class Cluster:
             if deadline.expired:
                 why = f" ({error_for(code).message})" if code else ""
                 raise self.timed_out(
-                    f"topic {topic!r} did not appear within {timeout_ms:.0f} ms{why}: create it, or check its name",
+                    f"topic {topic!r} did not appear within {timeout_ms:.0f} ms{why}: create it, or check its name."
+                    f"{self._missing.suggestions.get(topic, '')}",
                     timeout_ms,
                 )
             if code is not None:
@@ -400,6 +405,28 @@ class Cluster:
             else:
                 backoff.reset()
                 outage.end()
+                await self._warn_of_missing_topics()
+
+    async def _warn_of_missing_topics(self) -> None:
+        due = self._missing.due(self.metadata, self._wanted)
+        known: Iterable[str] = ()
+        if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in due.values():
+            try:
+                known = await self.all_topics(self._answer_timeout_ms)
+            except KafkaError as error:
+                log.debug("client %r: cannot list the topics: %s", self.config.client_id, error)
+        for name, code in due.items():
+            log.warning(self._missing.warning(name, code, known, may_be_created=self._auto_create_topics))
+
+    async def all_topics(self, timeout_ms: float) -> set[str]:
+        """The names of all topics that this client may see, from a new request. Raises KafkaConnectionError,
+        KafkaTimeoutError.
+        """
+        connection = await self.any_connection()
+        answer: MetadataResponse = await connection.request(
+            MetadataRequest(topics=None, allow_auto_topic_creation=False), timeout_ms=timeout_ms
+        )
+        return {topic.name for topic in answer.topics if topic.name and not topic.error_code}
 
     async def _until_stale(self) -> None:
         config = self.config
@@ -447,6 +474,7 @@ class Cluster:
             self.pool.set_address(broker.node_id, broker.host, broker.port)
         self.pool.reachability.metadata_answered(self.pool.address(broker.node_id) for broker in answer.brokers)
         self.metadata = merged(self.metadata, answer, illegal=wanted.keys() - set(legal))
+        self.describes_all = topics is None
         self._fetched_at = self.edge.monotonic()
         if node_id < 0:
             for broker in answer.brokers:

@@ -9,9 +9,10 @@ import click
 from semel_protocol.acls import CLUSTER_NAME, OPERATIONS_OF
 from semel_protocol.tables import Table
 
+from semel._net.similar_names import similar
 from semel.admin import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import confirm, failure, json_option, run, say, say_json, show, similar, tell
+from semel.cli.shared.common import confirm, failure, json_option, run, say, say_json, show, tell
 from semel.cli.shared.times import plural
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -11,9 +11,10 @@ import click
 from semel_protocol.tables import Table
 
 from semel import Admin
+from semel._net.similar_names import similar
 from semel.admin import ConfigDescription, ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
 from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import failure, json_option, key_values, run, say, say_json, show, similar, tell
+from semel.cli.shared.common import failure, json_option, key_values, run, say, say_json, show, tell
 
 ALL_BROKERS = ""
 """The resource that holds the cluster-wide values: all brokers take them, unless a broker has its own."""

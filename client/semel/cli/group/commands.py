@@ -9,23 +9,13 @@ import click
 from semel_protocol.tables import Table
 
 from semel._admin.types import GROUP_STATES
+from semel._net.similar_names import similar
 from semel.admin import ConsumerGroupDescription, ConsumerGroupListing
 from semel.cli.group.lag import PartitionLag, lag_of, total
 from semel.cli.group.members import members_of, members_table, must_be_empty
 from semel.cli.group.reset import reset
 from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import (
-    confirm,
-    delete_each,
-    failure,
-    json_option,
-    run,
-    say,
-    say_json,
-    show,
-    similar,
-    tell,
-)
+from semel.cli.shared.common import confirm, delete_each, failure, json_option, run, say, say_json, show, tell
 from semel.cli.shared.reconciliation import is_of_consumer_protocol
 from semel.cli.shared.times import plural
 from semel.cli.stuck.group import stuck_group

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from semel import Admin, ConfigResource, ConfigResourceType, Producer
-from semel.cli.shared.common import failure, say, similar
+from semel._net.similar_names import similar
+from semel.cli.shared.common import failure, say
 from semel.cli.shared.times import plural
 from semel.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 

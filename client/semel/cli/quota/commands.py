@@ -10,9 +10,10 @@ import click
 from semel_protocol.quotas import CLIENT_KEYS, IP_KEYS, REQUEST_PERCENTAGE, TYPES
 from semel_protocol.tables import Table
 
+from semel._net.similar_names import similar
 from semel.admin import QuotaEntity, QuotaFilter
 from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import json_option, key_values, run, say, say_json, show, similar, tell
+from semel.cli.shared.common import json_option, key_values, run, say, say_json, show, tell
 
 F = TypeVar("F", bound=Callable[..., Any])
 Quotas = Mapping[QuotaEntity, Mapping[str, float]]

@@ -21,7 +21,8 @@ from click.core import ParameterSource
 from semel import Admin, Consumer, Producer
 from semel._config.client import AdminConfig, ClientConfig, ProducerConfig
 from semel._config.consumer import ConsumerConfig
-from semel.cli.shared.common import failure, key_values, say, similar
+from semel._net.similar_names import similar
+from semel.cli.shared.common import failure, key_values, say
 from semel.cli.shared.setting_texts import (
     JAAS,
     KNOWN,

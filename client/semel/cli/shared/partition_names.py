@@ -8,7 +8,8 @@ from collections.abc import Container, Iterable, Sequence
 import click
 
 from semel import Admin, TopicPartition
-from semel.cli.shared.common import failure, similar
+from semel._net.similar_names import similar
+from semel.cli.shared.common import failure
 from semel.errors import KafkaConnectionError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from semel.structs import PartitionMetadata, TopicMetadata
 

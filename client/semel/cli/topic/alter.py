@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import click
 
 from semel import Admin
+from semel._net.similar_names import similar
 from semel.admin import ConfigResource, ConfigResourceType, NewPartitions
 from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import failure, key_values, run, say, similar
+from semel.cli.shared.common import failure, key_values, run, say
 from semel.cli.shared.partition_names import topics_of
 from semel.cli.shared.times import plural
 from semel.errors import TopicAuthorizationFailedError

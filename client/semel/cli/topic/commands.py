@@ -10,6 +10,7 @@ import click
 from semel_protocol.tables import Table
 
 from semel import Admin, NewTopic, TopicPartition
+from semel._net.similar_names import similar
 from semel.admin import (
     EARLIEST,
     LATEST,
@@ -30,7 +31,6 @@ from semel.cli.shared.common import (
     say,
     say_json,
     show,
-    similar,
     tell,
 )
 from semel.cli.shared.moves import moves_of

@@ -9,6 +9,7 @@ import click
 from semel_protocol.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism
 from semel_protocol.tables import Table
 
+from semel._net.similar_names import similar
 from semel.admin import (
     Admin,
     ScramCredentialInfo,
@@ -17,7 +18,7 @@ from semel.admin import (
     UserScramCredentialUpsertion,
 )
 from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import confirm, failure, json_option, run, say, say_json, show, similar, tell
+from semel.cli.shared.common import confirm, failure, json_option, run, say, say_json, show, tell
 from semel.cli.user import offline
 from semel.cli.user.passwords import password_of, password_options
 

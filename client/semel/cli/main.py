@@ -12,6 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 from semel_protocol import __version__
 
+from semel.cli.shared.signals import Interrupted
+
 OWN = {
     "acl": "semel.cli.acl.commands:acl",
     "cluster": "semel.cli.cluster.commands:cluster",
@@ -85,12 +87,12 @@ class Commands(click.Group):
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click, but Ctrl-C ends a command without a word, with the status of a process that SIGINT has ended. So
-        does a closed pipe at its output, as of `semel top | head`, with status 0."""
+        """As click, but a signal ends a command without a word, with the status of a process that the signal has ended.
+        So does a closed pipe at its output, as of `semel top | head`, with status 0."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise SystemExit(INTERRUPTED) from None
+        except KeyboardInterrupt as e:
+            raise SystemExit(e.status if isinstance(e, Interrupted) else INTERRUPTED) from None
         except BrokenPipeError:
             sys.stderr.close()  # Python would complain there that it cannot write the rest
             raise SystemExit(0) from None

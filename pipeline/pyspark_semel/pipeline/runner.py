@@ -1,7 +1,7 @@
 """EDGE: runs the queries of a definition until they end, one fails, or a signal stops them.
 
-After one SIGINT or SIGTERM each query finishes its current batch. After a second one they stop at once. In both cases
-the sink guarantees that each batch is written exactly once.
+After one SIGINT, SIGTERM or SIGHUP each query finishes its current batch. After a second one they stop at once. In both
+cases the sink guarantees that each batch is written exactly once.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 0.2
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LAST_BATCH_S = 120.0
 """The longest time for the current batch after a stop request."""
 RECENT = 20
@@ -47,9 +48,10 @@ class StopRequests:
 
 @contextmanager
 def counting_signals() -> Iterator[StopRequests]:
-    """Counts SIGINT and SIGTERM. It replaces Spark's own handler, which cancels all jobs."""
+    """Counts the signals that are not ignored. It replaces Spark's own handler, which cancels all jobs."""
     stop_requests = StopRequests()
-    before = {number: signal.signal(number, stop_requests.count) for number in (signal.SIGINT, signal.SIGTERM)}
+    counted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop_requests.count) for number in counted}
     try:
         yield stop_requests
     finally:

@@ -75,10 +75,47 @@ def test_a_start_before_now_is_a_time(semel_broker: EphemeralBroker) -> None:
     assert consume(semel_broker, "-o", "-30m") == ""
 
 
+def test_a_start_that_the_partitions_do_not_have_is_named_and_moved_into_their_range(
+    semel_broker: EphemeralBroker,
+) -> None:
+    semel_broker.create_topic("t", 1)
+    asyncio.run(_fill_plain(semel_broker, 4))
+    CliRunner().invoke(main, ["topic", "truncate", "t", "-b", semel_broker.bootstrap_servers, "--before", "2", "--yes"])
+
+    def consumed(*arguments: str) -> tuple[str, str]:
+        given = ["consume", "t", "-b", semel_broker.bootstrap_servers, "-e", *arguments]
+        done = CliRunner().invoke(main, given)
+        assert done.exit_code == 0, done.output
+        return done.stdout, done.stderr
+
+    assert consumed("-o", "99") == ("", "t: 0: offset 99 is beyond the end, which is 4; starting at the end\n")
+    assert consumed("-o", "0") == ("2\n3\n", "t: 0: offset 0 is deleted; starting at 2, the first one\n")
+    assert consumed("-o", "3") == ("3\n", "")
+    assert consumed("-o", "4") == ("", "")
+    assert consumed("-o", "beginning") == ("2\n3\n", "")
+    assert consumed("-o", "end") == ("", "")
+    assert consumed("-o", "2200-01-01") == ("", "t: 0: no record is so new; starting at the end\n")
+
+
+async def _fill_plain(broker: EphemeralBroker, count: int) -> None:
+    async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(count):
+            await producer.send_and_wait("t", b"%d" % number, partition=0)
+
+
+def test_a_missing_topic_is_named_with_similar_ones(semel_broker: EphemeralBroker) -> None:
+    semel_broker.create_topic("flights", 1)
+    done = CliRunner().invoke(main, ["consume", "flihgts", "-b", semel_broker.bootstrap_servers])
+    assert done.exit_code == 1
+    assert "There is no topic 'flihgts'. Did you mean 'flights'?" in done.output
+
+
 @pytest.mark.parametrize(
     ("words", "position"),
     [
         ("earliest", StartPosition(timestamp=-2)),
+        ("beginning", StartPosition(timestamp=-2)),
+        ("end", StartPosition(timestamp=-1)),
         ("7", StartPosition(offset=7)),
         ("-7", StartPosition(last=7)),
         ("-90s", StartPosition(timestamp=NOW_MS - 90_000)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import click
 
@@ -13,12 +13,15 @@ from semel._config.consumer import ConsumerConfig
 from semel._edge import Edge
 from semel.admin import EARLIEST, LATEST
 from semel.cli.consume.record_text import ENCODINGS, Form, as_json, by_pattern
-from semel.cli.consume.starts import starts
+from semel.cli.consume.starts import in_range, starts
 from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import failure, run, say
+from semel.cli.shared.partition_names import topics_of
+from semel.cli.shared.signals import Interrupted
 from semel.cli.shared.start_position import FORMS, StartPosition, parse
 from semel.cli.shared.times import plural
 
+CTRL_C = 130
 DEFAULTS = {"isolation_level": "read_committed"}
 BY_OPTION = {
     "allow_auto_create_topics": "`semel consume` never creates a topic",
@@ -97,7 +100,11 @@ def consume(
     encoding: str,
     json_lines: bool,
 ) -> None:
-    """Print the records of TOPIC, and wait for new ones, until Ctrl-C, --max-records or --exit-at-end."""
+    """Print the records of TOPIC, and wait for new ones, until Ctrl-C, --max-records or --exit-at-end.
+
+    SIGTERM and SIGHUP end it as Ctrl-C does: it leaves its group, and the exit status is 0. A second signal ends it at
+    once.
+    """
     start = _start(client, offset, from_beginning=from_beginning)
     if group and partitions:
         raise click.UsageError(f"--partition {partitions[0]} with --group: the group assigns its partitions itself")
@@ -117,12 +124,13 @@ def consume(
     }
     if isolation is not None:
         options["isolation_level"] = isolation
-    places = run(_places(client, topic, sorted(set(partitions))))
+    places, firsts = run(_places(client, topic, sorted(set(partitions)), start))
     output = _Output()
     try:
-        run(_read(client, options, topic, places, start, max_records, exit_at_end, show, output))
-    except KeyboardInterrupt:
-        say("", err=True)  # a terminal shows ^C in front
+        run(_read(client, options, topic, places, start, firsts, max_records, exit_at_end, show, output))
+    except Interrupted as e:
+        if e.status == CTRL_C:
+            say("", err=True)  # a terminal shows ^C in front
         say(plural(output.records, "record"), err=True)
     else:
         if not output.is_closed and sys.stderr.isatty():
@@ -131,7 +139,7 @@ def consume(
 
 def _start(client: ClientSettings, offset: str | None, *, from_beginning: bool) -> StartPosition:
     """From the options, or else from the setting auto_offset_reset."""
-    if from_beginning and offset not in (None, "earliest"):
+    if from_beginning and offset not in (None, "earliest", "beginning"):
         raise click.UsageError(f"give either --from-beginning or --offset {offset}")
     words = "earliest" if from_beginning else offset
     if words is None:
@@ -152,19 +160,19 @@ async def _read(
     topic: str,
     places: list[TopicPartition],
     start: StartPosition,
+    firsts: dict[TopicPartition, int],
     max_records: int | None,
     exit_at_end: bool,
     show: Callable[[Any], bytes],
     output: _Output,
 ) -> None:
-    out: BinaryIO = sys.stdout.buffer
     async with client.consumer(options, DEFAULTS) as consumer:
         grouped = consumer.group_id is not None
         ends = await consumer.end_offsets(places)
         if grouped:
             consumer.subscribe([topic])
         else:
-            found = await starts(consumer, places, start, ends)
+            found = firsts or await starts(consumer, places, start, ends)
             consumer.assign(places)
             for tp, first in found.items():
                 consumer.seek(tp, first)
@@ -174,9 +182,8 @@ async def _read(
                     break
                 most = None if max_records is None else max_records - output.records
                 for records in (await consumer.getmany(timeout_ms=200, max_records=most)).values():
-                    out.write(b"".join(map(show, records)))
+                    _write(b"".join(map(show, records)))
                     output.records += len(records)
-                out.flush()
                 if grouped:
                     await consumer.commit()
         except BrokenPipeError:
@@ -184,15 +191,31 @@ async def _read(
             sys.stderr.close()  # end without an error, as head(1) expects
 
 
-async def _places(client: ClientSettings, topic: str, partitions: list[int]) -> list[TopicPartition]:
-    """The partitions to read. Asks the Admin, which reports a missing topic at once."""
+def _write(shown: bytes) -> None:
+    """Raises BrokenPipeError, and ClickException when the output is closed or its disk is full."""
+    try:
+        sys.stdout.buffer.write(shown)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as e:
+        raise failure(f"cannot write the records to the output: {e.strerror or e}") from e
+
+
+async def _places(
+    client: ClientSettings, topic: str, partitions: list[int], start: StartPosition
+) -> tuple[list[TopicPartition], dict[TopicPartition, int]]:
+    """The partitions to read, and where, for a start at an offset. Asks the Admin, which reports a missing topic at
+    once.
+    """
     async with client.admin() as admin:
-        (found,) = await admin.describe_topics([topic])
-    known = [partition.partition for partition in found.partitions]
-    missing = [p for p in partitions if p not in known]
-    if missing:
-        raise failure(f"{topic} has no partition {missing[0]}; it has {len(known)}")
-    return [TopicPartition(topic, p) for p in partitions or known]
+        (found,) = await topics_of(admin, [topic])
+        known = [partition.partition for partition in found.partitions]
+        missing = [p for p in partitions if p not in known]
+        if missing:
+            raise failure(f"{topic} has no partition {missing[0]}; it has {len(known)}")
+        places = [TopicPartition(topic, p) for p in partitions or known]
+        return places, {} if start.offset is None else await in_range(admin, places, start.offset)
 
 
 async def _at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from semel import Consumer, TopicPartition
+from semel import Admin, Consumer, TopicPartition
 from semel.admin import EARLIEST, LATEST
+from semel.cli.shared.common import say
+from semel.cli.shared.partition_names import compact
 from semel.cli.shared.start_position import StartPosition
 
 Offsets = Mapping[TopicPartition, int]
@@ -20,14 +22,29 @@ async def starts(
     """The offsets to start at; none for the ends of partitions, which the consumer finds itself. Changes the consumer's
     assignment.
     """
-    if start.offset is not None:
-        return dict.fromkeys(places, start.offset)
     if start.last is not None:
         return await _last(consumer, start.last, ends)
     if start.timestamp is None or start.timestamp in (EARLIEST, LATEST):
         return {}
     found = await consumer.offsets_for_times(dict.fromkeys(places, start.timestamp))
+    if without := [tp for tp, at in found.items() if at is None]:
+        say(f"{compact(without)}: no record is so new; starting at the end", err=True)
     return {tp: ends[tp] if at is None else at.offset for tp, at in found.items()}
+
+
+async def in_range(admin: Admin, places: Sequence[TopicPartition], offset: int) -> dict[TopicPartition, int]:
+    """The offset for each partition, moved into the range of those that do not have it, with a line for each."""
+    firsts = await admin.list_offsets(dict.fromkeys(places, EARLIEST))
+    ends = await admin.list_offsets(dict.fromkeys(places, LATEST))
+    found = {}
+    for tp in places:
+        first, end = firsts[tp].offset, ends[tp].offset
+        found[tp] = min(max(offset, first), end)
+        if offset > end:
+            say(f"{compact([tp])}: offset {offset} is beyond the end, which is {end}; starting at the end", err=True)
+        elif offset < first:
+            say(f"{compact([tp])}: offset {offset} is deleted; starting at {first}, the first one", err=True)
+    return found
 
 
 async def _last(consumer: Consumer, count: int, ends: Offsets) -> dict[TopicPartition, int]:

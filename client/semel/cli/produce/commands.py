@@ -12,6 +12,7 @@ from semel._config.client import ProducerConfig
 from semel.cli.produce.job import Job
 from semel.cli.shared.client_settings import ClientSettings, client_options
 from semel.cli.shared.common import key_values, run
+from semel.cli.shared.signals import Interrupted
 
 DEFAULTS = {"linger_ms": 5, "max_block_ms": 120_000}
 """Where the command differs from the client. A full buffer waits as long as a record does."""
@@ -19,8 +20,6 @@ BY_OPTION = {
     "enable_idempotence": "`semel produce` is idempotent with --acks all, and not otherwise",
     "transactional_id": "`semel produce` does not write transactions",
 }
-INTERRUPTED = 130
-"""The exit status after Ctrl-C, as of a process that SIGINT has ended."""
 
 
 @click.command()
@@ -87,6 +86,9 @@ def produce(
     With --acks all each record is stored exactly once, also if a broker restarts meanwhile. Exit status 1 if a record
     could not be stored. The error names the line. Lines before it are stored; lines after it may be.
 
+    A signal (Ctrl-C, SIGTERM, SIGHUP) ends the input: the lines that have arrived are stored, and a last one without a
+    line end, too. A second signal ends the command at once.
+
     A missing topic is created by the broker, as other producers do; the command says so. --no-create refuses it.
     """
     pairs = [(key, value.encode()) for key, value in key_values(headers, "--header").items()]
@@ -102,10 +104,11 @@ def produce(
     with file.open("rb") if file else sys.stdin.buffer as source:
         hidden = quiet or (file is None and sys.stdin.isatty())
         try:
-            run(job.run(client, source, file.stat().st_size if file else None, options, DEFAULTS, hidden=hidden))
-        except KeyboardInterrupt:
+            size_bytes = file.stat().st_size if file else None
+            run(job.run(client, source, size_bytes, options, DEFAULTS, hidden=hidden), job.end_input)
+        except Interrupted:
             if not quiet:
                 job.summarize()
-            sys.exit(INTERRUPTED)
+            raise
     if not quiet:
         job.summarize()

@@ -15,7 +15,7 @@ from semel_protocol.records import record_bytes_max
 from semel import Producer, RecordMetadata
 from semel._edge import Edge
 from semel._produce.partitioner import key_hash
-from semel.cli.produce.lines import LineTooLongError, lines_of
+from semel.cli.produce.lines import Lines, LineTooLongError
 from semel.cli.produce.stall import say_stalls
 from semel.cli.produce.topic_check import batch_bytes_max, create, exists
 from semel.cli.produce.value_block import (
@@ -58,6 +58,7 @@ class Job:
         self._failure: str | None = None
         self._last: tuple[int, int] | None = None
         self._line_bytes_max = self._block_bytes_max = 0
+        self._input: Lines | None = None
 
     async def run(
         self,
@@ -114,6 +115,13 @@ class Job:
                 with suppress(asyncio.CancelledError):
                     await watch
 
+    def end_input(self) -> bool:
+        """Ends the input as if it had no more bytes. False: it is not read yet."""
+        if self._input is None:
+            return False
+        self._input.end()
+        return True
+
     def summarize(self) -> None:
         """Prints the number of stored records on standard error."""
         place = "" if self._last is None else ", the last one at partition {}, offset {}".format(*self._last)
@@ -126,7 +134,8 @@ class Job:
         with Progress(*columns, TimeElapsedColumn(), console=console, disable=hidden, transient=True) as progress:
             bar = progress.add_task(self._topic, total=size_bytes, stored="")
             try:
-                async for lines in lines_of(source, self._line_bytes_max):
+                self._input = Lines(source, self._line_bytes_max)
+                async for lines in self._input.read():
                     await self._send(producer, lines)
                     if not hidden:
                         self._advance(progress, bar, lines)

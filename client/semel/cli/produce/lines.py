@@ -10,6 +10,8 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import BinaryIO
 
+from semel.cli.shared.common import failure
+
 CHUNK_BYTES = 1 << 16
 CHUNKS_AHEAD = 8
 
@@ -18,50 +20,66 @@ class LineTooLongError(Exception):
     """The line that begins here is longer than allowed, and its end has not arrived."""
 
 
-async def lines_of(source: BinaryIO, line_bytes_max: int) -> AsyncIterator[list[bytes]]:
-    """Lists of whole lines, without line ends. Each list ends where the input paused, or after about 64 KiB.
+class Lines:
+    """The whole lines of a source, without line ends. line_bytes_max: bounds the memory."""
 
-    Raises LineTooLongError when more than line_bytes_max arrived of the next line, and not its end: this bounds the
-    memory.
-    """
-    rest: list[bytes] = []
-    rest_bytes = 0
-    async for chunk in _chunks(source):
-        head, newline, tail = chunk.partition(b"\n")
-        if not newline:
-            rest.append(chunk)
-            rest_bytes += len(chunk)
-        else:
-            first = b"".join((*rest, head))
-            *whole, last = tail.split(b"\n")
-            whole.insert(0, first)
-            rest, rest_bytes = [last], len(last)
-            if b"\r" in chunk or first.endswith(b"\r"):
-                whole = [line.removesuffix(b"\r") for line in whole]
-            yield whole
-        if rest_bytes > line_bytes_max:
-            raise LineTooLongError
-    if rest_bytes:
-        yield [b"".join(rest)]
+    def __init__(self, source: BinaryIO, line_bytes_max: int) -> None:
+        self._source, self._line_bytes_max = source, line_bytes_max
+        self._arrived = asyncio.Event()
+        self._chunks: queue.Queue[bytes | OSError] = queue.Queue(CHUNKS_AHEAD)
+        self._chunks_left: int | None = None
 
+    def end(self) -> None:
+        """Ends the input behind what has arrived."""
+        self._chunks_left = self._chunks.qsize()
+        self._arrived.set()
 
-async def _chunks(source: BinaryIO) -> AsyncIterator[bytes]:
-    """The bytes as they arrive. The command does not wait for the thread, which may wait for a terminal for ever."""
-    loop = asyncio.get_running_loop()
-    arrived = asyncio.Event()
-    chunks: queue.Queue[bytes | OSError] = queue.Queue(CHUNKS_AHEAD)
-    threading.Thread(target=_read_all, args=(_reader(source), chunks, loop, arrived), daemon=True).start()
-    while True:
-        while chunks.empty():
-            arrived.clear()
-            if chunks.empty():
-                await arrived.wait()
-        found = chunks.get()
-        if isinstance(found, OSError):
-            raise found
-        if not found:
-            return
-        yield found
+    async def read(self) -> AsyncIterator[list[bytes]]:
+        """Lists of lines. Each list ends where the input paused, or after about 64 KiB.
+
+        Raises LineTooLongError when more than line_bytes_max arrived of the next line, and not its end.
+        """
+        rest: list[bytes] = []
+        rest_bytes = 0
+        async for chunk in self._read_chunks():
+            head, newline, tail = chunk.partition(b"\n")
+            if not newline:
+                rest.append(chunk)
+                rest_bytes += len(chunk)
+            else:
+                first = b"".join((*rest, head))
+                *whole, last = tail.split(b"\n")
+                whole.insert(0, first)
+                rest, rest_bytes = [last], len(last)
+                if b"\r" in chunk or first.endswith(b"\r"):
+                    whole = [line.removesuffix(b"\r") for line in whole]
+                yield whole
+            if rest_bytes > self._line_bytes_max:
+                raise LineTooLongError
+        if rest_bytes:
+            yield [b"".join(rest)]
+
+    async def _read_chunks(self) -> AsyncIterator[bytes]:
+        """The bytes as they arrive. The command does not wait for the thread, which may wait for a terminal for
+        ever.
+        """
+        loop = asyncio.get_running_loop()
+        arguments = (_reader(self._source), self._chunks, loop, self._arrived)
+        threading.Thread(target=_read_all, args=arguments, daemon=True).start()
+        while self._chunks_left is None or self._chunks_left > 0:
+            if self._chunks.empty():
+                self._arrived.clear()
+                if self._chunks.empty() and self._chunks_left is None:
+                    await self._arrived.wait()
+                continue
+            found = self._chunks.get()
+            if self._chunks_left is not None:
+                self._chunks_left -= 1
+            if isinstance(found, OSError):
+                raise failure(f"cannot read the input: {found.strerror or found}") from found
+            if not found:
+                return
+            yield found
 
 
 def _reader(source: BinaryIO) -> Callable[[int], bytes]:

@@ -47,7 +47,7 @@ async def say_stalls(
 
 async def _reason(client: ClientSettings, topic: str, all_acks: bool) -> str:
     try:
-        async with client.admin(quiet=True, tolerant=True) as admin:
+        async with client.admin(quiet=True) as admin:
             (found,) = await admin.describe_topics([topic])
             in_sync_min = await _in_sync_min(admin, topic) if all_acks else 0
     except UnreachableError as e:

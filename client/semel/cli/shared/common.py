@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import difflib
 import functools
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
 import click
@@ -16,6 +14,7 @@ from rich.text import Text
 from semel_protocol.tables import Table, captioned, hanging, wrapped
 from semel_protocol.visible import visible, visible_json
 
+from semel.cli.shared.signals import run_until_signal
 from semel.errors import KafkaError, NotSemelBrokerError
 
 T = TypeVar("T")
@@ -43,10 +42,14 @@ def say_json(shown: object) -> None:
     click.echo(msgspec.json.format(visible_json(msgspec.json.encode(shown).decode())))
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Runs a command's coroutine. A KafkaError becomes lines on standard error and exit status 1."""
+def run(main: Coroutine[Any, Any, T], end: Callable[[], bool] = lambda: False) -> T:
+    """Runs a command's coroutine, until a signal ends it. A KafkaError becomes lines on standard error and exit status
+    1. end: as of `run_until_signal`.
+
+    Raises Interrupted after a signal.
+    """
     try:
-        return asyncio.run(main)
+        return run_until_signal(main, end)
     except NotSemelBrokerError as e:
         raise failure(f"`{click.get_current_context().command_path}` cannot do this here: {e}") from e
     except KafkaError as e:
@@ -63,15 +66,16 @@ def failure(*lines: str) -> click.ClickException:
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Prints lines. Control characters in them are escaped, so names cannot add lines or control a terminal."""
+    """Prints lines. Control characters in them are escaped, so names cannot add lines or control a terminal.
+
+    What cannot be said on standard error does not end a command: the disk behind it may be full.
+    """
     for line in lines:
-        click.echo(visible(line), err=err)
-
-
-def similar(name: str, known: Iterable[str]) -> str:
-    """A question for the end of a message about an unknown name, with the names that are most like it; or ""."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        try:
+            click.echo(visible(line), err=err)
+        except OSError:
+            if not err:
+                raise
 
 
 def confirm(question: str) -> None:

@@ -10,9 +10,13 @@ import msgspec
 
 from semel.admin import EARLIEST, LATEST
 
-WORDS = {"earliest": EARLIEST, "latest": LATEST}
+WORDS = {"earliest": EARLIEST, "latest": LATEST, "beginning": EARLIEST, "end": LATEST}
+"""Kafka's words, and those of kcat."""
 EXAMPLE = "2026-11-22T08:00"
-FORMS = f"earliest, latest, an offset, a time such as {EXAMPLE} (UTC without a zone), or one before now such as -1h"
+FORMS = (
+    f"earliest or beginning, latest or end, an offset, a time such as {EXAMPLE} (UTC without a zone), or one before "
+    "now such as -1h"
+)
 AGO = re.compile(r"-(\d+)(s|m|min|h|d|w)", re.ASCII)
 UNIT_MS = {"s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 LAST = re.compile(r"-(\d+)", re.ASCII)

@@ -40,8 +40,8 @@ async def started(
 ) -> AsyncIterator[C]:
     """A client that is started, and stopped at the end.
 
-    quiet: do not say what the client waits for. tolerant: the caller says which brokers do not answer; the time limit
-    holds for the start alone.
+    tolerant: the caller says which brokers do not answer; the watch ends with the start. quiet: the same, and the start
+    says nothing either.
 
     Raises UnreachableError when an address that is needed was never reached within three seconds, or within
     `bootstrap_timeout_ms` if that is given. A broker that was reached before may restart: it is waited for.
@@ -55,7 +55,7 @@ async def started(
         await client.start()
     stop_s = None
     try:
-        if tolerant:
+        if quiet or tolerant:
             yield client
         else:
             async with watch.limit():

@@ -2,6 +2,9 @@
 
 The layout is Kafka's: `<topic>-<partition>/` per log, `meta.properties`, `recovery-point-offset-checkpoint`,
 `log-start-offset-checkpoint`, and after a clean close `.kafka_cleanshutdown`, until the next open.
+
+A directory of one partition that cannot be used concerns this partition alone: `open_log` raises, and a removal that
+fails is reported as an event. The next open of the data directory tries removals again.
 """
 
 import re
@@ -10,27 +13,46 @@ from functools import partial
 
 from semel_storage import checkpoints
 from semel_storage.checkpoints import TopicPartition
-from semel_storage.disk.disk import Disk, Event, ignore_event
+from semel_storage.disk.disk import Disk, Event, MissingFile, ignore_event
 from semel_storage.identity import Identity, WrongDirectory, check_folder, identify
 from semel_storage.log.log import CHECKPOINT_BYTES, Log
 from semel_storage.segments.log_config import LogConfig
 
-__all__ = ["LogDirectory", "WrongDirectory", "partition_directory"]
+__all__ = ["LogDirectory", "NotRemoved", "WrongDirectory", "partition_directory", "renamed_directory"]
 
 DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+NAME_LENGTH_MAX = 255
+"""The longest file name that all usual file systems allow."""
+NAMES_SHOWN_MAX = 5
 OPEN_FILES = 12
 """File descriptors that must be free to open another log, so that open logs can still roll, sync and read."""
-_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
+_LIKE_PARTITION = re.compile(r".*-\d+", re.DOTALL)
+
+
+class NotRemoved(Exception):  # noqa: N818 (named after its cause)
+    """The directories of deleted partitions could not be removed; the message names the first one and the reason."""
 
 
 def partition_directory(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 
 
+def renamed_directory(topic: str, partition: int, *, unique: str, suffix: str) -> str:
+    """The name of a partition's directory that is no longer in use: `<topic>-<partition>.<unique><suffix>`.
+
+    The topic's name is cut where the whole would be too long for a file system, as Kafka does. `unique` (an id or a
+    number never used before) keeps the names of different topics different.
+    """
+    end = f"-{partition}.{unique}{suffix}"
+    return topic[: NAME_LENGTH_MAX - len(end)] + end
+
+
 class LogDirectory:
     """One data directory. Open it with `LogDirectory.open`. `logs` has the open logs."""
 
-    def __init__(self, disk: Disk, root: str, unlock: Callable[[], None], event: Event) -> None:
+    def __init__(self, disk: Disk, root: str, unlock: Callable[[], None], event: Event, problem: Event) -> None:
         self.disk = disk
         self.root = root
         self.logs: dict[TopicPartition, Log] = {}
@@ -40,6 +62,7 @@ class LogDirectory:
         self.was_clean = False
         self._unlock = unlock
         self._event = event
+        self._problem = problem
         self._recovery_points = checkpoints.read_offsets(disk, self._path(checkpoints.RECOVERY_POINT))
         self._start_offsets = checkpoints.read_offsets(disk, self._path(checkpoints.LOG_START_OFFSET))
         self._saved = (dict(self._recovery_points), dict(self._start_offsets))
@@ -54,6 +77,7 @@ class LogDirectory:
         cluster_id: str,
         directory_id: str,
         event: Event = ignore_event,
+        problem: Event = ignore_event,
     ) -> "LogDirectory":
         """Lock the directory, and create it if it is missing.
 
@@ -61,12 +85,14 @@ class LogDirectory:
         `cluster_id` must match ("" matches any) and `LogDirectory.cluster_id` is the stored one. Raises
         DirectoryLocked if another process uses it; WrongDirectory if it belongs to another node or cluster, has
         another format, or is not a data directory; then nothing has changed.
+
+        `problem`: called for events that an operator has to act on; `event` for all others.
         """
         check_folder(disk, root)
         disk.mkdir(root)
         unlock = disk.lock(root)
         try:
-            directory = cls(disk, root, unlock, event)
+            directory = cls(disk, root, unlock, event, problem)
             mine = identify(disk, root, Identity(node_id, cluster_id, directory_id))
             directory.node_id, directory.cluster_id = mine.node_id, mine.cluster_id
             directory.directory_id = mine.directory_id
@@ -77,7 +103,7 @@ class LogDirectory:
         return directory
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions with a directory, sorted."""
+        """The partitions with a directory, or with a file in its place, sorted."""
         found = [_PARTITION.fullmatch(name) for name in self.disk.listdir(self.root)]
         return sorted((match["topic"], int(match["partition"])) for match in found if match is not None)
 
@@ -112,15 +138,18 @@ class LogDirectory:
         self._start_offsets.pop((topic, partition), None)
         return has_entry
 
-    def set_aside(self, topic: str, partition: int, path: str) -> None:
-        """Rename the partition's directory, which is not open.
+    def set_aside(self, topic: str, partition: int, *, unique: str) -> str:
+        """Rename the partition's directory, which is not open, to a unique name with `-stray`. Returns its new path.
 
-        Its checkpoint entries are removed first, so that the next start does not report it as missing.
+        Its checkpoint entries are removed first, so that the next start does not report it as missing. Raises OSError
+        if the directory cannot be renamed.
         """
         self.forget(topic, partition)
         self.save_checkpoints()
-        self.disk.rename(self._partition_path(topic, partition), path)
+        aside = self._path(renamed_directory(topic, partition, unique=unique, suffix=STRAY_SUFFIX))
+        self.disk.rename(self._partition_path(topic, partition), aside)
         self.disk.sync_dir(self.root)
+        return aside
 
     def open_log(
         self,
@@ -133,7 +162,11 @@ class LogDirectory:
         allow_data_loss: bool = False,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
     ) -> Log:
-        """Open the partition's log, recover it after a crash, or create it. A log must not be open twice."""
+        """Open the partition's log, recover it after a crash, or create it. A log must not be open twice.
+
+        Raises, without a change for other partitions: OSError for files that this process cannot use, WrongDirectory
+        for a directory with another topic id, CorruptLog and CorruptCheckpoint for damaged files.
+        """
         key = (topic, partition)
         assert key not in self.logs, f"{topic}-{partition} is open already"
         path = self._partition_path(topic, partition)
@@ -149,8 +182,10 @@ class LogDirectory:
                     reason=f"the directory is missing, it was durable up to {point}",
                 )
             self._start_offsets.pop(key, None)
-        if topic_id is not None and self.topic_id(topic, partition) is None:
-            checkpoints.write_topic_id(self.disk, f"{path}/{checkpoints.PARTITION_METADATA}", topic_id)
+        else:
+            self.disk.check_directory(path)
+        if topic_id is not None:
+            self._claim(topic, partition, topic_id)
         log = Log.open(
             self.disk,
             path,
@@ -169,6 +204,17 @@ class LogDirectory:
         self.logs[key] = log
         return log
 
+    def _claim(self, topic: str, partition: int, topic_id: bytes) -> None:
+        """Write the topic id into a directory without one. Raises WrongDirectory if it has that of another topic."""
+        known, path = self.topic_id(topic, partition), self._partition_path(topic, partition)
+        if known is None:
+            checkpoints.write_topic_id(self.disk, f"{path}/{checkpoints.PARTITION_METADATA}", topic_id)
+        elif known != topic_id:
+            raise WrongDirectory(
+                f"{path} has the records of another topic: the topic id there is {checkpoints.topic_id_text(known)}, "
+                f"that of {topic} is {checkpoints.topic_id_text(topic_id)}; move the directory away"
+            )
+
     def delete_log(self, topic: str, partition: int, *, unique: str) -> None:
         """Delete the partition: its directory is renamed now, its files are deleted soon after.
 
@@ -185,9 +231,9 @@ class LogDirectory:
         """`delete_logs` in steps, so that a topic with many partitions does not hold the event loop.
 
         Yields 1 after each step and returns the number of directories. No log of these partitions may be opened
-        before the end.
+        before the end. Raises NotRemoved once all others are removed.
         """
-        paths = []
+        doomed: list[tuple[str, str]] = []
         for partition in partitions:
             log = self.logs.pop((topic, partition), None)
             if log is not None:
@@ -195,18 +241,28 @@ class LogDirectory:
             self.forget(topic, partition)
             path = self._partition_path(topic, partition)
             if self.disk.exists(path):
-                paths.append(path)
+                name = renamed_directory(topic, partition, unique=unique, suffix=DELETE_SUFFIX)
+                doomed.append((path, self._path(name)))
             yield 1
         self.save_checkpoints()  # first, so that the next start reports no missing directory
-        for path in paths:
-            self.disk.rename(path, f"{path}.{unique}{DELETE_SUFFIX}")
+        renamed, failures = [], []
+        for path, new in doomed:
+            try:
+                self.disk.rename(path, new)
+            except (OSError, MissingFile) as error:
+                self._report_removal(path, error)
+                failures.append(f"{path}: {error}")
+            else:
+                renamed.append(new)
             yield 1
-        if paths:
+        if renamed:
             self.disk.sync_dir(self.root)
-        for path in paths:
-            self.disk.remove_later(f"{path}.{unique}{DELETE_SUFFIX}")
+        for new in renamed:
+            self.disk.remove_later(new)
             yield 1
-        return len(paths)
+        if failures:
+            raise NotRemoved(f"{failures[0]} ({len(failures)} of {len(doomed)} directories remain)")
+        return len(renamed)
 
     async def checkpoint(self) -> None:
         """Make every log durable and move its recovery point to its end (log.flush.offset.checkpoint.interval.ms)."""
@@ -232,12 +288,18 @@ class LogDirectory:
         self._saved = (dict(points), dict(starts))
 
     def close(self) -> None:
-        """Clean shutdown: close every log, save the checkpoints, write the clean shutdown marker, release the lock."""
+        """Clean shutdown: close every log, save the checkpoints, write the clean shutdown marker, release the lock.
+
+        A partition that is not open may not have been closed cleanly. Then there is no marker, and the next open
+        recovers every log from its recovery point.
+        """
+        is_clean = self.logs.keys() >= set(self.partitions()) and not self.missing()
         for key in sorted(self.logs):
             self.logs[key].close()
         self.save_checkpoints()
         self.logs.clear()
-        self.disk.write_atomically(self._path(checkpoints.CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}')
+        if is_clean:
+            self.disk.write_atomically(self._path(checkpoints.CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}')
         self._unlock()
 
     def abandon(self) -> None:
@@ -252,10 +314,32 @@ class LogDirectory:
         marker = self._path(checkpoints.CLEAN_SHUTDOWN)
         self.was_clean = self.disk.exists(marker)
         self.disk.remove(marker)
+        foreign = []
         for name in self.disk.listdir(self.root):
             if name.endswith(DELETE_SUFFIX) and "." in name:
-                self.disk.rmtree(self._path(name))
+                try:
+                    self.disk.rmtree(self._path(name))
+                except OSError as error:
+                    self._report_removal(self._path(name), error)
+            elif not name.isascii() or (_LIKE_PARTITION.fullmatch(name) and not _PARTITION.fullmatch(name)):
+                foreign.append(name)
+        if foreign:
+            self._problem(
+                "foreign_names_ignored",
+                directory=self.root,
+                names=foreign[:NAMES_SHOWN_MAX],
+                count=len(foreign),
+                do="no broker gives such names: move them to another directory",
+            )
         self.disk.sync_dir(self.root)
+
+    def _report_removal(self, path: str, error: Exception) -> None:
+        self._problem(
+            "directory_not_removed",
+            directory=path,
+            error=str(error),
+            do="let the broker's user change it, or remove it; the next start of the broker tries it again",
+        )
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"

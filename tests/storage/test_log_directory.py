@@ -1,6 +1,7 @@
 """A data directory: identity, lock, partitions, checkpoints, deletion, clean and unclean stops."""
 
 import asyncio
+import errno
 import re
 
 import pytest
@@ -8,7 +9,7 @@ from semel_storage import checkpoints
 from semel_storage.checkpoints import CorruptCheckpoint
 from semel_storage.disk.disk import DirectoryLocked
 from semel_storage.disk.memory_disk import MemoryDisk
-from semel_storage.log_directory import LogDirectory, WrongDirectory
+from semel_storage.log_directory import LogDirectory, NotRemoved, WrongDirectory, renamed_directory
 from semel_storage.segments.log_config import LogConfig
 from storage.batches import NOW_MS, make_batch, put, read_all
 
@@ -252,7 +253,7 @@ def test_a_missing_directory_is_reported_unless_its_partition_was_deleted(disk: 
     disk.rmtree("data/gone-0")
     directory = open_directory(disk)
     directory.delete_log("deleted", 0, unique="1")
-    directory.set_aside("aside", 0, "data/aside-0.1-stray")
+    assert directory.set_aside("aside", 0, unique="1") == "data/aside-0.1-stray"
     assert directory.missing() == {("gone", 0): 3}
     disk.crash()
     directory = open_directory(disk)
@@ -277,3 +278,85 @@ def test_the_partitions_of_a_topic_are_deleted_with_the_syncs_of_one() -> None:
         disk.crash()
         assert open_directory(disk).partitions() == [("kept", 0)]
     assert syncs[0] == syncs[1] > 0
+
+
+@pytest.mark.parametrize("topic", ["t", "x" * 215, "x" * 249])
+@pytest.mark.parametrize("partition", [0, 99_999, 2**31 - 1])
+@pytest.mark.parametrize("suffix", ["-delete", "-stray"])
+def test_the_new_name_of_a_directory_fits_every_file_system(topic: str, partition: int, suffix: str) -> None:
+    unique = "A" * 22  # a topic id
+    name = renamed_directory(topic, partition, unique=unique, suffix=suffix)
+    assert len(name) <= 255
+    assert name.endswith(f"-{partition}.{unique}{suffix}")
+    assert topic.startswith(name.removesuffix(f"-{partition}.{unique}{suffix}"))
+    whole = f"{topic}-{partition}.{unique}{suffix}"
+    assert len(whole) > 255 or name == whole
+
+
+def test_a_disk_in_memory_refuses_names_as_a_file_system_does(disk: MemoryDisk) -> None:
+    disk.mkdir("data")
+    long = "x" * 256
+    for use in (
+        lambda: disk.open(f"data/{long}"),
+        lambda: disk.mkdir(f"data/{long}"),
+        lambda: disk.rename("data", long),
+        lambda: disk.write_atomically(f"data/{long[4:]}", b""),
+    ):
+        with pytest.raises(OSError, check=lambda error: error.errno == errno.ENAMETOOLONG):
+            use()
+    disk.open(f"data/{long[1:]}")
+
+
+def test_directories_deleted_by_an_earlier_version_are_removed(disk: MemoryDisk) -> None:
+    open_directory(disk).abandon()
+    disk.mkdir(f"data/{'x' * 215}-0.{'A' * 22}-delete")
+    open_directory(disk)
+    assert not [name for name in disk.listdir("data") if name.endswith("-delete")]
+
+
+def test_names_that_no_broker_gives_are_named_and_left_alone(disk: MemoryDisk) -> None:
+    open_directory(disk).abandon()
+    names = ["caf\udce9", "orders-007", "x" * 250 + "-0", "orders-\u0663"]
+    for name in names:
+        disk.mkdir(f"data/{name}")
+    problems: list[dict[str, object]] = []
+    directory = LogDirectory.open(
+        disk,
+        "data",
+        node_id=1,
+        cluster_id="",
+        directory_id="MDEyMzQ1Njc4OTAxMjM0NQ",
+        problem=lambda event, **facts: problems.append({"event": event, **facts}),
+    )
+    assert directory.partitions() == []
+    (line,) = problems
+    assert (line["event"], line["names"]) == ("foreign_names_ignored", sorted(names))
+    assert set(names) < set(disk.listdir("data"))
+
+
+def test_a_directory_that_cannot_be_removed_is_reported_and_tried_again(disk: MemoryDisk) -> None:
+    directory = open_directory(disk)
+    for partition in range(3):
+        add(directory, "a", partition, batches=1)
+    disk.denied.add("data/a-1")
+    with pytest.raises(NotRemoved, match=r"data/a-1: .*1 of 3 directories remain"):
+        directory.delete_logs("a", range(3), unique="1")
+    assert directory.partitions() == [("a", 1)]
+    directory.abandon()
+    disk.denied = {f"data/a-{partition}.1-delete" for partition in range(3)}
+    disk.mkdir("data/b-0.9-delete")
+    disk.denied.add("data/b-0.9-delete")
+    open_directory(disk).abandon()
+    disk.denied.clear()
+    open_directory(disk)
+    assert "b-0.9-delete" not in disk.listdir("data")
+
+
+def test_a_log_never_opens_in_the_directory_of_another_topic(disk: MemoryDisk) -> None:
+    directory = open_directory(disk)
+    add(directory, "a", batches=1)
+    directory.abandon()
+    directory = open_directory(disk)
+    with pytest.raises(WrongDirectory, match="data/a-0 has the records of another topic"):
+        directory.open_log("a", 0, LogConfig(), now_ms=NOW_MS, topic_id=b"another topic's.")
+    add(directory, "a")

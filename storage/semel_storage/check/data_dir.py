@@ -19,8 +19,8 @@ RANGE_BYTES = 32 << 20
 """The most bytes of one read, and the least bytes of one range, where the index of a segment gives batch positions to
 split at.
 """
-PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>\d+)")
-SEGMENT = re.compile(r"\d{20}\.log")
+PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>[0-9]+)")
+SEGMENT = re.compile(r"[0-9]{20}\.log")
 CLEANER_OFFSET = "cleaner-offset-checkpoint"
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 ABORTED = Layout(">hqqqq")

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
+TEMPORARY = ".tmp"
+"""The suffix of the temporary file of `Disk.write_atomically`."""
 
 
 class MissingFile(Exception):  # noqa: N818 (named after its cause)
@@ -162,6 +164,13 @@ class Disk(Protocol):
         a power loss any bytes. Only for files that have a checksum and can be rebuilt.
 
         `private`: from its first byte on, only the user of this process may read and write the file.
+        """
+        ...
+
+    def check_directory(self, path: str) -> None:
+        """Check that this process can use the directory: read it, change it, and that it holds files alone.
+
+        For directories that other programs may have damaged. Raises `OSError`.
         """
         ...
 

@@ -5,13 +5,16 @@ source, a crash keeps a random subset of the unsynced sectors; a lost sector rea
 """
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from random import Random
 from typing import NoReturn
 
-from semel_storage.disk.disk import Buffer, DirectoryLocked, File, MissingFile
+from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, MissingFile
 
 SECTOR_BYTES = 512
+NAME_BYTES_MAX = 255
+"""The longest file name, as on ext4, XFS, tmpfs and most other file systems."""
 
 
 class DiskFailed(Exception):  # noqa: N818 (named after its cause)
@@ -211,6 +214,8 @@ class MemoryDisk:
         self._renamed: dict[str, dict[str, str]] = {}
         """By directory: durable directories that were renamed since its last sync, the new path -> the old one."""
         self._locks: dict[str, None] = {}
+        self.denied: set[str] = set()
+        """Paths that the user of this process may neither read nor change, with the files in them: see `check_path`."""
 
     def sync_if_quick(self, files: Sequence[File]) -> bool:
         if not self.is_quick or self.held is not None:
@@ -281,9 +286,28 @@ class MemoryDisk:
             self.fuse -= 1
 
     def open(self, path: str) -> MemoryFile:
+        self.check_file(path)
         return MemoryFile(self, path, self._names.setdefault(path, _Inode(self.clock())))
 
+    def check_file(self, path: str) -> None:
+        """Raise the OSError that a file system would raise for a file of this path."""
+        self.check_path(path)
+        if path in self._directories:
+            raise OSError(errno.EISDIR, "Is a directory", path)
+
+    def check_path(self, path: str) -> None:
+        """Raise the OSError that a file system would raise for a new name, or for a path in `denied`."""
+        if path in self.denied or directory_of(path) in self.denied:
+            raise OSError(errno.EACCES, "Permission denied", path)
+        name = path.rpartition("/")[2]
+        if len(name) * 4 > NAME_BYTES_MAX and len(name.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
+            raise OSError(errno.ENAMETOOLONG, "File name too long", path)
+        if directory_of(path) in self._names:
+            raise OSError(errno.ENOTDIR, "Not a directory", path)
+
     def exists(self, path: str) -> bool:
+        if directory_of(path) in self.denied:
+            return False
         return path in self._names or path in self._directories
 
     def size(self, path: str) -> int:
@@ -296,6 +320,8 @@ class MemoryDisk:
         self._inode(path).modified_ms = time_ms
 
     def listdir(self, path: str) -> list[str]:
+        if path in self.denied:
+            raise OSError(errno.EACCES, "Permission denied", path)
         start = len(path) + 1
         return sorted({name[start:] for name in (*self._names.inside(path), *self._directories.children(path))})
 
@@ -305,6 +331,9 @@ class MemoryDisk:
         for depth in range(1, len(parts) + 1):
             parent = "/".join(parts[:depth])
             if parent:
+                self.check_path(parent)
+                if parent in self._names:
+                    raise OSError(errno.EEXIST, "File exists", parent)
                 self._note_moved(parent)
                 self._directories.add(parent)
                 if durable or depth < len(parts):
@@ -312,6 +341,8 @@ class MemoryDisk:
 
     def rename(self, old: str, new: str) -> None:
         self.burn()
+        self.check_path(old)
+        self.check_path(new)
         if old in self._directories:
             for directory in self._directories.tree(old):
                 for name in list(self._names.inside(directory)):
@@ -330,6 +361,7 @@ class MemoryDisk:
 
     def remove(self, path: str) -> None:
         self.burn()
+        self.check_file(path)
         self._names.pop(path, None)
 
     def remove_later(self, path: str) -> None:
@@ -340,6 +372,10 @@ class MemoryDisk:
 
     def rmtree(self, path: str) -> None:
         self.burn()
+        self.check_path(path)
+        if path in self._names:
+            self.remove(path)
+            return
         for directory in self._directories.tree(path):
             for name in list(self._names.inside(directory)):
                 del self._names[name]
@@ -381,10 +417,13 @@ class MemoryDisk:
         self._durable_directories.discard(path)
 
     def read_bytes(self, path: str) -> bytes:
+        self.check_file(path)
         return bytes(self._inode(path).data)
 
     def write_atomically(self, path: str, data: Buffer, *, durable: bool = True, private: bool = False) -> None:
         self.burn()
+        self.check_file(path)
+        self.check_path(f"{path}{TEMPORARY}")
         if self.failing_writes:
             self.fail("write", path)
         inode = _Inode(self.clock())
@@ -394,6 +433,13 @@ class MemoryDisk:
             inode.synced_size = len(inode.data)
             self._durable_names[path] = inode
             self.syncs += 1
+
+    def check_directory(self, path: str) -> None:
+        if path in self._names:
+            raise OSError(errno.ENOTDIR, "Not a directory", path)
+        self.check_path(path)
+        if inner := next(iter(sorted(self._directories.children(path))), None):
+            raise OSError(errno.EISDIR, "Is a directory", inner)
 
     def make_private(self, path: str) -> None:
         """No other process can read this memory."""

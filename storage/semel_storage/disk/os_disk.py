@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import NoReturn, TypeVar
 
-from semel_storage.disk.disk import Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile
+from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile
 from semel_storage.disk.os_sync import SyncPace, find_syncfs, sync_data, sync_names, timed_sync
 
 SYNC_THREADS = 4
@@ -32,7 +32,6 @@ QUICK_BYTES = 64 << 10
 EXIT_STATUS = 74
 """EX_IOERR of sysexits.h."""
 LOCK_FILE = ".lock"
-TEMPORARY = ".tmp"
 MODE = 0o644
 NS_PER_MS = 1_000_000
 PRIVATE_MODE = 0o600
@@ -181,6 +180,8 @@ class OsDisk:
         self._on_fatal = on_fatal
         self.on_used_up: Callable[[], None] = lambda: None
         """Called if the limit of open files is reached."""
+        self.on_not_removed: Callable[[str, OSError], None] = lambda path, error: None
+        """Called on a thread if `remove_later` could not remove a path."""
         self._spare: int | None = None
         self._keeps_spare = False
         self._threads: ThreadPoolExecutor | None = None
@@ -258,11 +259,21 @@ class OsDisk:
             os.unlink(path)
 
     def remove_later(self, path: str) -> None:
-        self.submit(self.rmtree if os.path.isdir(path) else self.remove, path)
+        self.submit(self.rmtree, path).add_done_callback(lambda done: self._report_removal(path, done))
+
+    def _report_removal(self, path: str, done: Job[None]) -> None:
+        error = done.exception()
+        if isinstance(error, OSError):
+            self.on_not_removed(path, error)
+        elif error is not None:
+            raise error
 
     def rmtree(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
 
     def sync_dir(self, path: str) -> None:
         with self._room_for_one():
@@ -315,6 +326,16 @@ class OsDisk:
                 self.fail("write", path, error)
         if durable:
             self.sync_dir(os.path.dirname(path) or ".")
+
+    def check_directory(self, path: str) -> None:
+        if not os.path.isdir(path):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), entry.path)
 
     def make_private(self, path: str) -> None:
         for each in (path, path + TEMPORARY):  # a killed process may have left the second

@@ -71,11 +71,45 @@ def recover(
     if not bases and (recovery_point or 0) > start_offset and not allow_data_loss:
         raise CorruptLog(directory, 0, f"no segment is left of records durable up to {recovery_point}; restore them")
     _remove_indexes_without_log(disk, directory, [name for name in names if offset_of(name) not in bases], event)
-    segments = [Segment(disk, directory, base) for base in bases]
+    segments: list[Segment] = []
+    try:
+        segments.extend(Segment(disk, directory, base) for base in bases)
+        return _recovered(
+            disk,
+            directory,
+            config,
+            segments,
+            now_ms=now_ms,
+            recovery_point=recovery_point,
+            start_offset=start_offset,
+            clean=clean,
+            allow_data_loss=allow_data_loss,
+            event=event,
+        )
+    except BaseException:
+        for segment in segments:
+            segment.close()
+        raise
+
+
+def _recovered(
+    disk: Disk,
+    directory: str,
+    config: LogConfig,
+    segments: list[Segment],
+    *,
+    now_ms: int,
+    recovery_point: int | None,
+    start_offset: int,
+    clean: bool,
+    allow_data_loss: bool,
+    event: Event,
+) -> Recovered:
+    """Scan the open `segments`, which the caller closes if this raises."""
     epochs = EpochHistory(checkpoints.read_epochs(disk, f"{directory}/{checkpoints.LEADER_EPOCH}"))
     if not segments:
-        segments = [_create(disk, directory, max(start_offset, recovery_point or 0))]
-    elif not clean and (recovery_point or 0) <= bases[-1]:
+        segments.append(_create(disk, directory, max(start_offset, recovery_point or 0)))
+    elif not clean and (recovery_point or 0) <= segments[-1].base_offset:
         disk.sync_dir(directory)  # a process killed while it created a segment leaves a name that is not durable
     scan = _Scan(
         disk=disk,

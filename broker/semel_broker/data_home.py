@@ -114,6 +114,7 @@ def _open_logs(config: BrokerConfig, world: World, cluster_id: str) -> LogDirect
         cluster_id=cluster_id,
         directory_id=_new_uuid(world),
         event=world.log.info,
+        problem=world.log.error,
     )
 
 

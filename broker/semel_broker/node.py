@@ -105,8 +105,8 @@ class Node:
         """Recover `log.dir`, join the cluster, and serve. If a part fails, the parts started before it are stopped.
 
         `store`: the store of a cluster, closed by this broker; None: the one in the settings. `first_user`: name and
-        password of a user that is made if there are no users yet. Raises DirectoryLocked,
-        WrongDirectory, CorruptLog, CorruptStoreError, ConfigError, and OSError of the listening sockets.
+        password of a user that is made if there are no users yet. Raises DirectoryLocked, WrongDirectory,
+        CorruptCheckpoint, CorruptStoreError, ConfigError, and OSError of the data directory and listening sockets.
         """
         listeners = config.client_listeners
         setting = "advertised.listeners" if config.listeners else "--advertised-host (advertised.host.name)"
@@ -459,6 +459,7 @@ async def _join(
             peer_port=(config.peer_listener.advertised.port or peer_port) if home.is_shared else 0,
             rack=config.broker_rack,
             is_synced=config.durability == "fsync",
+            offline=broker.topics.local.offline() or msgspec.UNSET,
         )
     )
     return controller

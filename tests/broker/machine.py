@@ -36,7 +36,9 @@ class Machine:
         world = World(
             now_ms=lambda: 1_700_000_000_000, monotonic=lambda: 0.0, rng=self.rng, disk=self.disk, log=self.log
         )
-        self.logs = LogDirectory.open(self.disk, ROOT, node_id=0, cluster_id="", directory_id="d")
+        self.logs = LogDirectory.open(
+            self.disk, ROOT, node_id=0, cluster_id="", directory_id="d", problem=self.log.error
+        )
         self.store = LocalStore.open(self.disk, f"{ROOT}/semel.store")
         self.topics = await Topics.open(world=world, config=self.config, store=self.store, logs=self.logs)
         return self.topics

@@ -263,20 +263,28 @@ async def test_stopping_does_not_wait_for_a_rebalance(start_broker: StartBroker)
     assert time.monotonic() - began < 3
 
 
-async def test_a_damaged_log_is_refused_with_a_message_and_not_changed(spawn: Spawn, tmp_path: Path) -> None:
+async def test_a_damaged_log_is_named_and_not_changed_and_all_others_are_served(spawn: Spawn, tmp_path: Path) -> None:
     first = await (await spawn()).ready()
     wire = await first.wire()
-    await wire.create_topic("t")
-    for _ in range(3):
-        await wire.produce("t", batch(b"precious"))
+    for topic in ("t", "u"):
+        await wire.create_topic(topic)
+        for _ in range(3):
+            await wire.produce(topic, batch(b"precious"))
     assert await first.end(signal.SIGKILL) == -signal.SIGKILL
     log = tmp_path / "data" / "t-0" / f"{0:020d}.log"
     damaged = bytearray(log.read_bytes())
     damaged[len(damaged) // 2] ^= 0xFF  # in the middle, before whole batches: not a torn tail
     log.write_bytes(damaged)
-    for _ in range(2):  # a failed start does not make the next one trust the log
-        assert log.name in await refused(await spawn())
+    for number in (signal.SIGTERM, signal.SIGKILL):  # a clean stop does not make the next start trust the log
+        process = await spawn()
+        line = await process.line("partition_offline")
+        assert line["level"] == "error"
+        assert log.name in line["reason"]
+        wire = await (await process.ready()).wire()
+        assert (await wire.produce("t", batch(b"more"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await wire.produce("u", batch(b"more"))).error_code == 0
         assert log.read_bytes() == damaged
+        await process.end(number)
 
 
 async def test_a_metrics_listener_in_use_stops_the_start_only_if_it_was_asked_for(spawn: Spawn, tmp_path: Path) -> None:

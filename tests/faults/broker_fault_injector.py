@@ -19,6 +19,8 @@ EMPTY_FILES = ("flip", "truncate")
 """Kinds of damage that an empty file cannot have."""
 TAIL_BYTES = 200
 
+PARTITION_OFFLINE = '"event":"partition_offline"'
+
 
 class BrokerFaultInjector(FaultInjector):
     """Injects faults into one broker behind a proxy."""
@@ -71,7 +73,7 @@ class BrokerFaultInjector(FaultInjector):
     async def break_files(self, how: list[tuple[str, str, int]], tails: int, clean: bool) -> None:
         """Stop the broker, damage files that it can rebuild from the logs, append garbage to logs, and start it.
 
-        If the broker refuses to start, the damage is undone.
+        If the broker refuses to start, or does not serve a partition, the damage is undone.
         """
         await self._broker.down(signal.SIGTERM if clean else signal.SIGKILL)
         before: dict[Path, bytes] = {}
@@ -85,8 +87,17 @@ class BrokerFaultInjector(FaultInjector):
             path = self._some_file("log")
             if path is not None:
                 files.damage(path, "append", self._rng.randint(1, TAIL_BYTES))
+        seen = len(self._broker.log)
         try:
             await self._broker.up()
+            offline = [line for line in self._broker.log[seen:] if PARTITION_OFFLINE in line]
+            if offline:
+                self.counts["partitions offline"] += len(offline)
+                self._say("    " + offline[-1])
+                await self._broker.down(signal.SIGKILL)
+                for path, data in before.items():
+                    path.write_bytes(data)
+                await self._broker.up()
         except RuntimeError as error:
             self.counts["refused to start"] += 1
             if '"event":"start_failed"' not in str(error):

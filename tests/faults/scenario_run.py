@@ -163,6 +163,14 @@ class ScenarioRun:
             return
         raise Unmet("it has started")
 
+    async def on_offline(self, step: Step) -> None:
+        """The broker must start without a partition, and its error must contain `says`."""
+        await self._broker.up()
+        self._proxy.target_port = self._broker.port
+        lines = [line for line in self._broker.log if '"event":"partition_offline"' in line]
+        if not any(step.options.get("says", "") in line for line in lines):
+            raise Unmet("\n".join(lines) or "all partitions are served")
+
     # --- the disk ---
 
     async def on_disk(self, step: Step) -> None:

@@ -19,7 +19,7 @@ from sim.ending import decisions_of
 from sim.final import Decision
 
 from faults.broker import Broker
-from faults.broker_fault_injector import BrokerFaultInjector
+from faults.broker_fault_injector import PARTITION_OFFLINE, BrokerFaultInjector
 from faults.fault_injector import FaultInjector
 from faults.observer import Observer
 from faults.plan import DISK_BYTES, RoundPlan
@@ -29,6 +29,9 @@ from faults.worker_processes import Worker
 
 Tell = Callable[[str], None]
 ERRORS = ('"event":"unexpected_error"', "Traceback (most recent call last)", '"level":"error"')
+
+EXPLAINED = ('"event":"start_failed"', PARTITION_OFFLINE)
+"""Errors in the log of a broker whose files were damaged."""
 
 
 class System(Protocol):
@@ -113,7 +116,7 @@ class SingleBroker:
 
     def errors(self) -> list[str]:
         errors = [line for line in self._broker.log if any(sign in line for sign in ERRORS)]
-        return [f"the broker logged: {line}" for line in errors if '"event":"start_failed"' not in line]
+        return [f"the broker logged: {line}" for line in errors if not any(each in line for each in EXPLAINED)]
 
     async def end(self, keep: Path) -> None:
         await self._broker.down(signal.SIGKILL)

@@ -67,6 +67,7 @@ VERBS: dict[str, Verb] = {
     "resume": Verb(("whom",)),
     "dies": Verb(("broker",), ("status",)),
     "refuses": Verb(("broker",), ("says",)),
+    "offline": Verb(("broker",), ("says",)),
     # Its disk.
     "disk": Verb(("size",)),
     "fill": Verb(("disk",)),

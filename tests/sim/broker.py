@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, object] = {
 """Settings of all runs: few internal partitions make a start fast, and workloads may have short sessions."""
 
 
-EXPECTED_ERRORS = ("log_unreadable",)
+EXPECTED_ERRORS = ("log_unreadable", "partition_offline")
 """Log events of level error that faults explain."""
 
 
@@ -68,6 +68,8 @@ class Logger:
             world.tell(self._host.name, event + "".join(f" {key}={value}" for key, value in fields.items()))
 
 
+OPERATOR_S = 0.3
+"""The time until an operator repairs files of a broker that serves its other partitions."""
 RECOMPRESSED_AT_ONCE = "recompressed at once"
 """A key among the settings of a run: the value of `Limits.recompressed_at_once_bytes`."""
 
@@ -141,13 +143,15 @@ class SimBroker:
         )
         self._stop = asyncio.get_running_loop().create_future()
         try:
-            self.node = node = await Node.start(config, world)
+            node = await Node.start(config, world)
         except (CorruptLog, CorruptCheckpoint, WrongDirectory) as error:
             self._repair(error)
             host.exit("refused to start")
         except (StoreUnavailableError, OutcomeUnknownError) as error:
             host.world.note(host.name, f"starts in vain: {error}")
             host.exit("the store is not there")
+        await self._restore_offline(node)
+        self.node = node
         self.damaged.clear()
         host.disk.stale.clear()
         host.world.note(host.name, "serves")
@@ -155,6 +159,34 @@ class SimBroker:
         await self._stop
         await node.stop()
         host.world.note(host.name, "stopped")
+
+    async def _restore_offline(self, node: Node) -> None:
+        """Repair the files of offline partitions as an operator would, then end the process, which starts again.
+
+        Meanwhile the broker serves its other partitions, whose files are not touched. Where damage of a file of the
+        whole data directory is the cause, everything is repaired at once. Raises an error that no damage explains.
+        """
+        offline = [each for each in node.broker.topics.here() if each.is_offline]
+        if not offline:
+            return
+        disk, world = self.host.disk, self.host.world
+        found: dict[str, bytes] = {}
+        for each in offline:
+            inside = f"{DATA}/{each.topic}-{each.index}/"
+            mine = {path: data for path, data in {**self.damaged, **disk.stale}.items() if path.startswith(inside)}
+            if not mine:
+                self._repair(WrongDirectory(each.offline_reason))
+                break
+            found |= mine
+        else:
+            world.count("came/damage: partitions offline, others served")
+            await asyncio.sleep(OPERATOR_S)
+            undo(disk, found)
+            for path in found:
+                self.damaged.pop(path, None)
+                disk.stale.pop(path, None)
+        world.note(self.host.name, f"offline: {[each.offline_reason for each in offline]}")
+        self.host.exit("files of offline partitions repaired")
 
     def _repair(self, error: CorruptLog | CorruptCheckpoint | WrongDirectory) -> None:
         """Repair a data directory as an operator would after a refused start. Raises an error that no damage explains.

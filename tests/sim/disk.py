@@ -122,6 +122,7 @@ class SimDisk(MemoryDisk):
         self._freed: deque[bytes] = deque(maxlen=FREED_SECTORS_MAX)
 
     def open(self, path: str) -> SimFile:
+        self.check_file(path)
         return SimFile(self, path, self._names.setdefault(path, _Inode(self.clock())))
 
     def sync_if_quick(self, files: Sequence[File]) -> bool:

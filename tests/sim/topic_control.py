@@ -19,14 +19,13 @@ from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import StoreError
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load
-from semel_broker.partitions.local import STRAY_SUFFIX
 from semel_broker.partitions.partition import Role
 from semel_broker.topics.topics import Topics
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.records import Record, build_batch
 from semel_storage import checkpoints
-from semel_storage.log_directory import LogDirectory
+from semel_storage.log_directory import STRAY_SUFFIX, LogDirectory
 
 from sim.broker import DATA
 from sim.control import ControlBroker, ControlNode, ControlRun, Listener

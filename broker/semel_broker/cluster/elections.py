@@ -15,6 +15,9 @@ A broker is live when it is registered *and* admitted. A new registration is not
 as not live. It loses its leaderships and leaves the ISRs; then it is admitted. If no member of an ISR is live,
 `_trusted` chooses the members that stay.
 
+A broker that cannot use the files of a partition counts as not live for this partition. Its registration names such
+partitions.
+
 Each change of leader raises the leader epoch by one; a change of the ISR alone does not. The ISR is never empty. A
 replica outside the ISR is elected only if an operator asks for it (`unclean`).
 """
@@ -29,7 +32,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.cluster import records
 from semel_broker.cluster.image import Image, PartitionView, Place
-from semel_broker.cluster.records import NO_LEADER, PartitionState
+from semel_broker.cluster.records import NO_LEADER, BrokerRecord, PartitionState
 from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Expect, Put
 
@@ -41,6 +44,17 @@ class BrokerStates(msgspec.Struct, frozen=True):
     live: dict[int, int]
     leaving: dict[int, None]
     may_lack_records: dict[int, None]
+    damaged: dict[int, BrokerRecord] = {}
+    """The registered brokers that cannot use the files of some partitions."""
+
+    def can_use(self, node_id: int, view: PartitionView) -> bool:
+        """Whether the broker can use the files of its replica, as far as its registration says."""
+        record = self.damaged.get(node_id)
+        return record is None or not record.is_offline(*view.place)
+
+    def serves(self, node_id: int, view: PartitionView) -> bool:
+        """Whether the broker is live, and may lead this partition or be in sync."""
+        return node_id in self.live and self.can_use(node_id, view)
 
     @classmethod
     def of(cls, image: Image) -> BrokerStates:
@@ -48,8 +62,11 @@ class BrokerStates(msgspec.Struct, frozen=True):
         live: dict[int, int] = {}
         leaving: dict[int, None] = {}
         may_lack_records: dict[int, None] = {}
+        damaged: dict[int, BrokerRecord] = {}
         for stored in image.registered():
             node_id = stored.value.node_id
+            if stored.value.offline is not msgspec.UNSET:
+                damaged[node_id] = stored.value
             if image.is_admitted(node_id):
                 live[node_id] = stored.revision
                 if image.is_leaving(node_id):
@@ -58,14 +75,14 @@ class BrokerStates(msgspec.Struct, frozen=True):
                 before = image.admission(node_id)
                 if before is None or not before.is_synced:
                     may_lack_records[node_id] = None
-        return cls(live, leaving, may_lack_records)
+        return cls(live, leaving, may_lack_records, damaged)
 
 
 def settled(view: PartitionView, brokers: BrokerStates) -> PartitionState:
     """The state that the partition should have now. Returns `view.state` itself if nothing changes."""
     state = view.state
-    present = [node_id for node_id in state.isr if node_id in brokers.live]
-    if state.leader in brokers.live and state.leader in present:
+    present = [node_id for node_id in state.isr if brokers.serves(node_id, view)]
+    if state.leader in present:
         leader = state.leader
         if leader in brokers.leaving:
             leader = _first(view, (node_id for node_id in present if node_id not in brokers.leaving), or_else=leader)
@@ -76,13 +93,14 @@ def settled(view: PartitionView, brokers: BrokerStates) -> PartitionState:
         return _changed(state, _first(view, staying, or_else=last_resort), present)
     if len(view.replicas) == 1:
         return state
-    return _changed(state, NO_LEADER, _trusted(state.isr, brokers))
+    return _changed(state, NO_LEADER, _trusted(view, brokers))
 
 
-def _trusted(isr: list[int], brokers: BrokerStates) -> list[int]:
+def _trusted(view: PartitionView, brokers: BrokerStates) -> list[int]:
     """The ISR to keep while none of its members is live: the members that have lost no records. If all members may have
     lost records, the first one."""
-    trusted = [node_id for node_id in isr if node_id not in brokers.may_lack_records]
+    isr = view.state.isr
+    trusted = [each for each in isr if each not in brokers.may_lack_records and brokers.can_use(each, view)]
     return trusted or isr[:1]
 
 
@@ -147,12 +165,12 @@ def preferred(views: Iterable[PartitionView], brokers: BrokerStates) -> Iterator
     """The steps that make the first replica of each partition its leader, if it may lead and another replica leads."""
     for view in views:
         first = view.replicas[0]
-        if view.state.leader in brokers.live and view.state.leader != first and _may_lead(first, view, brokers):
+        if brokers.serves(view.state.leader, view) and view.state.leader != first and _may_lead(first, view, brokers):
             yield election(view, _changed(view.state, first, view.state.isr), brokers, "preferred leader")
 
 
 def _may_lead(node_id: int, view: PartitionView, brokers: BrokerStates) -> bool:
-    return node_id in view.state.isr and node_id in brokers.live and node_id not in brokers.leaving
+    return node_id in view.state.isr and brokers.serves(node_id, view) and node_id not in brokers.leaving
 
 
 def elect(image: Image, place: Place, *, unclean: bool) -> Step:
@@ -178,20 +196,21 @@ def elect(image: Image, place: Place, *, unclean: bool) -> Step:
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
             f"broker {first}, the preferred leader of {view.topic}-{view.index}, {why}; in sync: {state.isr}",
         )
-    present = [node_id for node_id in state.isr if node_id in brokers.live]
+    present = [node_id for node_id in state.isr if brokers.serves(node_id, view)]
     return election(view, _changed(state, first, present), brokers, "asked for")
 
 
 def _elect_unclean(view: PartitionView, brokers: BrokerStates) -> Step:
     state = view.state
-    if state.leader in brokers.live:
+    if brokers.serves(state.leader, view):
         raise KafkaError(
             ErrorCode.ELECTION_NOT_NEEDED, f"broker {state.leader} leads {view.topic}-{view.index} already"
         )
     clean = settled(view, brokers)
-    if clean.leader in brokers.live:
+    if brokers.serves(clean.leader, view):
         return election(view, clean, brokers, "asked for")
-    leader = _first(view, brokers.live, or_else=NO_LEADER)
+    usable = (node_id for node_id in brokers.live if brokers.can_use(node_id, view))
+    leader = _first(view, usable, or_else=NO_LEADER)
     if leader == NO_LEADER:
         raise KafkaError(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,

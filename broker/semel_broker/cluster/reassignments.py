@@ -146,9 +146,9 @@ def _within(view: PartitionView, replicas: Sequence[int], brokers: BrokerStates)
     """The partition's state with these replicas only; None if none of them can lead now."""
     state = view.state
     isr = [node_id for node_id in state.isr if node_id in replicas]
-    if state.leader in isr and state.leader in brokers.live:
+    if state.leader in isr and brokers.serves(state.leader, view):
         return replace(state, isr=isr)
-    present = [node_id for node_id in replicas if node_id in isr and node_id in brokers.live]
+    present = [node_id for node_id in replicas if node_id in isr and brokers.serves(node_id, view)]
     staying = [node_id for node_id in present if node_id not in brokers.leaving]
     if not present:
         return None

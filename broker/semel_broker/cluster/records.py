@@ -72,6 +72,7 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
     listener is PLAINTEXT.
     `incarnation`: a random id of this session. `directory_id`: of its data directory, which one process uses at a time.
     `is_synced`: it acknowledges records only after a sync, so that a power cut loses none of them.
+    `offline`: the partitions whose files it cannot use, by topic id. It can neither lead nor follow them. UNSET: none.
     """
 
     node_id: int
@@ -84,6 +85,11 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
     rack: str = ""
     is_synced: bool = False
     endpoints: dict[str, Endpoint] | msgspec.UnsetType = msgspec.UNSET
+    offline: dict[str, list[int]] | msgspec.UnsetType = msgspec.UNSET
+
+    def is_offline(self, topic_id: str, index: int) -> bool:
+        """Whether the broker cannot use the files of this partition."""
+        return self.offline is not msgspec.UNSET and index in self.offline.get(topic_id, ())
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The address for clients of this listener; None: the broker does not have the listener."""

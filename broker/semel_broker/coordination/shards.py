@@ -89,8 +89,12 @@ class Shard:
         return self.stage is Stage.GONE
 
     def begin(self) -> None:
-        """Begin to read the partition; returns at once. A partition without a log is ready at once."""
-        if self.partition.is_open:
+        """Begin to read the partition; returns at once. A partition without a log is ready at once, one that is offline
+        has failed."""
+        if self.partition.is_offline:
+            self._why = self.partition.offline_reason
+            self._enter(Stage.FAILED)
+        elif self.partition.is_open:
             self._loading = get_running_loop().create_task(self._run(), name=f"load {self.kind} {self.index}")
         else:
             self._load_nothing()

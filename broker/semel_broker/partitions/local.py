@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 
+import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.checkpoints import PARTITION_METADATA, RECOVERY_POINT
+from semel_storage.checkpoints import PARTITION_METADATA, RECOVERY_POINT, CorruptCheckpoint
+from semel_storage.disk.disk import MissingFile
 from semel_storage.log.log import Log
-from semel_storage.log_directory import LogDirectory, WrongDirectory, partition_directory
+from semel_storage.log_directory import LogDirectory, NotRemoved, WrongDirectory, partition_directory
 from semel_storage.segments.log_config import LogConfig
 
 from semel_broker.cluster.image import Image, PartitionView, Place
@@ -17,12 +20,18 @@ from semel_broker.config.loading import BrokerConfig
 from semel_broker.partitions.flusher import Flusher
 from semel_broker.partitions.partition import Lease, Partition, Role
 from semel_broker.partitions.replicas import Replicas
-from semel_broker.partitions.storage_errors import answering_used_up
 from semel_broker.world import World
 
-STRAY_SUFFIX = "-stray"
-
 Listener = Callable[[Partition], None]
+Owner = Callable[[str, int, bytes | None], PartitionView | None]
+"""(topic, index, id in the directory) -> the partition that owns the directory, or None. Raises WrongDirectory."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A partition of this broker that was written before. `problem`: why its files cannot be used; "": they can."""
+
+    view: PartitionView
+    problem: str = ""
 
 
 class LocalPartitions:
@@ -60,6 +69,14 @@ class LocalPartitions:
         found = [partition for (owner, _), partition in self._partitions.items() if owner == topic_id]
         return sorted(found, key=lambda partition: partition.index)
 
+    def offline(self) -> dict[str, list[int]]:
+        """The partitions whose files cannot be used, by topic id."""
+        found: dict[str, list[int]] = {}
+        for partition in self.all():
+            if partition.is_offline:
+                found.setdefault(partition.topic_id, []).append(partition.index)
+        return found
+
     def make(self, view: PartitionView, config: Callable[[], LogConfig]) -> Partition:
         """The partition; its log is not opened. Raises NOT_LEADER_OR_FOLLOWER if this broker has no replica of it."""
         known = self._partitions.get(view.place)
@@ -75,8 +92,7 @@ class LocalPartitions:
         def open_log() -> Log:
             now_ms = self._world.now_ms()
             topic_id = TopicRecord(view.topic, view.topic_id, [], {}).id_bytes
-            with answering_used_up():
-                return self._logs.open_log(view.topic, view.index, config(), now_ms=now_ms, topic_id=topic_id)
+            return self._logs.open_log(view.topic, view.index, config(), now_ms=now_ms, topic_id=topic_id)
 
         partition = self._partitions[view.place] = Partition(
             view.topic,
@@ -168,37 +184,48 @@ class LocalPartitions:
 
     # --- logs ---
 
-    def recover(self, wanted: Callable[[str, int, bytes | None], PartitionView | None]) -> list[PartitionView]:
-        """The partitions of this broker that have a directory, as `wanted` (topic, index, id in the directory) finds
-        them. A directory of no known partition is set aside, not deleted: if the store was lost, the records remain.
+    def recover(self, wanted: Owner) -> list[Found]:
+        """The partitions of this broker that have a directory, or had one that is missing.
 
-        Raises WrongDirectory if a partition of this broker had a directory that is missing.
+        A directory of no known partition is set aside, not deleted: if the store was lost, the records remain. The
+        problem of one directory concerns its partition alone.
         """
-        missing = self._logs.missing()
-        for (name, index), point in missing.items():
-            view = wanted(name, index, None)
+        found, has_forgotten = [], False
+        for (name, index), point in self._logs.missing().items():
+            view, _ = self._owner(name, index, None, wanted)
             if view is not None and self._config.node_id in view.replicas:
-                raise self._missing(name, index, point)
-            self._logs.forget(name, index)
-        if missing:
+                found.append(Found(view, self._missing(name, index, point)))
+            else:
+                has_forgotten |= self._logs.forget(name, index)
+        if has_forgotten:
             self._logs.save_checkpoints()
-        found = []
         for name, index in self._logs.partitions():
-            view = wanted(name, index, self._logs.topic_id(name, index))
+            try:
+                view, problem = self._owner(name, index, self._logs.topic_id(name, index), wanted)
+            except (CorruptCheckpoint, OSError) as error:
+                view, problem = wanted(name, index, None), str(error)
             if view is not None and self._config.node_id in view.replicas:
-                found.append(view)
-            elif view is not None:
-                self._logs.delete_log(name, index, unique=self._unique())  # its replica was moved to other brokers
+                found.append(Found(view, problem))
+            elif view is not None and not problem:
+                self._delete_log(name, index)  # its replica was moved to other brokers
             else:
                 self._set_aside(name, index)
         return found
 
-    def _missing(self, name: str, index: int, point: int) -> WrongDirectory:
+    @staticmethod
+    def _owner(name: str, index: int, topic_id: bytes | None, wanted: Owner) -> tuple[PartitionView | None, str]:
+        """The partition that owns a directory, or that its name belongs to, and the problem of the directory."""
+        try:
+            return wanted(name, index, topic_id), ""
+        except WrongDirectory as error:
+            return wanted(name, index, None), str(error)
+
+    def _missing(self, name: str, index: int, point: int) -> str:
         root = self._logs.root
-        return WrongDirectory(
+        return (
             f"{root}/{partition_directory(name, index)} is missing: the directory of a partition of this broker that "
             f"was durable up to offset {point}. Restore it from a copy of the data directory. To begin it empty (or "
-            f"with the records of other replicas), delete {root}/{RECOVERY_POINT}"
+            f"with the records of other replicas), stop the broker and delete {root}/{RECOVERY_POINT}"
         )
 
     def check_owner(self, view: PartitionView) -> None:
@@ -219,9 +246,23 @@ class LocalPartitions:
         )
 
     def _set_aside(self, name: str, index: int) -> None:
-        aside = f"{self._logs.root}/{partition_directory(name, index)}.{self._unique()}{STRAY_SUFFIX}"
-        self._logs.set_aside(name, index, aside)
-        self._world.log.error("stray_partition_set_aside", topic=name, partition=index, directory=aside)
+        try:
+            aside = self._logs.set_aside(name, index, unique=self._unique())
+        except (OSError, MissingFile) as error:
+            self._world.log.error(
+                "stray_partition_not_set_aside",
+                topic=name,
+                partition=index,
+                directory=f"{self._logs.root}/{partition_directory(name, index)}",
+                error=str(error),
+                do="it belongs to no topic, and is not used: move it to another directory",
+            )
+        else:
+            self._world.log.error("stray_partition_set_aside", topic=name, partition=index, directory=aside)
+
+    def _delete_log(self, name: str, index: int) -> None:
+        with suppress(NotRemoved):  # it is logged, and the next start tries it again
+            self._logs.delete_log(name, index, unique=self._unique())
 
     def retire(self, partition: Partition) -> None:
         """Remove the partition from this broker at once. The caller closes it and deletes its log later."""
@@ -232,15 +273,16 @@ class LocalPartitions:
     def delete_topic(self, record: TopicRecord, *, has_successor: bool) -> Generator[int, None, int]:
         """Delete the logs of a deleted topic, but not those of a new topic with the same name.
 
-        A directory that has lost its topic id in a power cut belongs to the new topic, if there is one. Works in steps:
-        yields 1 after each, and returns the number of directories.
+        A directory that has lost its topic id in a power cut belongs to the new topic, if there is one. One with a
+        damaged topic id is set aside, if no new topic may own it. Works in steps: yields 1 after each, and returns the
+        number of directories. Raises NotRemoved.
         """
         unnamed = None if not has_successor else record.id_bytes
         own, has_forgotten = [], False
         for index in range(len(record.replicas)):
             if not self._logs.has_directory(record.name, index):
                 has_forgotten |= self._logs.forget(record.name, index)
-            elif self._logs.topic_id(record.name, index) in (record.id_bytes, unnamed):
+            elif self._is_of(record, index, has_successor, unnamed):
                 own.append(index)
             yield 1
         if has_forgotten:
@@ -249,9 +291,20 @@ class LocalPartitions:
             return 0
         return (yield from self._logs.deletion(record.name, own, unique=record.topic_id))
 
+    def _is_of(self, record: TopicRecord, index: int, has_successor: bool, unnamed: bytes | None) -> bool:
+        """Whether the directory of this partition is that of the deleted topic."""
+        try:
+            return self._logs.topic_id(record.name, index) in (record.id_bytes, unnamed)
+        except OSError:
+            return not has_successor  # it can be renamed, even if it cannot be read
+        except CorruptCheckpoint:
+            if not has_successor:
+                self._set_aside(record.name, index)
+            return False
+
     def delete(self, partition: Partition) -> None:
         """Delete the log of a partition that is closed."""
-        self._logs.delete_log(partition.topic, partition.index, unique=self._unique())
+        self._delete_log(partition.topic, partition.index)
         self._world.log.info("replica_removed", topic=partition.topic, partition=partition.index)
 
     def _unique(self) -> str:

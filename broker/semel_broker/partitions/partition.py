@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from semel_protocol.control import MARKER_BYTES
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.disk.disk import FilesUsedUp
+from semel_storage.checkpoints import CorruptCheckpoint
+from semel_storage.disk.disk import FilesUsedUp, MissingFile
+from semel_storage.log_directory import WrongDirectory
 
 from semel_broker.partitions.durability import Durability
 from semel_broker.partitions.flusher import Flusher
@@ -106,6 +108,9 @@ class Partition:
         self._lease = lease
         self._log: Log | None = None
         self._is_retired = False
+        self._offline: KafkaError | None = None
+        self.offline_reason = ""
+        """Why the files of this replica cannot be used; empty: they can."""
         self._epoch_start_offset = 0
         self._committing = OffsetWaiters()
         self._storing = OffsetWaiters()
@@ -114,19 +119,24 @@ class Partition:
 
     @property
     def log(self) -> Log:
-        """The log, opened now if it is not yet. Raises UNKNOWN_TOPIC_OR_PARTITION once the partition is retired."""
+        """The log, opened now if it is not yet. Raises as `open`."""
         return self._log or self.open()
 
     def open(self) -> Log:
-        """Open (create or recover) the log; no effect if it is open. Raises UNKNOWN_TOPIC_OR_PARTITION once retired.
+        """Open (create or recover) the log; no effect if it is open.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION once retired, and KAFKA_STORAGE_ERROR if no more files can be opened, or if
+        the files of this partition cannot be used: then the partition is offline from now on.
 
         Of an only replica, all durable records in the log are committed. With followers, their fetches decide it later.
         The leader epoch of an only replica continues from that of the log: another broker may have written it.
         """
         if self._is_retired:
             raise self._gone()
+        if self._offline is not None:
+            raise self._offline
         if self._log is None:
-            self._log = log = self._open_log()
+            self._log = log = self._opened()
             self.durability = Durability(
                 log,
                 self._flusher,
@@ -138,6 +148,39 @@ class Partition:
             self._begin_epoch(log)
             self.durability.sync_recovered()
         return self._log
+
+    def _opened(self) -> Log:
+        try:
+            return self._open_log()
+        except FilesUsedUp as error:
+            raise used_up(error) from None
+        except (KafkaError, CorruptCheckpoint, WrongDirectory, MissingFile, OSError) as error:
+            raise self.take_offline(str(error)) from error
+
+    def take_offline(self, reason: str) -> KafkaError:
+        """The files of this replica cannot be used: from now on requests get KAFKA_STORAGE_ERROR, which is returned.
+
+        Other partitions are not concerned. In a cluster another replica leads.
+        """
+        self.offline_reason = reason
+        self._offline = offline = KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"the files of {self.topic}-{self.index} on this broker cannot be used: its log has partition_offline with "
+            "the reason",
+        )
+        self._world.log.error(
+            "partition_offline",
+            topic=self.topic,
+            partition=self.index,
+            reason=reason,
+            do="repair its files, restore them from a copy, or move them away, then restart the broker",
+        )
+        return offline
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the files of this replica cannot be used."""
+        return self._offline is not None
 
     @property
     def is_open(self) -> bool:
@@ -223,15 +266,18 @@ class Partition:
             self._update_high_watermark()
 
     def check_leading(self) -> None:
-        """Raises NOT_LEADER_OR_FOLLOWER without the role or a valid lease, UNKNOWN_TOPIC_OR_PARTITION once retired."""
+        """Raises NOT_LEADER_OR_FOLLOWER without the role or a valid lease, UNKNOWN_TOPIC_OR_PARTITION once retired,
+        KAFKA_STORAGE_ERROR while offline."""
         if self._is_retired:
             raise self._gone()
+        if self._offline is not None:
+            raise self._offline
         if self.role is not LEADER or (self._lease is not None and not self._lease.is_valid()):
             raise self._not_leader()
 
     def check_readable(self) -> None:
         """As `check_leading`, but a follower will do, whose session is valid (KIP-392)."""
-        is_following = self.role is Role.FOLLOWER and not self._is_retired
+        is_following = self.role is Role.FOLLOWER and not self._is_retired and self._offline is None
         if not is_following or (self._lease is not None and not self._lease.is_valid()):
             self.check_leading()
 

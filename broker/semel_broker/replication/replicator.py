@@ -93,7 +93,7 @@ class Replicator:
         before = self._source.pop(partition, None)
         if before is not None:
             self._fetchers[before].remove(partition)
-        if partition.role is not Role.FOLLOWER or partition.leader < 0 or partition.is_retired:
+        if partition.role is not Role.FOLLOWER or partition.leader < 0 or partition.is_retired or partition.is_offline:
             return
         self._source[partition] = partition.leader
         self._fetcher(partition.leader).add(partition)
@@ -133,4 +133,6 @@ class Replicator:
     def _check(self) -> None:
         self._schedule_check()
         self.sessions.note_again()
-        self.isr.check([partition for partition in self._topics.local.all() if partition.is_leading])
+        self.isr.check(
+            [partition for partition in self._topics.local.all() if partition.is_leading and not partition.is_offline]
+        )

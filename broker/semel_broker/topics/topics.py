@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.log_directory import LogDirectory
+from semel_storage.log_directory import LogDirectory, NotRemoved
 from semel_storage.segments.log_config import LogConfig
 
 from semel_broker.cluster import placement, records, topic_plan
@@ -43,13 +43,13 @@ from semel_broker.config import topic_configs
 from semel_broker.config.edits import Configs
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.config.topic_configs import PRODUCER
-from semel_broker.partitions.local import STRAY_SUFFIX, LocalPartitions
+from semel_broker.partitions.local import LocalPartitions
 from semel_broker.partitions.partition import Lease, Partition
 from semel_broker.scheduling.turns import Turns
 from semel_broker.topics import dynamic_configs
 from semel_broker.world import World
 
-__all__ = ["STRAY_SUFFIX", "Topic", "Topics"]
+__all__ = ["Topic", "Topics"]
 
 RETRY_S: Final = 0.5
 
@@ -124,8 +124,8 @@ class Topics:
         """Read the topics from the store, finish deletions that a crash interrupted, and recover the logs.
 
         Broker settings altered at run time are put in force first, as the topics follow them. Without a `feed` the
-        topics open one of their own. Raises what recovery of a log raises, and WrongDirectory for directories that do
-        not match the store.
+        topics open one of their own. A partition whose files are damaged, or do not match the store, is offline, and
+        all others are served. Raises KAFKA_STORAGE_ERROR if no more files can be opened.
         """
         owns_feed, feed = feed is None, feed or await Feed.open(store, world.log)
         topics = cls(world=world, config=config, store=store, feed=feed, logs=logs, lease=lease)
@@ -137,20 +137,39 @@ class Topics:
             stored.value for (_, node_id), stored in sorted(feed.image.deletions.items()) if node_id == config.node_id
         ]
         topics._unfinished.update(record.topic_id for record in unfinished)
-        for record in unfinished:
-            for _ in topics.local.delete_topic(record, has_successor=record.name in topics._by_name):
-                pass
+        removed = [record for record in unfinished if topics._finish_removal(record)]
         found = topics.local.recover(topics._owner)
-        for view in found:
-            topics.partition(view.topic, view.index).open()
+        for each in found:
+            topics._open(topics.partition(each.view.topic, each.view.index), each.problem)
         if found and not logs.was_clean:
             world.log.info("recovered_after_unclean_stop", logs=len(found))
         for view in feed.image.partitions():
             topics._apply_partition(view)
         feed.listeners.append(topics._follow)  # no await since the image was read: no change is missed
-        for record in unfinished:
+        for record in removed:
             await topics._note_removed(record.topic_id)
         return topics
+
+    def _finish_removal(self, record: TopicRecord) -> bool:
+        """Remove the directories of a deleted topic. False: some remain, and the next start tries it again."""
+        try:
+            for _ in self.local.delete_topic(record, has_successor=record.name in self._by_name):
+                pass
+        except NotRemoved:
+            return False
+        return True
+
+    @staticmethod
+    def _open(partition: Partition, problem: str) -> None:
+        """Open the log of a partition, or take the partition offline. Raises KAFKA_STORAGE_ERROR for files used up."""
+        if problem:
+            partition.take_offline(problem)
+            return
+        try:
+            partition.open()
+        except KafkaError:
+            if not partition.is_offline:
+                raise
 
     # --- looking up ------------------------------------------------------------------------------------------
 
@@ -460,7 +479,11 @@ class Topics:
                 await partition.close()
                 if slices.is_over():
                     await slices.next()
-            await slices.finish(self.local.delete_topic(record, has_successor=record.name in self._by_name))
+            try:
+                await slices.finish(self.local.delete_topic(record, has_successor=record.name in self._by_name))
+            except NotRemoved as error:  # topic ids keep a new topic of this name from using what remains
+                self._world.log.error("topic_not_removed", topic=record.name, error=str(error))
+                return
         await self._note_removed(record.topic_id)
         self._world.log.info("topic_deleted", topic=record.name)
 

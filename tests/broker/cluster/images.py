@@ -14,7 +14,14 @@ from semel_broker.cluster.store import ABSENT, Entry, Gone, Put
 TOPIC, TOPIC_ID = "t", "id-of-t"
 
 
-def broker(node_id: int, *, directory_id: str = "", rack: str = "", is_synced: bool = False) -> BrokerRecord:
+def broker(
+    node_id: int,
+    *,
+    directory_id: str = "",
+    rack: str = "",
+    is_synced: bool = False,
+    offline: dict[str, list[int]] | None = None,
+) -> BrokerRecord:
     return BrokerRecord(
         node_id=node_id,
         incarnation="",
@@ -23,6 +30,7 @@ def broker(node_id: int, *, directory_id: str = "", rack: str = "", is_synced: b
         port=9000 + node_id,
         rack=rack,
         is_synced=is_synced,
+        offline=offline or msgspec.UNSET,
     )
 
 
@@ -44,12 +52,12 @@ class Sketch:
         self.revisions.pop(key, None)
         self.image.apply([Gone(key, revision)], revision)
 
-    def registers(self, node_id: int, *, is_synced: bool = False) -> int:
-        return self.put(records.broker_key(node_id), broker(node_id, is_synced=is_synced))
+    def registers(self, node_id: int, *, is_synced: bool = False, offline: dict[str, list[int]] | None = None) -> int:
+        return self.put(records.broker_key(node_id), broker(node_id, is_synced=is_synced, offline=offline))
 
-    def lives(self, *node_ids: int, is_synced: bool = False) -> None:
+    def lives(self, *node_ids: int, is_synced: bool = False, offline: dict[str, list[int]] | None = None) -> None:
         for node_id in node_ids:
-            epoch = self.registers(node_id, is_synced=is_synced)
+            epoch = self.registers(node_id, is_synced=is_synced, offline=offline)
             self.put(f"{records.ADMISSIONS}{node_id}", Admission(epoch, is_synced))
 
     def dies(self, *node_ids: int) -> None:

@@ -49,6 +49,36 @@ def three() -> Sketch:
     return sketch
 
 
+# --- damaged replicas ---
+
+
+def test_a_broker_neither_leads_nor_follows_a_partition_whose_files_it_cannot_use(three: Sketch) -> None:
+    three.lives(1, offline={TOPIC_ID: [0]})
+    assert settle(three) == (2, 1, [2, 3])
+    assert not list(give_back(three))
+    three.dies(2, 3)
+    assert settle(three) == (NO_LEADER, 2, [2, 3])
+    three.lives(3)
+    assert settle(three) == (3, 3, [3])
+
+
+def test_the_only_replica_in_sync_stays_in_the_isr_until_its_files_are_repaired(three: Sketch) -> None:
+    three.state(1, 4, [1])
+    three.lives(1, offline={TOPIC_ID: [0]})
+    assert settle(three) == (NO_LEADER, 5, [1])
+    with pytest.raises(KafkaError, check=lambda error: error.code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE):
+        elections.elect(three.image, (TOPIC_ID, 0), unclean=False)
+    step = elections.elect(three.image, (TOPIC_ID, 0), unclean=True)
+    assert step.facts["leader"] == 2
+    three.lives(1)
+    assert settle(three) == (1, 6, [1])
+
+
+def test_a_damaged_replica_of_another_partition_changes_nothing(three: Sketch) -> None:
+    three.lives(1, offline={TOPIC_ID: [1], "another": [0]})
+    assert settle(three) == (1, 0, [1, 2, 3])
+
+
 # --- deaths ---
 
 

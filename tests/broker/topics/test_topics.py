@@ -1,6 +1,8 @@
 """Topics over a disk in memory: who wins, what survives, what is cleaned up."""
 
 import asyncio
+import re
+from collections.abc import Callable
 
 import pytest
 from broker.machine import ROOT, Machine, refused, write
@@ -11,8 +13,7 @@ from semel_broker.cluster.topic_plan import OFFSETS_TOPIC, NewTopic
 from semel_broker.config.limits import Limits
 from semel_broker.topics import dynamic_configs
 from semel_protocol.errors import ErrorCode, KafkaError
-from semel_storage.checkpoints import CorruptCheckpoint, write_topic_id
-from semel_storage.log_directory import WrongDirectory
+from semel_storage.checkpoints import write_topic_id
 
 
 @pytest.fixture
@@ -226,17 +227,139 @@ async def test_a_log_without_topic_is_set_aside_not_deleted(machine: Machine) ->
 # --- directories that do not fit the store ---
 
 
-async def test_a_flipped_bit_in_a_topic_id_refuses_the_start(machine: Machine) -> None:
+def assert_offline(machine: Machine, name: str, index: int, reason: str) -> None:
+    """The partition answers KAFKA_STORAGE_ERROR, and the log has one error with the reason."""
+    partition = machine.topics.partition(name, index)
+    for use in (partition.check_leading, partition.check_readable, partition.open):
+        with refused(ErrorCode.KAFKA_STORAGE_ERROR, "its log has partition_offline"):
+            use()
+    last = machine.log.of("partition_offline")[-1]
+    assert (last["topic"], last["partition"]) == (name, index)
+    assert re.search(reason, str(last["reason"]), re.DOTALL), last["reason"]
+
+
+def _deny(machine: Machine) -> None:
+    machine.disk.denied.add(f"{ROOT}/t-0")
+
+
+def _put_a_file(machine: Machine) -> None:
+    machine.disk.rmtree(f"{ROOT}/t-0")
+    machine.disk.open(f"{ROOT}/t-0")
+
+
+def _deny_a_segment(machine: Machine) -> None:
+    machine.disk.denied.add(f"{ROOT}/t-0/{0:020d}.log")
+
+
+def _put_a_directory(machine: Machine) -> None:
+    machine.disk.mkdir(f"{ROOT}/t-0/leader-epoch-checkpoint")
+
+
+def _damage_the_epochs(machine: Machine) -> None:
+    machine.disk.write_atomically(f"{ROOT}/t-0/leader-epoch-checkpoint", b"garbage")
+
+
+def _damage_the_records(machine: Machine) -> None:
+    path = f"{ROOT}/t-0/{0:020d}.log"
+    data = bytearray(machine.disk.read_bytes(path))
+    data[40] ^= 1
+    machine.disk.overwrite(path, data)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [_deny, _put_a_file, _deny_a_segment, _put_a_directory, _damage_the_epochs, _damage_the_records],
+)
+async def test_a_directory_that_cannot_be_used_keeps_no_other_partition_from_being_served(
+    machine: Machine, harm: Callable[[Machine], None]
+) -> None:
+    for name in ("s", "t", "u"):
+        await machine.topics.create(NewTopic(name=name, partitions=2))
+        for index in (0, 1):
+            await write(machine.topics, name, index, b"x", b"y")
+            await write(machine.topics, name, index, b"z")
+    machine.disk.kill()
+    harm(machine)
+    topics = await machine.start()
+    assert_offline(machine, "t", 0, f"{ROOT}/t-0")
+    assert len(machine.log.of("partition_offline")) == 1
+    assert topics.local.offline() == {topics.required("t").record.topic_id: [0]}
+    for name, index in (("s", 0), ("s", 1), ("t", 1), ("u", 0), ("u", 1)):
+        assert topics.partition(name, index).end_offset == 3
+        await write(topics, name, index, b"more")
+    machine.disk.denied.clear()
+    await topics.delete("t")
+    assert "t-0" not in machine.disk.listdir(ROOT)
+    await topics.create(NewTopic(name="t"))
+    assert topics.partition("t", 0).end_offset == 0
+    await write(topics, "t", 0, b"new")
+
+
+async def test_a_topic_whose_files_could_not_be_removed_never_shows_them_in_its_successor(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="t"))
+    await write(machine.topics, "t", 0, b"old")
+    machine.disk.denied.add(f"{ROOT}/t-0")
+    await machine.topics.delete("t")
+    assert [line["directory"] for line in machine.log.of("directory_not_removed")] == [f"{ROOT}/t-0"]
+    assert len(machine.log.of("topic_not_removed")) == 1
+    machine.disk.denied.clear()
+    await machine.topics.create(NewTopic(name="t"))
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        await write(machine.topics, "t", 0, b"new")
+    assert_offline(machine, "t", 0, "another topic")
+    topics = await machine.crash()  # the deletion is noted, and finished now
+    assert topics.partition("t", 0).end_offset == 0
+    await write(topics, "t", 0, b"new")
+    assert [name for name in machine.disk.listdir(ROOT) if name.endswith("-delete")] == []
+
+
+@pytest.mark.parametrize("length", [1, 215, 224, 248, 249])
+async def test_a_topic_of_any_length_is_deleted_moved_and_set_aside(machine: Machine, length: int) -> None:
+    name = "x" * length
+    await machine.topics.create(NewTopic(name=name, partitions=2))
+    await write(machine.topics, name, 1, b"old")
+    await machine.topics.delete(name)
+    await machine.topics.create(NewTopic(name=name, partitions=2))
+    assert machine.topics.partition(name, 1).end_offset == 0
+    await write(machine.topics, name, 1, b"new")
+    assert (await machine.crash()).partition(name, 1).end_offset == 1
+    machine.topics.local.delete(machine.topics.partition(name, 1))
+    assert machine.logs.partitions() == []
+    await machine.crash()
+    await write(machine.topics, name, 1, b"precious")
+    await machine.store.transact([], [Delete(f"topics/{name}")])  # as if the store had been replaced by an older copy
+    await machine.crash()
+    (line,) = machine.log.of("stray_partition_set_aside")
+    assert machine.disk.exists(str(line["directory"]))
+
+
+async def test_a_directory_that_cannot_be_set_aside_stops_nothing(machine: Machine) -> None:
+    await machine.topics.create(NewTopic(name="t"))
+    await machine.topics.create(NewTopic(name="u"))
+    for name in ("t", "u"):
+        await write(machine.topics, name, 0, b"x")
+    await machine.store.transact([], [Delete("topics/t")])
+    machine.disk.denied.add(f"{ROOT}/t-0")
+    topics = await machine.crash()
+    assert machine.log.of("stray_partition_not_set_aside")[0]["directory"] == f"{ROOT}/t-0"
+    assert topics.partition("u", 0).end_offset == 1
+
+
+async def test_a_flipped_bit_in_a_topic_id_takes_its_partition_offline(machine: Machine) -> None:
     """The partition would begin empty."""
     await machine.topics.create(NewTopic(name="t"))
+    await machine.topics.create(NewTopic(name="other"))
     await write(machine.topics, "t", 0, b"precious")
+    await write(machine.topics, "other", 0, b"served")
     path = f"{ROOT}/t-0/partition.metadata"
     await machine.stop()
     data = bytearray(machine.disk.read_bytes(path))
     data[25] ^= 1
     machine.disk.write_atomically(path, bytes(data))
-    with pytest.raises(CorruptCheckpoint, match=f"{path} is damaged.*delete the file"):
-        await machine.start()
+    await machine.start()
+    assert_offline(machine, "t", 0, f"{path} is damaged.*delete the file")
+    assert machine.topics.partition("other", 0).end_offset == 1
+    assert machine.disk.read_bytes(path) == data
     machine.disk.kill()
     machine.disk.remove(path)
     assert (await machine.start()).partition("t", 0).end_offset == 1
@@ -244,7 +367,7 @@ async def test_a_flipped_bit_in_a_topic_id_refuses_the_start(machine: Machine) -
 
 
 @pytest.mark.parametrize("is_checked", [True, False], ids=["with checksum", "as Kafka writes it"])
-async def test_an_unknown_topic_id_under_the_name_of_a_topic_refuses_the_start(
+async def test_an_unknown_topic_id_under_the_name_of_a_topic_takes_its_partition_offline(
     machine: Machine, is_checked: bool
 ) -> None:
     await machine.topics.create(NewTopic(name="t"))
@@ -253,21 +376,23 @@ async def test_an_unknown_topic_id_under_the_name_of_a_topic_refuses_the_start(
     write_topic_id(machine.disk, path, b"another topic's.")
     if not is_checked:
         machine.disk.write_atomically(path, b"".join(machine.disk.read_bytes(path).splitlines(True)[:2]))
-    with pytest.raises(WrongDirectory, match=f"{path} names a topic id that is neither known nor noted as deleted"):
-        await machine.crash()
+    await machine.crash()
+    assert_offline(machine, "t", 0, f"{path} names a topic id that is neither known nor noted as deleted")
     assert machine.disk.exists(f"{ROOT}/t-0")
 
 
-async def test_a_missing_directory_of_a_known_partition_refuses_the_start(machine: Machine) -> None:
+async def test_a_missing_directory_takes_its_partition_offline(machine: Machine) -> None:
     await machine.topics.create(NewTopic(name="t", partitions=3))
     await write(machine.topics, "t", 1, b"precious")
     await machine.stop()
     assert (await machine.start()).partition("t", 0).end_offset == 0  # was never written, and is not missed
     machine.disk.kill()
     machine.disk.rmtree(f"{ROOT}/t-1")
-    with pytest.raises(WrongDirectory, match=f"{ROOT}/t-1 is missing.*up to offset 1.*delete {ROOT}/recovery-point"):
+    for _ in range(2):  # the next start misses it, too
         await machine.start()
-    machine.disk.kill()
+        assert_offline(machine, "t", 1, f"{ROOT}/t-1 is missing.*up to offset 1.*delete {ROOT}/recovery-point")
+        await machine.stop()
+        assert not machine.disk.exists(f"{ROOT}/.kafka_cleanshutdown")
     machine.disk.remove(f"{ROOT}/recovery-point-offset-checkpoint")
     assert (await machine.start()).partition("t", 1).end_offset == 0
 

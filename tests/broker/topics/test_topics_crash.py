@@ -7,8 +7,9 @@ from broker.machine import ROOT, Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from semel_broker.cluster.topic_plan import NewTopic
-from semel_broker.topics.topics import STRAY_SUFFIX, Topics
+from semel_broker.topics.topics import Topics
 from semel_protocol.errors import KafkaError
+from semel_storage.log_directory import STRAY_SUFFIX
 
 NAMES = st.sampled_from(["a", "b", "b.b", "b_b"])
 State = dict[str, tuple[int, str]]

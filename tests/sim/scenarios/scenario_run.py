@@ -22,6 +22,7 @@ from faults.observer import Observer
 from faults.proxy import Proxy
 from faults.scenario_run import FAST, ScenarioRun, Unmet, Unsupported
 from scenarios.language import Scenario, Step, seconds, size_bytes
+from semel_broker.node import Node
 from semel_storage.checkpoints import CorruptCheckpoint
 from semel_storage.segments.segment import CorruptLog
 
@@ -43,6 +44,9 @@ class ScenarioBroker(SimBroker):
     """A broker that starts again only when the scenario says so. `refusal`: the reason why it did not start."""
 
     refusal = ""
+
+    async def _restore_offline(self, node: Node) -> None:
+        """Nothing is repaired: the scenario says what happens."""
 
     async def _main(self, host: Host) -> None:
         try:
@@ -186,6 +190,13 @@ class SimScenarioRun(ScenarioRun):
                 raise
             return
         raise Unmet("it has started")
+
+    async def on_offline(self, step: Step) -> None:
+        """The broker must start without a partition, and its error must contain `says`."""
+        await self.on_start(step)
+        reasons = [each.offline_reason for node in self._serving.nodes() for each in node.broker.topics.here()]
+        if not any(reason and step.options.get("says", "") in reason for reason in reasons):
+            raise Unmet("; ".join(filter(None, reasons)) or "all partitions are served")
 
     # The disk
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.cluster import elections
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Place
 from semel_broker.cluster.reassignments import PARTITIONS_PER_STEP, alter
+from semel_broker.cluster.records import topic_key
 from semel_broker.cluster.steps import Batch, Step, log_steps, pack
 from semel_broker.cluster.store import CHANGES_MAX, Store
-from semel_broker.cluster.writes import catch_up, write
+from semel_broker.cluster.writes import catch_up, stays_absent, stays_as_is, write
 from semel_broker.world import Logger
 
 
@@ -72,23 +74,25 @@ class Operations:
     async def _reassign_some(
         self, name: str, targets: Mapping[int, Sequence[int] | None], may_change_factor: bool
     ) -> dict[int, KafkaError]:
-        is_current = is_unsure = False
+        is_settled = is_unsure = False
         while True:
             topic = self._feed.image.topic(name)
-            if topic is None and is_current:
+            if topic is None and is_settled:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
             if topic is None:
-                is_current = await self._catch_up()
+                await stays_absent(self._store, self._feed, topic_key(name))
+                is_settled = True
                 continue
             step, errors = alter(self._feed.image, topic, targets, may_change_factor=may_change_factor)
-            if errors and not is_current:
-                is_current = await self._catch_up()
+            if (errors or step is None) and not is_settled:
+                value = msgspec.json.encode(topic.value)
+                is_settled = await stays_as_is(self._store, self._feed, topic_key(name), value, topic.revision)
             elif step is None or all([await self._write(batch) for batch in pack([step], CHANGES_MAX)]):
                 if is_unsure:  # this request may have cancelled it
                     return {i: e for i, e in errors.items() if e.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS}
                 return errors
             else:
-                is_current = is_unsure = True
+                is_settled, is_unsure = False, True
 
     async def _catch_up(self) -> bool:
         """Return True once the image is current: no request is refused before. Raises REQUEST_TIMED_OUT."""

@@ -19,6 +19,7 @@
 | `secrets/unknown-users` | 32 random bytes, of which the salts of unknown users are made | the first broker |
 | `quotas/<id>` | `QuotaRecord`; the id is made of its entity | any broker |
 | `written/acls`, `written/users` | empty; each change of an ACL or a user expects its revision | any broker |
+| `written/absent-<00 to ff>` | empty; a key with this hash was removed or not found: `absence_key` | any broker |
 | `configs/brokers/<id or default>` | settings altered while brokers run | any broker |
 | `barrier` | empty; a broker that writes it and then reads it has applied all earlier changes | any broker |
 
@@ -34,6 +35,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 import msgspec
+from crc32c import crc32c
 from semel_protocol.acls import Acl, Operation, PatternType, Permission, ResourceType
 from semel_protocol.quotas import QuotaEntity
 
@@ -59,6 +61,7 @@ QUOTAS: Final = "quotas/"
 WRITTEN: Final = "written/"
 ACLS_WRITTEN: Final = "written/acls"
 USERS_WRITTEN: Final = "written/users"
+ABSENCE_KEYS: Final = 256
 BARRIER: Final = "barrier"
 
 NO_LEADER: Final = -1
@@ -240,6 +243,16 @@ def quota_key(entity: QuotaEntity) -> str:
 def initial_state(replicas: Sequence[int]) -> PartitionState:
     """The state of a partition without a state in the store: it has not changed since its creation."""
     return PartitionState(leader=replicas[0], leader_epoch=0, isr=list(replicas))
+
+
+def absence_key(key: str) -> str:
+    """The key that is written whenever `key` is removed or is answered not to exist, and expected where it is created.
+
+    A key that does not exist has no revision, so a transaction that creates it and is applied late could not tell that
+    the key was created and removed meanwhile, or that a request was answered with "there is none". Several keys share
+    one of 256: a creation that fails for another key is decided again.
+    """
+    return f"{WRITTEN}absent-{crc32c(key.encode()) % ABSENCE_KEYS:02x}"
 
 
 def topic_key(name: str) -> str:

@@ -2,7 +2,13 @@
 
 The image of a broker may be some milliseconds behind the store, so it may lack what another broker has just answered. A
 write that expects revisions fails then. What ends without such a write must not be decided on an old image: a refusal,
-"nothing to change", and the entries that a filter selects. `catch_up` or `settle` comes before these.
+"nothing to change", and the entries that a filter selects. `catch_up`, `settle`, `stays_absent` or `stays_as_is` comes
+before these.
+
+A request that timed out is never carried out behind a newer answer. Its transaction may reach the store, and be applied
+any time later. So each transaction expects what every later answer changes: the revision of its key; for a key
+that it creates, the revision of its `absence_key`; for ACLs and users, the revision of a key that all changes of the
+kind write. An answer that changes nothing writes one of these, too.
 """
 
 from __future__ import annotations
@@ -13,10 +19,12 @@ from typing import Final
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.records import absence_key
 from semel_broker.cluster.store import (
     ABSENT,
     CHANGES_MAX,
     Change,
+    Delete,
     Expect,
     OutcomeUnknownError,
     Put,
@@ -69,6 +77,42 @@ async def settle(store: Store, feed: Feed, written: str) -> None:
     later would make it untrue. Raises REQUEST_TIMED_OUT.
     """
     await write_serially(store, feed, written, [])
+
+
+def creating(feed: Feed, key: str) -> list[Expect]:
+    """The expectations of a transaction that creates a key. It fails if the key exists, and if it was removed, or was
+    answered not to exist, since the image's revision: a transaction that is applied late undoes no later answer."""
+    absence = absence_key(key)
+    return [Expect(key, ABSENT), Expect(absence, feed.image.written.get(absence, ABSENT))]
+
+
+def removing(key: str) -> list[Change]:
+    """The changes of a transaction that removes a key: a creation that is applied late fails."""
+    return [Delete(key), Put(absence_key(key), b"")]
+
+
+async def stays_absent(store: Store, feed: Feed, key: str) -> None:
+    """As `catch_up`; and a creation of the key that the store has received but not applied yet fails.
+
+    To be called before the answer that there is no such thing. If the key exists afterwards, the image has it.
+    Raises REQUEST_TIMED_OUT.
+    """
+    try:
+        revision = await store.transact([], [Put(absence_key(key), b"")])
+        assert revision is not None, "it expects nothing"
+        await feed.reached(revision)
+    except (StoreUnavailableError, OutcomeUnknownError, StoreClosedError) as error:
+        raise out_of_reach(error) from None
+
+
+async def stays_as_is(store: Store, feed: Feed, key: str, value: bytes, revision: int) -> bool:
+    """Write a key again with the value that it has. Every change that was decided on this revision and is not applied
+    yet fails then.
+
+    To be called before an answer that leaves the key as it is, such as "exists already" or "nothing to change".
+    Returns False if the key has changed: decide again; the image is current. Raises REQUEST_TIMED_OUT.
+    """
+    return await write(store, feed, [Expect(key, revision)], [Put(key, value)])
 
 
 async def catch_up(feed: Feed) -> None:

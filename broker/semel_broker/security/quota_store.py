@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.quotas import QuotaEntity, QuotaFilter
 
 from semel_broker.cluster.feed import Feed
-from semel_broker.cluster.image import ImageDelta
-from semel_broker.cluster.records import quota_key, quota_record
-from semel_broker.cluster.store import ABSENT, Change, Delete, Expect, Put, Store
-from semel_broker.cluster.writes import catch_up, write
+from semel_broker.cluster.image import ImageDelta, StoredValue
+from semel_broker.cluster.records import QuotaRecord, quota_key, quota_record
+from semel_broker.cluster.store import Change, Expect, Put, Store
+from semel_broker.cluster.writes import catch_up, creating, removing, stays_absent, stays_as_is, write
 from semel_broker.security.quotas.client_quotas import ClientQuotas
 from semel_broker.security.quotas.validation import edited
 from semel_broker.world import Logger
@@ -48,15 +49,14 @@ class QuotaStore:
         Raises INVALID_REQUEST, POLICY_VIOLATION for one entity too many, REQUEST_TIMED_OUT.
         """
         key = quota_key(entity)
-        is_current = False
+        is_settled = False
         for _ in range(TRIES):
             stored = self._feed.image.quotas.get(key)
             before = {} if stored is None else stored.value.values
             after = edited(entity, before, ops)
             is_one_too_many = stored is None and bool(after) and len(self.quotas.table) >= ENTITIES_MAX
-            if not is_current and (is_one_too_many or after == before):  # perhaps not so on the other brokers
-                await catch_up(self._feed)
-                is_current = True
+            if not is_settled and (is_one_too_many or after == before):  # perhaps not so on the other brokers
+                is_settled = await self._settle(key, stored, validate_only=validate_only)
                 continue
             if is_one_too_many:
                 raise KafkaError(
@@ -64,12 +64,24 @@ class QuotaStore:
                 )
             if validate_only or after == before:
                 return
-            change: Change = Put(key, quota_record(entity, after)) if after else Delete(key)
-            expect = Expect(key, ABSENT if stored is None else stored.revision)
-            if await write(self._store, self._feed, [expect], [change]):
+            expects = creating(self._feed, key) if stored is None else [Expect(key, stored.revision)]
+            changes: list[Change] = [Put(key, quota_record(entity, after))] if after else removing(key)
+            if await write(self._store, self._feed, expects, changes):
                 return
-            is_current = True
+            is_settled = False
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the quotas change all the time: try again")
+
+    async def _settle(self, key: str, stored: StoredValue[QuotaRecord] | None, *, validate_only: bool) -> bool:
+        """Bring the image up to date, and let changes fail that the store applies later. Returns whether the entity is
+        still as `stored`. Raises REQUEST_TIMED_OUT."""
+        if validate_only:
+            await catch_up(self._feed)
+            return True
+        if stored is not None:
+            value = msgspec.json.encode(stored.value)
+            return await stays_as_is(self._store, self._feed, key, value, stored.revision)
+        await stays_absent(self._store, self._feed, key)
+        return key not in self._feed.image.quotas
 
     def _follow(self, delta: ImageDelta) -> None:
         if delta.quotas:

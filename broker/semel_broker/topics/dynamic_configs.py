@@ -13,16 +13,14 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import Image
 from semel_broker.cluster.store import (
-    ABSENT,
     Change,
-    Delete,
     Expect,
     Put,
     Store,
     StoreClosedError,
     StoreUnavailableError,
 )
-from semel_broker.cluster.writes import out_of_reach, write
+from semel_broker.cluster.writes import creating, out_of_reach, removing, stays_absent, write
 from semel_broker.config import client_metrics_configs, group_configs
 from semel_broker.config.edits import Configs
 from semel_broker.config.loading import BrokerConfig, ConfigError
@@ -141,9 +139,14 @@ async def _alter(
         texts = checked(edit(_decode(entry.value) if entry else {}))
         if validate_only:
             return
-        expect = Expect(key, entry.revision if entry else ABSENT)
-        change: Change = Put(key, msgspec.json.encode(texts)) if texts else Delete(key)
-        if await write(store, feed, [expect], [change]):
+        if entry is None and not texts:
+            await stays_absent(store, feed, key)
+            if key in feed.image.configs:
+                continue
+            return
+        expects = creating(feed, key) if entry is None else [Expect(key, entry.revision)]
+        changes: list[Change] = [Put(key, msgspec.json.encode(texts))] if texts else removing(key)
+        if await write(store, feed, expects, changes):
             return
 
 

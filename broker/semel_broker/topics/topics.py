@@ -38,7 +38,7 @@ from semel_broker.cluster.store import (
     StoreUnavailableError,
 )
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS, NewTopic, Sites
-from semel_broker.cluster.writes import catch_up, write
+from semel_broker.cluster.writes import catch_up, creating, removing, stays_absent, stays_as_is, write
 from semel_broker.config import topic_configs
 from semel_broker.config.edits import Configs
 from semel_broker.config.loading import BrokerConfig
@@ -214,7 +214,7 @@ class Topics:
         """
         if name not in self._by_name:
             topic_plan.check_name(name, self._config)
-            await self.catch_up()
+            await stays_absent(self._store, self.feed, records.topic_key(name))
         return self.required(name)
 
     def names(self) -> list[str]:
@@ -271,22 +271,23 @@ class Topics:
         """
         topic_plan.check_name(new.name, self._config)
         key = records.topic_key(new.name)
-        is_current = False
+        is_settled = False
         while True:
             try:
                 record = await self._plan(new)
             except KafkaError:
-                if is_current:
+                if is_settled:
                     raise
-                await self.catch_up()  # another broker may have started, or deleted the topic of that name
-                is_current = True
+                # another broker may have started, or deleted the topic of that name
+                await self._settle(key, validate_only=validate_only)
+                is_settled = True
                 continue
             if validate_only:
                 return self._topic(record, ABSENT)
             await self._removed(new.name)  # the directories of its predecessor must be out of the way
-            if await self._transact([Expect(key)], [Put(key, msgspec.json.encode(record))]):
+            if await self._transact(creating(self.feed, key), [Put(key, msgspec.json.encode(record))]):
                 break
-            is_current = True
+            is_settled = False
         topic = self.required(new.name)
         self._world.log.info("topic_created", topic=new.name, partitions=topic.partition_count, configs=record.configs)
         return topic
@@ -321,7 +322,7 @@ class Topics:
             holders = sorted({node_id for replicas in record.replicas for node_id in replicas})
             value = msgspec.json.encode(record)
             notes: list[Change] = [Put(records.deletion_key(record.topic_id, node_id), value) for node_id in holders]
-            if await self._transact([Expect(key, topic.revision)], [Delete(key), *notes]):
+            if await self._transact([Expect(key, topic.revision)], [*removing(key), *notes]):
                 break
         await self._removed(name)
         await self._forget_states(record)
@@ -549,27 +550,27 @@ class Topics:
         self, name: str, change: Callable[[TopicRecord], Awaitable[TopicRecord]], validate_only: bool
     ) -> Topic:
         """Decide on the current record and write it if the record is unchanged; otherwise decide again."""
-        is_current = False
+        key = records.topic_key(name)
+        is_settled = False
         while True:
             topic = await self.find(name)
             revision = topic.revision
             try:
                 record = await change(topic.record)
             except KafkaError:
-                if is_current:
+                if is_settled:
                     raise
-                await self.catch_up()  # the topic may be another one by now
-                is_current = True
+                await self._settle(key, validate_only=validate_only)  # the topic may be another one by now
+                is_settled = True
                 continue
             if validate_only:
                 return self._topic(record, ABSENT)
-            key = records.topic_key(name)
             if await self._transact([Expect(key, revision)], [Put(key, msgspec.json.encode(record))]):
                 self._world.log.info(
                     "topic_changed", topic=name, partitions=len(record.replicas), configs=record.configs
                 )
                 return self.required(name)
-            is_current = True
+            is_settled = False
 
     async def _transact(self, expects: Sequence[Expect], changes: Sequence[Change]) -> bool:
         return await write(self._store, self.feed, expects, changes)
@@ -577,6 +578,17 @@ class Topics:
     async def catch_up(self) -> None:
         """Wait until all changes so far are applied here. Raises REQUEST_TIMED_OUT."""
         await catch_up(self.feed)
+
+    async def _settle(self, key: str, *, validate_only: bool) -> None:
+        """As `catch_up`, before a refusal: changes of this topic fail that the store applies later."""
+        if validate_only:
+            await self.catch_up()
+            return
+        while (stored := self._image.topics.get(key)) is not None:
+            value = msgspec.json.encode(stored.value)
+            if await stays_as_is(self._store, self.feed, key, value, stored.revision):
+                return
+        await stays_absent(self._store, self.feed, key)
 
     async def _forget_states(self, record: TopicRecord) -> None:
         """Delete the partition states of a deleted topic from the store. If that fails, they do no harm."""

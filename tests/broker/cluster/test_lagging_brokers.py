@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from broker.cluster.brokers import Cluster, LocalGround, Member
 from semel_broker.cluster import records
+from semel_broker.cluster.operations import Operations
 from semel_broker.cluster.records import UNKNOWN_USERS, Reassignment, user_of
 from semel_broker.cluster.secrets import shared_secret
 from semel_broker.cluster.store import Change, Expect, Put, StoreUnavailableError
@@ -142,7 +143,7 @@ async def test_acls_that_another_broker_has_answered_are_deleted(sides: list[Sid
     assert (await one.member.store.list("acls/")).entries == ()
 
 
-def dies_while_writing(side: Side, asked: Coroutine[Any, Any, Any]) -> Callable[[], Awaitable[int | None]]:
+async def dies_while_writing(side: Side, asked: Coroutine[Any, Any, Any]) -> Callable[[], Awaitable[int | None]]:
     """The broker's process ends when it has sent its first transaction; the store applies it when this is called."""
     sent: list[tuple[Sequence[Expect], Sequence[Change]]] = []
 
@@ -152,13 +153,13 @@ def dies_while_writing(side: Side, asked: Coroutine[Any, Any, Any]) -> Callable[
 
     side.member.store.transact = transact  # type: ignore[method-assign]
     with pytest.raises(ProcessDiedError):
-        asked.send(None)
+        await asked
     return lambda: side.member.store.store.transact(*sent[0])
 
 
 async def test_an_acl_that_was_created_again_and_deleted_does_not_come_back(sides: list[Side]) -> None:
     one, two = sides
-    late = dies_while_writing(one, one.acls.create([DENIAL]))
+    late = await dies_while_writing(one, one.acls.create([DENIAL]))
     await two.acls.create([DENIAL])
     await two.acls.delete([DENIAL])
     assert await late() is None
@@ -169,7 +170,7 @@ async def test_an_acl_that_was_deleted_again_and_created_stays(sides: list[Side]
     one, two = sides
     await two.acls.create([DENIAL])
     await one.member.feed.barrier()
-    late = dies_while_writing(one, one.acls.delete([DENIAL]))
+    late = await dies_while_writing(one, one.acls.delete([DENIAL]))
     await two.acls.delete([DENIAL])
     await two.acls.create([DENIAL])
     assert await late() is None
@@ -178,7 +179,7 @@ async def test_an_acl_that_was_deleted_again_and_created_stays(sides: list[Side]
 
 async def test_an_acl_is_not_created_late_once_a_deletion_has_found_nothing(sides: list[Side]) -> None:
     one, two = sides
-    late = dies_while_writing(one, one.acls.create([DENIAL]))
+    late = await dies_while_writing(one, one.acls.create([DENIAL]))
     answer = await k31_delete_acls.handle(DeleteAclsRequest(filters=[EVERYTHING]), two.context())
     assert [(result.error_code, result.matching_acls) for result in answer.filter_results] == [(ErrorCode.NONE, [])]
     assert await late() is None
@@ -187,7 +188,7 @@ async def test_an_acl_is_not_created_late_once_a_deletion_has_found_nothing(side
 
 async def test_a_credential_is_not_created_late_once_its_deletion_was_refused(sides: list[Side]) -> None:
     one, two = sides
-    late = dies_while_writing(one, one.users.alter([put("alice", SHA_256, 4096, b"s", bytes(32))]))
+    late = await dies_while_writing(one, one.users.alter([put("alice", SHA_256, 4096, b"s", bytes(32))]))
     deletion = AlterUserScramCredentialsRequestDeletion(name="alice", mechanism=SHA_256)
     request = AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[])
     answer = await k51_alter_user_scram_credentials.handle(request, two.context())
@@ -198,13 +199,145 @@ async def test_a_credential_is_not_created_late_once_its_deletion_was_refused(si
 
 async def test_an_old_password_does_not_come_back(sides: list[Side]) -> None:
     one, two = sides
-    late = dies_while_writing(one, one.users.alter([put("alice", SHA_256, 4096, b"old", bytes(32))]))
+    late = await dies_while_writing(one, one.users.alter([put("alice", SHA_256, 4096, b"old", bytes(32))]))
     await two.users.alter([put("alice", SHA_256, 4096, b"new", bytes(32))])
     assert await late() is None
     assert two.users.credentials("alice")[SHA_256].salt == b"new"
     await two.users.alter([delete("alice", SHA_256)])
     assert await late() is None
     assert two.users.names == []
+
+
+async def test_a_topic_is_not_created_late_once_its_deletion_has_found_none(sides: list[Side]) -> None:
+    one, two = sides
+    late = await dies_while_writing(one, one.topics.create(NewTopic(name="t")))
+    with pytest.raises(KafkaError, match="there is no topic 't'"):
+        await two.topics.delete("t")
+    assert await late() is None
+    assert two.topics.names() == []
+
+
+async def test_a_topic_that_was_created_again_and_deleted_does_not_come_back(sides: list[Side]) -> None:
+    one, two = sides
+    late = await dies_while_writing(one, one.topics.create(NewTopic(name="t")))
+    await two.topics.create(NewTopic(name="t"))
+    await two.topics.delete("t")
+    assert await late() is None
+    assert two.topics.names() == []
+
+
+async def test_a_topic_that_was_answered_to_exist_is_not_deleted_late(sides: list[Side]) -> None:
+    one, two = sides
+    await two.topics.create(NewTopic(name="t"))
+    await one.member.feed.barrier()
+    late = await dies_while_writing(one, one.topics.delete("t"))
+    with pytest.raises(KafkaError) as refusal:
+        await two.topics.create(NewTopic(name="t"))
+    assert refusal.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert await late() is None
+    assert two.topics.names() == ["t"]
+
+
+async def test_a_topic_does_not_grow_late_once_its_growth_was_refused(sides: list[Side]) -> None:
+    one, two = sides
+    await two.topics.create(NewTopic(name="t", partitions=4))
+    await one.member.feed.barrier()
+    late = await dies_while_writing(one, one.topics.add_partitions("t", 8))
+    with pytest.raises(KafkaError) as refusal:
+        await two.topics.add_partitions("t", 4)
+    assert refusal.value.code is ErrorCode.INVALID_PARTITIONS
+    assert await late() is None
+    assert two.topics.required("t").partition_count == 4
+
+
+async def test_a_reassignment_does_not_begin_late_once_there_was_none_to_cancel(sides: list[Side]) -> None:
+    one, two = sides
+    await two.topics.create(NewTopic(name="t", assignments={0: [1]}))
+    await one.member.feed.barrier()
+    late = await dies_while_writing(one, operations(one).reassign("t", {0: [2]}))
+    refused = await operations(two).reassign("t", {0: None})
+    assert refused[0].code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    assert await late() is None
+    assert two.topics.view("t", 0).reassignment is None
+
+
+async def test_a_reassignment_does_not_begin_late_once_another_one_had_nothing_to_move(sides: list[Side]) -> None:
+    one, two = sides
+    await two.topics.create(NewTopic(name="t", assignments={0: [1]}))
+    await one.member.feed.barrier()
+    late = await dies_while_writing(one, operations(one).reassign("t", {0: [2]}))
+    assert await operations(two).reassign("t", {0: [1]}) == {}
+    assert await late() is None
+    assert two.topics.view("t", 0).reassignment is None
+
+
+SLOW = [(PRODUCER_BYTE_RATE, 1024.0, False)]
+UNLIMITED = [(PRODUCER_BYTE_RATE, 0.0, True)]
+
+
+async def test_a_quota_is_not_set_late_once_there_was_none_to_remove(sides: list[Side]) -> None:
+    one, two = sides
+    late = await dies_while_writing(one, one.quotas.alter(ALICE, SLOW))
+    await two.quotas.alter(ALICE, UNLIMITED)
+    assert await late() is None
+    assert two.quotas.find(QuotaFilter()) == []
+
+
+async def test_a_quota_that_was_set_again_and_removed_does_not_come_back(sides: list[Side]) -> None:
+    one, two = sides
+    late = await dies_while_writing(one, one.quotas.alter(ALICE, SLOW))
+    await two.quotas.alter(ALICE, SLOW)
+    await two.quotas.alter(ALICE, UNLIMITED)
+    assert await late() is None
+    assert two.quotas.find(QuotaFilter()) == []
+
+
+async def test_a_quota_is_not_removed_late_once_it_was_set_to_what_it_is(sides: list[Side]) -> None:
+    one, two = sides
+    await two.quotas.alter(ALICE, SLOW)
+    await one.member.feed.barrier()
+    late = await dies_while_writing(one, one.quotas.alter(ALICE, UNLIMITED))
+    await two.quotas.alter(ALICE, SLOW)
+    assert await late() is None
+    assert two.quotas.find(QuotaFilter()) == [(ALICE, {PRODUCER_BYTE_RATE: 1024.0})]
+
+
+async def test_settings_are_not_given_late_once_there_were_none_to_remove(sides: list[Side]) -> None:
+    one, two = sides
+    late = await dies_while_writing(one, alter_group(one, {"consumer.session.timeout.ms": "46000"}))
+    await alter_group(two, {})
+    assert await late() is None
+    assert dynamic_configs.groups_with_settings(two.member.feed.image) == []
+
+
+async def test_settings_that_were_given_again_and_removed_do_not_come_back(sides: list[Side]) -> None:
+    one, two = sides
+    late = await dies_while_writing(one, alter_group(one, {"consumer.session.timeout.ms": "46000"}))
+    await alter_group(two, {"consumer.session.timeout.ms": "47000"})
+    await alter_group(two, {})
+    assert await late() is None
+    assert dynamic_configs.groups_with_settings(two.member.feed.image) == []
+
+
+async def test_brokers_that_delete_and_create_topics_at_once_all_succeed(sides: list[Side]) -> None:
+    names = [f"t{number}" for number in range(60)]
+    await asyncio.gather(*(sides[0].topics.create(NewTopic(name=name)) for name in names))
+    await asyncio.gather(*(side.member.feed.barrier() for side in sides))
+    others = [sides[number % 2].topics.create(NewTopic(name=f"other{number}")) for number in range(60)]
+    await asyncio.gather(*(sides[number % 2].topics.delete(name) for number, name in enumerate(names)), *others)
+    await asyncio.gather(*(side.member.feed.barrier() for side in sides))
+    assert [len(side.topics.names()) for side in sides] == [60, 60]
+    assert all(name.startswith("other") for name in sides[0].topics.names())
+
+
+def operations(side: Side) -> Operations:
+    return Operations(side.member.store, side.member.feed, side.member.log)
+
+
+async def alter_group(side: Side, configs: dict[str, str]) -> None:
+    """Replace all settings of the group g."""
+    store, feed = side.member.store, side.member.feed
+    await dynamic_configs.alter_group(store, feed, side.topics._config, "g", lambda _: configs)
 
 
 async def test_brokers_that_change_acls_at_once_all_succeed(sides: list[Side]) -> None:

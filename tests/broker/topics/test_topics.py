@@ -8,6 +8,7 @@ import pytest
 from broker.machine import ROOT, Machine, refused, write
 from msgspec import json
 from semel_broker.cluster import records
+from semel_broker.cluster.records import absence_key, topic_key
 from semel_broker.cluster.store import Delete, Put
 from semel_broker.cluster.topic_plan import OFFSETS_TOPIC, NewTopic
 from semel_broker.config.limits import Limits
@@ -167,7 +168,7 @@ async def test_a_deleted_topic_is_gone_with_its_records(machine: Machine) -> Non
     with refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         machine.topics.partition("t", 0)
     assert machine.logs.partitions() == []
-    assert (await machine.store.list("")).entries == ()
+    assert [entry.key for entry in (await machine.store.list("")).entries] == [absence_key(topic_key("t"))]
     assert (await machine.crash()).names() == []
 
 

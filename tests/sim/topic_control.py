@@ -3,35 +3,49 @@
 As `control`, with the topics of every broker. All brokers create, delete, grow, configure and move topics of a few
 names at the same time, under the same faults. At the end every broker must know exactly the topics of the store, have
 its own replicas in their roles, and have no directory of another topic.
+
+An operator changes a topic and a quota of its own, through one broker after the other. A request that it gives up, or
+whose broker dies, may still be carried out. Once a later request about the same thing is answered, it must not be.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 from typing import cast
 
+import msgspec
 from semel_broker import world as broker_world
 from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.feed import Feed
+from semel_broker.cluster.records import QuotaRecord, TopicRecord, quota_key, topic_key
 from semel_broker.cluster.registration import Registration
 from semel_broker.cluster.store import StoreError
 from semel_broker.cluster.topic_plan import NewTopic
 from semel_broker.config.loading import load
 from semel_broker.partitions.partition import Role
+from semel_broker.security.quota_store import QuotaStore
+from semel_broker.security.quotas.client_quotas import ClientQuotas
 from semel_broker.topics.topics import Topics
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.quotas import PRODUCER_BYTE_RATE, QuotaEntity
 from semel_protocol.records import Record, build_batch
 from semel_storage import checkpoints
 from semel_storage.log_directory import STRAY_SUFFIX, LogDirectory
 
-from sim.broker import DATA
+from sim.broker import DATA, Logger
 from sim.control import ControlBroker, ControlNode, ControlRun, Listener
 from sim.disk import DiskWeather
+from sim.store import NAMESPACE, SimStore
 from sim.world import NS
 
+MINE, SETTING = "mine", "retention.ms"
+"""The topic of the operator, and the setting that it changes."""
+OPERATED = QuotaEntity(user="operated")
+TOPIC_KEY, QUOTA_KEY = topic_key(MINE), quota_key(OPERATED)
 NAMES = ("a", "b", "c.d", "c_d", "e")
 """Few names, so that a name is used again while the deletion of the former topic is still in progress."""
 BATCH = build_batch([Record(0, 0, None, b"x")])
@@ -50,9 +64,60 @@ REFUSALS = (
 )
 
 
-class TopicBroker(ControlBroker):
-    """A broker with topics. `is_at_rest`: its tasks change nothing any more."""
+class Operator:
+    """What an operator knows from the answers of all brokers. One request is under way at a time.
 
+    `known`: what the store had of each key when a request about it was answered: the part that the operator changes, or
+    None. A key is not in it while the outcome of a request is unknown.
+    """
+
+    def __init__(self, store: SimStore) -> None:
+        self.known: dict[str, str | float | None] = {}
+        self.answers = self.unanswered = 0
+        self.wrong: list[str] = []
+        self._store = store
+        self._is_under_way: Callable[[], bool] = lambda: False
+
+    @property
+    def is_busy(self) -> bool:
+        return self._is_under_way()
+
+    def begin(self, is_under_way: Callable[[], bool]) -> None:
+        """A request is sent. `is_under_way`: whether the process that carries it out lives and has not answered."""
+        self._is_under_way = is_under_way
+
+    def ask(self, key: str) -> None:
+        self.known.pop(key, None)
+        self.unanswered += 1
+
+    def answered(self, key: str, what: str, *, exists: bool) -> None:
+        """The request about this key was answered: there is such a thing, or not."""
+        self.answers += 1
+        self.unanswered -= 1
+        self.known[key] = there = self._there(key)
+        if (there is not None) != exists:
+            self.wrong.append(f"the operator was answered {what} for {key}, and the store has {there!r}")
+
+    def late_changes(self) -> Iterator[str]:
+        """Differences between the store and what it had at the last answers, while no request is under way."""
+        for key, known in self.known.items() if not self.is_busy else ():
+            if (there := self._there(key)) != known:
+                yield f"{key} was {known!r} when the operator was answered, and is {there!r}"
+
+    def _there(self, key: str) -> str | float | None:
+        name = f"{NAMESPACE}{key}".encode()
+        if not self._store.etcd.revision_of(name):
+            return None
+        value = self._store.etcd.value_of(name)
+        if key == TOPIC_KEY:
+            return msgspec.json.decode(value, type=TopicRecord).configs.get(SETTING, "")
+        return msgspec.json.decode(value, type=QuotaRecord).values[PRODUCER_BYTE_RATE]
+
+
+class TopicBroker(ControlBroker):
+    """A broker with topics. `is_at_rest`: its tasks change nothing any more. `operator`: shared by all brokers."""
+
+    operator: Operator
     topics: Topics | None = None
     is_at_rest = False
 
@@ -87,7 +152,56 @@ class TopicBroker(ControlBroker):
 
     async def _change(self, control: ControlNode, store: EtcdStore, rng: Random) -> None:
         asked = [self._ask(rng) for _ in range(HANDS)]
-        await asyncio.gather(super()._change(control, store, rng), *asked)
+        quotas = QuotaStore(store, control.feed, ClientQuotas(), Logger(self.host))
+        await asyncio.gather(super()._change(control, store, rng), self._operate(quotas, rng), *asked)
+
+    async def _operate(self, quotas: QuotaStore, rng: Random) -> None:
+        """Carry out requests of the operator, when this broker happens to be asked."""
+        while not self.is_at_rest:
+            await asyncio.sleep(rng.expovariate(1))
+            if self.operator.is_busy:
+                continue
+            under_way, incarnation = [True], self.host.incarnation
+            self.operator.begin(partial(self._works_on, under_way, incarnation))
+            try:
+                await asyncio.wait_for(self._one_of_operator(quotas, rng), rng.choice((0.2, 1.0, 4.0)))
+            except (TimeoutError, StoreError):
+                pass  # given up: the store may carry it out
+            finally:
+                under_way.clear()
+
+    def _works_on(self, under_way: list[bool], incarnation: int) -> bool:
+        return bool(under_way) and self.host.is_running and self.host.incarnation == incarnation
+
+    async def _one_of_operator(self, quotas: QuotaStore, rng: Random) -> None:
+        """One request of the operator: its refusals are answers, too."""
+        operator, topics, value = self.operator, self.topics, rng.randrange(1, 9)
+        assert topics is not None
+        what = rng.choice(("create", "delete", "configure", "set quota", "remove quota"))
+        key = QUOTA_KEY if "quota" in what else TOPIC_KEY
+        exists = what in ("create", "configure", "set quota")
+        operator.ask(key)
+        try:
+            match what:
+                case "create":
+                    await topics.create(
+                        NewTopic(name=MINE, partitions=1, replication_factor=1, configs={SETTING: str(value)})
+                    )
+                case "delete":
+                    await topics.delete(MINE)
+                case "configure":
+                    await topics.alter_configs(MINE, lambda configs: {**configs, SETTING: str(value)})
+                case "set quota":
+                    await quotas.alter(OPERATED, [(PRODUCER_BYTE_RATE, float(value), False)])
+                case "remove quota":
+                    await quotas.alter(OPERATED, [(PRODUCER_BYTE_RATE, 0.0, True)])
+        except KafkaError as error:
+            if error.code is ErrorCode.REQUEST_TIMED_OUT:
+                return
+            if error.code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                raise
+            what, exists = error.code.name, error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        operator.answered(key, what, exists=exists)
 
     async def _ask(self, rng: Random) -> None:
         """Change one topic after the other through this broker."""
@@ -132,6 +246,9 @@ class TopicRun(ControlRun):
 
     def __init__(self, seed: int, listener: Listener | None = None) -> None:
         super().__init__(seed, listener)
+        self.operator = Operator(self.store)
+        for broker in self._own():
+            broker.operator = self.operator
         if self.world.random("disks").random() < 0.5:  # partitions always close slowly
             self.faults = [fault for fault in self.faults if fault.kind != "slow disk"]
             for broker in self._own():
@@ -154,6 +271,7 @@ class TopicRun(ControlRun):
                     self.wrong += [
                         f"{self.world.now_ns / NS:.6f} {broker.host.name}: {what}" for what in strange(known)
                     ]
+            self.wrong += [*self.operator.wrong, *self.operator.late_changes()]
         return super()._look() or bool(self.wrong)
 
     def _is_well(self) -> bool:

@@ -43,6 +43,7 @@ from semel_broker.peer_handlers import PEER_VERSIONS, peer_handlers
 from semel_broker.replication.peer_security import PeerSecurity
 from semel_broker.replication.peers import Peers
 from semel_broker.replication.replicator import Replicator
+from semel_broker.scheduling.folded_log import FoldedLog
 from semel_broker.scheduling.recompressor import Recompressor
 from semel_broker.scheduling.repeated_lines import RepeatedLines
 from semel_broker.scheduling.turns import Turns
@@ -108,6 +109,8 @@ class Node:
         password of a user that is made if there are no users yet. Raises DirectoryLocked, WrongDirectory,
         CorruptCheckpoint, CorruptStoreError, ConfigError, and OSError of the data directory and listening sockets.
         """
+        log = FoldedLog(world.log, world.monotonic)
+        world = msgspec.structs.replace(world, log=log)
         listeners = config.client_listeners
         setting = "advertised.listeners" if config.listeners else "--advertised-host (advertised.host.name)"
         for listener in listeners:
@@ -116,6 +119,7 @@ class Node:
         if config.is_clustered:
             _check_reachable("brokers", config.peer_listener.advertised.host, config.peer_listener.setting)
         async with AsyncExitStack() as parts:
+            parts.callback(log.flush)
             audit = _audit(config, world, parts)
             home = await DataHome.open(config, world, store, parts)
             registration = Registration(world, config, home.store, home.feed)

@@ -10,6 +10,7 @@ the session's write token in a header, which pages of other origins cannot read,
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Iterable, Mapping, MutableMapping
 from ipaddress import ip_address
 from typing import Any
@@ -20,6 +21,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from semel_console.answers import RefusedError
 
 TOKEN_BYTES = 24
+HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
+"""Without user names, zones of addresses, spaces and second values. Names are as browsers send them: ASCII."""
+PORT_MAX = 65_535
 WRITE_HEADER = "x-semel-write-token"
 OWN_SITE = ("same-origin", "none")
 """Values of Sec-Fetch-Site of requests that this page makes, or that a person types."""
@@ -57,7 +61,12 @@ class Guard:
 
     def check_host(self, headers: Mapping[str, str]) -> None:
         """Raises RefusedError for a host name that is not allowed."""
-        name = _host_name(headers.get("host", ""))
+        given = headers.get("host", "")
+        name = _host_name(given)
+        if name is None:
+            raise RefusedError(
+                421, f"The Host header {given!r} is not a host name, or an address, with or without a port"
+            )
         if name not in ("localhost", *self._host_names) and not _is_ip_address(name):
             raise RefusedError(
                 421, f"The host name {name!r} is not allowed: start the console with --allow-host {name}"
@@ -81,9 +90,10 @@ class Guard:
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
         """Raises RefusedError for a POST whose origin is not this console, or whose body is not JSON."""
-        _, _, origin = headers.get("origin", "").partition("://")
+        scheme, _, origin = headers.get("origin", "").partition("://")
         if (
-            not origin
+            scheme not in ("http", "https")
+            or not origin
             or origin != headers.get("host", "")
             or headers.get("sec-fetch-site", "same-origin") != OWN_SITE[0]
         ):
@@ -123,10 +133,14 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or (_is_ip_address(host) and ip_address(host).is_loopback)
 
 
-def _host_name(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+def _host_name(host: str) -> str | None:
+    """The name or address of a Host header in lower case; None unless the whole header is one (RFC 9110, 7.2)."""
+    found = HOST.fullmatch(host)
+    if found is None or int(found["port"] or 0) > PORT_MAX:
+        return None
+    if found["address"] is not None and not _is_ip_address(found["address"]):
+        return None
+    return str(found["address"] or found["name"]).lower()
 
 
 def _is_ip_address(name: str) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from semel import TopicPartition
+from starlette.datastructures import ImmutableMultiDict
 
 
 class Query:
@@ -19,6 +20,22 @@ class Query:
         if value is None:
             raise ValueError(f"the parameter {name!r} is missing")
         return value
+
+    def choice(self, name: str, choices: Collection[str], default: str) -> str:
+        """One of the choices."""
+        value = self._given.get(name, default)
+        if value not in choices:
+            raise ValueError(f"the parameter {name!r} must be {' or '.join(choices)}, and is {value!r}")
+        return value
+
+    def only(self, *names: str) -> Query:
+        """The same. No other parameters may be given, and none twice: a misspelt one would be ignored."""
+        for name in self._given:
+            if name not in names:
+                raise ValueError(f"there is no parameter {name!r}: use {', '.join(names)}")
+        if isinstance(self._given, ImmutableMultiDict) and len(self._given.multi_items()) > len(self._given):
+            raise ValueError("a parameter is given twice")
+        return self
 
     def number(self, name: str, default: int | None = None, *, most: int = 2**63 - 1) -> int:
         """A number from 0 to `most`."""

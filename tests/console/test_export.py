@@ -68,6 +68,13 @@ async def test_csv_holds_no_formula(semel_broker: EphemeralBroker, visitor: Visi
 async def test_wrong_requests_are_sentences(semel_broker: EphemeralBroker, visitor: Visitor) -> None:
     wrong = await visitor.get("/api/export?topic=orders&partition=0&format=xml")
     assert (wrong.status, "jsonl or csv" in wrong.error) == (400, True)
+    for given in ("form=csv", "FORMAT=csv", "format=", "format=CSV", "format=json", "format=csv&format=xml", "limt=5"):
+        answer = await visitor.get(f"/api/export?topic=orders&partition=0&{given}")
+        assert answer.status == 400, given
+        assert answer.headers["content-type"].startswith("application/json"), given
+    misspelt = await visitor.get("/api/export?topic=orders&partition=0&form=csv")
+    assert "'form'" in misspelt.error
+    assert "format" in misspelt.error
     assert (await visitor.get("/api/export?topic=nosuch&partition=0")).status == 404
     assert (await visitor.get("/api/export?topic=orders")).status == 400
     visitor.cookie = None

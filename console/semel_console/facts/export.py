@@ -16,6 +16,7 @@ from semel_console.query import Query
 
 ROWS_DEFAULT, ROWS_MAX = 10_000, 1_000_000
 PIECE_ROWS = 50
+PARAMETERS = ("topic", "partition", "format", "from", "contains", "limit", "committed")
 MEDIA_TYPES = {"jsonl": "application/jsonl", "csv": "text/csv; charset=utf-8"}
 COLUMNS = (
     "offset", "timestamp", "outcome", "producer_id", "producer_epoch", "transactional_id", "key", "key_base64",
@@ -35,9 +36,8 @@ class Export:
 
     def __init__(self, query: Query, now_ms: int) -> None:
         self.at: TopicPartition = query.place
-        self.form = query.text("format", "jsonl")
-        if self.form not in MEDIA_TYPES:
-            raise ValueError(f"the parameter 'format' must be jsonl or csv, and is {self.form!r}")
+        query.only(*PARAMETERS)
+        self.form = query.choice("format", MEDIA_TYPES, "jsonl")
         self._left = query.number("limit", ROWS_DEFAULT, most=ROWS_MAX)
         self._only_committed = bool(query.number("committed", 0, most=1))
         self._query, self._now_ms = query, now_ms

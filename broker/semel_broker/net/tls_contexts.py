@@ -34,6 +34,7 @@ VERSIONS: Final = {"TLSv1.2": TLSVersion.TLSv1_2, "TLSv1.3": TLSVersion.TLSv1_3}
 CLIENT_AUTH: Final = {"none": CERT_NONE, "requested": CERT_OPTIONAL, "required": CERT_REQUIRED}
 HANDSHAKE_TURNS_MAX: Final = 10
 """A handshake takes three turns of each side."""
+NOT_DECRYPTED: Final = "the private key cannot be decrypted: its password is wrong; correct ssl.key.password"
 
 Signature = tuple[tuple[int, int, int] | None, ...]
 
@@ -154,7 +155,11 @@ def _load_certificate(context: SSLContext, settings: TlsSettings) -> None:
     if not settings.keystore_location:
         where = f"listener {settings.listener}: ssl.keystore.certificate.chain"
 
+    is_encrypted = False
+
     def password() -> str:
+        nonlocal is_encrypted
+        is_encrypted = True
         if not settings.key_password:
             raise ConfigError(f"{where}: the private key is encrypted; give ssl.key.password")
         return settings.key_password
@@ -165,7 +170,7 @@ def _load_certificate(context: SSLContext, settings: TlsSettings) -> None:
         try:
             context.load_cert_chain(certificate, key, password)
         except SSLError as error:
-            raise ConfigError(f"{where}: {_certificate_problem(error)}") from None
+            raise ConfigError(f"{where}: {_certificate_problem(error, is_encrypted=is_encrypted)}") from None
 
 
 @contextmanager
@@ -180,12 +185,15 @@ def _certificate_files(settings: TlsSettings) -> Iterator[tuple[str, str]]:
         yield file.name, file.name
 
 
-def _certificate_problem(error: SSLError) -> str:
+def _certificate_problem(error: SSLError, *, is_encrypted: bool) -> str:
+    """`is_encrypted`: OpenSSL asked for the key's password. Some versions give no reason if it is wrong ("PEM lib")."""
     match error.reason:
         case "KEY_VALUES_MISMATCH":
             return "the private key does not belong to the first certificate; put the listener's certificate first"
         case "BAD_DECRYPT" | "BAD_PASSWORD_READ":
-            return "the private key cannot be decrypted; correct ssl.key.password"
+            return NOT_DECRYPTED
+        case None | "PEM_LIB" if is_encrypted:
+            return NOT_DECRYPTED
         case "EE_KEY_TOO_SMALL" | "CA_KEY_TOO_SMALL" | "CA_MD_TOO_WEAK":
             return "the key or the signature is too weak; use RSA of 2048 bits or more, or ECDSA, with SHA-256"
     return f"the certificate or its key cannot be read: {error.reason or error}"

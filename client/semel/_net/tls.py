@@ -15,6 +15,7 @@ _UNKNOWN_CLIENT: Final = ("TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_BAD_CERTIFICATE
 PLAINTEXT_THERE: Final = (
     "does this listener speak TLS? a listener in plaintext needs security_protocol='PLAINTEXT' or 'SASL_PLAINTEXT'"
 )
+NOT_DECRYPTED: Final = "the key cannot be decrypted, its password is wrong: correct ssl_password"
 TLS_THERE: Final = "if this listener speaks TLS, set security_protocol='SSL' or 'SASL_SSL'"
 
 
@@ -32,7 +33,11 @@ def context_of(config: ClientConfig) -> ssl.SSLContext | None:
     if config.ssl_certfile is None:
         return context
 
+    is_encrypted = False
+
     def password() -> str:
+        nonlocal is_encrypted
+        is_encrypted = True
         if config.ssl_password is None:
             raise KafkaConfigurationError("the private key of the client is encrypted: give ssl_password")
         return config.ssl_password
@@ -41,18 +46,21 @@ def context_of(config: ClientConfig) -> ssl.SSLContext | None:
         context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, password)
     except OSError as error:
         files = f"ssl_certfile={config.ssl_certfile!r}, ssl_keyfile={config.ssl_keyfile!r}"
-        raise KafkaConfigurationError(f"{files}: {_problem(error, 'certificate or the key')}") from error
+        raise KafkaConfigurationError(f"{files}: {_problem(error, 'certificate or the key', is_encrypted)}") from error
     return context
 
 
-def _problem(error: OSError, what: str) -> str:
+def _problem(error: OSError, what: str, is_encrypted: bool = False) -> str:
+    """`is_encrypted`: OpenSSL asked for the key's password. Some versions give no reason if it is wrong ("PEM lib")."""
     if not isinstance(error, ssl.SSLError):
         return f"the file cannot be read: {error.strerror}"
     match error.reason:
         case "KEY_VALUES_MISMATCH":
             return "the key does not belong to the certificate"
         case "BAD_DECRYPT" | "BAD_PASSWORD_READ":
-            return "the key cannot be decrypted: correct ssl_password"
+            return NOT_DECRYPTED
+        case None | "PEM_LIB" if is_encrypted:
+            return NOT_DECRYPTED
     return f"the {what} cannot be read as PEM: {error.reason or error}"
 
 

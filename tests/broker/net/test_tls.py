@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import ssl
+import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -470,6 +471,36 @@ async def test_files_that_cannot_be_used_stop_the_start(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"listener SSL: ssl\.keystore\.location = .*{words}"):
         await start_tls(ssl_keystore_location=str(damaged[name]))
+
+
+def encrypted(pem: Path, into: Path, *form: str) -> Path:
+    """The certificate and key of `pem` in another file, the key under the password `right`."""
+    command = ["openssl", "pkey", "-in", str(pem), "-aes128", "-passout", "pass:right", *form]
+    key = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    into.write_text(key + pem.read_text()[pem.read_text().index("-----BEGIN CERTIFICATE-----") :])
+    return into
+
+
+@pytest.mark.parametrize("form", [(), ("-traditional",)])
+@pytest.mark.parametrize(
+    ("password", "words"),
+    [
+        ("wrong", "the private key cannot be decrypted: its password is wrong; correct ssl.key.password"),
+        ("", "the private key is encrypted; give ssl.key.password"),
+        ("right", None),
+    ],
+)
+async def test_an_encrypted_key_needs_its_password(
+    start_tls: Any, authority: Authority, tmp_path: Path, form: tuple[str, ...], password: str, words: str | None
+) -> None:
+    """Some versions of OpenSSL give no reason for a wrong password."""
+    pem = encrypted(authority.directory / "server.pem", tmp_path / "encrypted.pem", *form)
+    settings = {"ssl_keystore_location": str(pem), **({"ssl_key_password": password} if password else {})}
+    if words is None:
+        await start_tls(**settings)
+        return
+    with pytest.raises(ConfigError, match=words):
+        await start_tls(**settings)
 
 
 async def test_certificates_may_be_given_as_text(start_tls: Any, authority: Authority) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,30 @@ def test_files_that_do_not_fit_are_named_when_the_client_is_made(
     given = {name: ca_file if value == "CA" else value for name, value in settings.items()}
     with pytest.raises(KafkaConfigurationError, match=words):
         Producer(**{"security_protocol": "SSL", **given})
+
+
+@pytest.mark.parametrize(
+    ("password", "words"),
+    [
+        ("wrong", "the key cannot be decrypted, its password is wrong: correct ssl_password"),
+        (None, "the private key of the client is encrypted: give ssl_password"),
+        ("right", None),
+    ],
+)
+def test_a_wrong_password_of_the_key_is_named(
+    authority: Authority, tmp_path: Path, password: str | None, words: str | None
+) -> None:
+    """Some versions of OpenSSL give no reason for it."""
+    client = authority.directory / "client.pem"
+    command = ["openssl", "pkey", "-in", str(client), "-aes128", "-passout", "pass:right"]
+    key = tmp_path / "key.pem"
+    key.write_bytes(subprocess.run(command, capture_output=True, check=True).stdout)
+    files = {"ssl_cafile": str(authority.ca_file), "ssl_certfile": str(client), "ssl_keyfile": str(key)}
+    if words is None:
+        Producer(security_protocol="SSL", ssl_password=password, **files)
+        return
+    with pytest.raises(KafkaConfigurationError, match=words):
+        Producer(security_protocol="SSL", ssl_password=password, **files)
 
 
 async def test_without_files_the_cas_of_the_system_are_trusted(

@@ -192,10 +192,10 @@ def _certificate_problem(error: SSLError, *, is_encrypted: bool) -> str:
             return "the private key does not belong to the first certificate; put the listener's certificate first"
         case "BAD_DECRYPT" | "BAD_PASSWORD_READ":
             return NOT_DECRYPTED
-        case None | "PEM_LIB" if is_encrypted:
-            return NOT_DECRYPTED
         case "EE_KEY_TOO_SMALL" | "CA_KEY_TOO_SMALL" | "CA_MD_TOO_WEAK":
             return "the key or the signature is too weak; use RSA of 2048 bits or more, or ECDSA, with SHA-256"
+    if is_encrypted and (error.reason or "PEM_LIB") == "PEM_LIB":
+        return NOT_DECRYPTED
     return f"the certificate or its key cannot be read: {error.reason or error}"
 
 

@@ -59,8 +59,8 @@ def _problem(error: OSError, what: str, is_encrypted: bool = False) -> str:
             return "the key does not belong to the certificate"
         case "BAD_DECRYPT" | "BAD_PASSWORD_READ":
             return NOT_DECRYPTED
-        case None | "PEM_LIB" if is_encrypted:
-            return NOT_DECRYPTED
+    if is_encrypted and (error.reason or "PEM_LIB") == "PEM_LIB":
+        return NOT_DECRYPTED
     return f"the {what} cannot be read as PEM: {error.reason or error}"
 
 

@@ -182,9 +182,12 @@ class Cleaning(msgspec.Struct, kw_only=True):
         return self.latest.is_latest(key, offset)
 
     def _emptied(self, header: BatchHeader, data: memoryview) -> bytes | memoryview | None:
+        """The batch without records if it must stay, else None. A marker that must stay keeps its record."""
         if not self._is_in_producer_window(header) and header.next_offset != self.first_uncleanable_offset:
             return None
-        return rebuild_batch(header, []) if header.record_count else data
+        if header.is_control or not header.record_count:
+            return data  # aiokafka cannot read a marker's batch without its record, which is 17 bytes long
+        return rebuild_batch(header, [])
 
     def _is_in_producer_window(self, header: BatchHeader) -> bool:
         state = self.producers.get(header.producer_id) if header.has_producer_id else None

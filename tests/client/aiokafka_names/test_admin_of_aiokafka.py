@@ -85,3 +85,14 @@ async def test_groups_are_described_with_aiokafkas_results(bootstrap: str) -> No
         offsets = await admin.list_consumer_group_offsets("g", None, [tp(0), tp(1)])
         assert {partition: at.offset for partition, at in offsets.items()} == {tp(0): 1, tp(1): -1}
         assert await admin.find_coordinator("x", 1) == 0
+
+
+async def test_two_groups_with_members_are_described_at_once(bootstrap: str) -> None:
+    """aiokafka 0.14 itself reads such an answer with the layout of an older version, and fails."""
+    await produce(bootstrap, [b"a"])
+    members = [AIOKafkaConsumer("t", bootstrap_servers=bootstrap, group_id=group) for group in ("g", "h")]
+    async with members[0], members[1], AIOKafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+        answers = await admin.describe_consumer_groups(["g", "h", "absent"])
+        groups = {row[1]: (row[2], len(row[5])) for answer in answers for row in answer.groups}
+        assert {name: groups[name] for name in ("g", "h")} == {"g": ("Stable", 1), "h": ("Stable", 1)}
+        assert groups["absent"][1] == 0

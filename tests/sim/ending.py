@@ -24,6 +24,7 @@ from sim.events import Asking, Place
 from sim.final import Batch, Decision, Final, PartitionEnd, Row
 from sim.history import History
 from sim.host import Host
+from sim.look_ups import check_look_ups
 
 POLL_MS = 500
 STALLED_POLLS_MAX = 60
@@ -125,7 +126,9 @@ class Reading:
         for partition in (each for node in nodes for each in node.broker.topics.partitions() if each.is_leading):
             end = final.partitions.get((partition.topic, partition.index))
             if end is not None:
-                end.batches = batches_of(partition.open())
+                log = partition.open()
+                end.batches = batches_of(log)
+                check_look_ups(log)
             elif partition.topic == TRANSACTION_STATE and decisions is not None:
                 found = decisions_of(partition.open())
                 decisions = None if found is None else decisions + found

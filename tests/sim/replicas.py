@@ -20,6 +20,7 @@ from semel_storage.log.log import Log
 from sim.clock import EPOCH_MS
 from sim.events import Place
 from sim.final import Replica, Stored
+from sim.look_ups import check_look_ups
 
 CLOCK_FAULTS_MS = 60_000
 """How far one clock fault sets a clock back at most."""
@@ -50,6 +51,7 @@ def _may_have_expired(now_ms: int, expiration_ms: int) -> bool:
 def look_at(broker: str, partition: Partition, *, one_by_one: bool) -> Replica:
     """One replica. `one_by_one`: compaction removes single records, so it gets records instead of batches."""
     log = partition.open()
+    check_look_ups(log)
     start, end = log.start_offset, log.end_offset
     aborted = [(each.producer_id, each.first_offset, each.last_offset) for each in log.aborted_transactions(start, end)]
     return Replica(

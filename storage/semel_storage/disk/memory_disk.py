@@ -26,7 +26,7 @@ class MachineStopped(Exception):  # noqa: N818 (stands for the end)
 
 
 class _Inode:
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int = 0) -> None:
         self.modified_ms = now_ms
         self.data = bytearray()
         self.synced_size = 0

@@ -21,6 +21,7 @@ from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from semel_protocol.messages.k16_list_groups import ListGroupsRequest
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
+from support.processes import why_it_failed
 
 pytestmark = pytest.mark.real_time
 
@@ -38,12 +39,15 @@ class Process:
     async def line(self, event: str) -> dict[str, Any]:
         """The next line with this event name."""
         assert self.process.stdout is not None
-        async with asyncio.timeout(20):
-            while data := await self.process.stdout.readline():
-                self.lines.append(json.loads(data))
-                if self.lines[-1]["event"] == event:
-                    return self.lines[-1]
-        raise AssertionError(f"no {event}: {self.lines}")
+        try:
+            async with asyncio.timeout(20):
+                while data := await self.process.stdout.readline():
+                    self.lines.append(json.loads(data))
+                    if self.lines[-1]["event"] == event:
+                        return self.lines[-1]
+        except TimeoutError:
+            pass  # the error below says what the process does
+        raise AssertionError(f"no {event}: {self.lines}; {await why_it_failed(self.process)}")
 
     async def wire(self) -> Wire:
         self.wires.append(await Wire.connect(self.port))
@@ -94,6 +98,14 @@ async def refused(process: Process) -> str:
         _, errors = await process.process.communicate()
     assert process.process.returncode == 1, errors
     return errors.decode()
+
+
+async def test_a_failure_shows_how_the_process_ended_and_its_stderr(spawn: Spawn) -> None:
+    """Otherwise a broker that fails to start once in a thousand runs cannot be explained."""
+    with pytest.raises(
+        AssertionError, match=r"no ready: \[\]; it ended with status 2, stderr: (?s:.*)--no-such-option"
+    ):
+        await (await spawn("--no-such-option")).ready()
 
 
 async def test_sigterm_stops_cleanly_without_later_recovery(spawn: Spawn, tmp_path: Path) -> None:

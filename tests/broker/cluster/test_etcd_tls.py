@@ -20,6 +20,7 @@ from semel_broker.cluster.store import Entry, Put
 from semel_broker.config.loading import ConfigError, load
 from support import etcd
 from support.etcd import EtcdProcess
+from support.processes import why_it_failed
 
 FILES = Path(__file__).parents[2] / "data" / "tls" / "etcd"
 SOON_S = 20
@@ -270,7 +271,7 @@ async def test_a_broker_joins_a_cluster_over_tls(etcd_over_tls: EtcdProcess, tmp
     assert process.stdout is not None
     async with asyncio.timeout(SOON_S):
         while b'"event":"ready"' not in (line := await process.stdout.readline()).replace(b": ", b":"):
-            assert line, "the broker ended"
+            assert line, await why_it_failed(process)
         process.terminate()
         await process.communicate()
     assert process.returncode == 0

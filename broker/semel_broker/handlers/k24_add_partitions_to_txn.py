@@ -17,8 +17,8 @@ from semel_protocol.messages.k24_add_partitions_to_txn import (
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import ADD_PARTITIONS_TO_TXN, for_version
 from semel_broker.topics.topics import Topics
-from semel_broker.txn.coordinator import check_named
 from semel_broker.txn.model.identity import ProducerIdentity
+from semel_broker.txn.model.state import check_named
 
 
 async def handle(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> AddPartitionsToTxnResponse:

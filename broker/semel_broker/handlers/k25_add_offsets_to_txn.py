@@ -10,8 +10,8 @@ from semel_protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnReques
 
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import ADD_OFFSETS_TO_TXN, for_version
-from semel_broker.txn.coordinator import check_named
 from semel_broker.txn.model.identity import ProducerIdentity
+from semel_broker.txn.model.state import check_named
 
 
 async def handle(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOffsetsToTxnResponse:

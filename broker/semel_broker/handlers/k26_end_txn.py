@@ -13,9 +13,9 @@ from semel_protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 
 from semel_broker.context import RequestContext
 from semel_broker.coordination.errors import END_TXN, for_version
-from semel_broker.txn.coordinator import check_named
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_broker.txn.model.requests import BUMPING_VERSION, End
+from semel_broker.txn.model.state import check_named
 
 BUMPS_SINCE = 5
 

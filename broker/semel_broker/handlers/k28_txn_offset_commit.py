@@ -27,7 +27,7 @@ from semel_broker.coordination.journal import Producer
 from semel_broker.coordination.producer_owners import owner_of
 from semel_broker.groups.offsets import OffsetRecord
 from semel_broker.handlers.offset_rows import OffsetRows
-from semel_broker.txn.coordinator import check_named
+from semel_broker.txn.model.state import check_named
 
 JOINING_VERSION = 5
 IDS_SINCE = 6

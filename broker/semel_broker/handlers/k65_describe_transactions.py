@@ -16,9 +16,10 @@ from semel_protocol.messages.k65_describe_transactions import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.txn.coordinator import TransactionCoordinator, check_named
+from semel_broker.txn.coordinator import TransactionCoordinator
 from semel_broker.txn.model.ledger import FenceRecord
 from semel_broker.txn.model.records import by_topic
+from semel_broker.txn.model.state import check_named
 
 
 async def handle(request: DescribeTransactionsRequest, ctx: RequestContext) -> DescribeTransactionsResponse:

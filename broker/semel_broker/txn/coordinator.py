@@ -37,6 +37,7 @@ from semel_broker.txn.model.identity import NOBODY, ClientName, ProducerIdentity
 from semel_broker.txn.model.ledger import ExpiredIds, Fences
 from semel_broker.txn.model.metadata import TopicPartition, TransactionMetadata
 from semel_broker.txn.model.requests import BUMPING_VERSION, Init, Rules, Step
+from semel_broker.txn.model.state import check_named
 from semel_broker.txn.shard import CoordinatorContext, TransactionShard
 from semel_broker.txn.slot import PRODUCERS_MAX
 from semel_broker.txn.transaction_groups import TransactionGroups, check_member
@@ -46,12 +47,6 @@ from semel_broker.world import World
 NO_CLIENT = ClientName()
 IDS_PER_STEP = 64
 """Transactional ids that are sorted in the time of one step of a slice."""
-
-
-def check_named(transactional_id: str) -> None:
-    """Raises INVALID_REQUEST for an empty transactional id, which no transaction has."""
-    if not transactional_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty: give it a name")
 
 
 class TransactionCoordinator:

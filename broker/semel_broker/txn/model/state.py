@@ -357,6 +357,12 @@ def check_transition(before: TransactionState | None, after: TransactionState) -
     assert before is None or after in NEXT[before], f"{before} -> {after}"
 
 
+def check_named(transactional_id: str) -> None:
+    """Raises INVALID_REQUEST for an empty transactional id, which no producer has."""
+    if not transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty: give it a name")
+
+
 def owned(txn: TransactionMetadata | None, producer: ProducerIdentity) -> TransactionMetadata:
     """`txn`, which `producer` owns. Raises INVALID_PRODUCER_ID_MAPPING and PRODUCER_FENCED."""
     if txn is None:

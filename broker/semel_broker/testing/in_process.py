@@ -4,7 +4,8 @@
         client = AnyKafkaClient(bootstrap_servers=broker.bootstrap_servers)
 
 It is the broker that `semel serve` runs, on a disk in memory. Because of its own thread, any client in the test can use
-it: blocking clients, clients with threads, and clients in the event loop of the test.
+it: blocking clients, clients with threads, and clients in the event loop of the test. Its clocks stay real when a test
+freezes time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from random import SystemRandom
-from time import monotonic, time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,6 +34,7 @@ from semel_broker.node import Node
 from semel_broker.security.sasl.jwks_source import read_jwks
 from semel_broker.security.user_store import puts_of_password
 from semel_broker.telemetry.otlp import otlp_reader
+from semel_broker.testing.real_clocks import RealTimeLoop, monotonic, now_ms
 from semel_broker.testing.security import USER, BrokerSecurity, ClientName, SecurityName
 from semel_broker.world import World
 
@@ -120,7 +121,7 @@ class EphemeralBroker:
         assert self._run is None, "the broker runs already; stop() it first"
         config = load(overrides=[f"{name}={_text(value)}" for name, value in self.settings.items()])
         world = World(
-            now_ms=lambda: time_ns() // 1_000_000,
+            now_ms=now_ms,
             monotonic=monotonic,
             rng=SystemRandom(),
             disk=self._disk,
@@ -342,6 +343,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     try:
         import uvloop
     except ImportError:
-        return asyncio.new_event_loop
+        return RealTimeLoop
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory

@@ -12,6 +12,7 @@ from semel._group.group import Group
 from semel._group.member import Member
 from semel._group.offsets import Membership
 from semel._net.connection import Connection
+from semel._net.lifecycle import Lifecycle
 from semel._produce.accumulator import Batch, PartitionQueue
 from semel._produce.sequences import TransactionManager
 from semel._produce.transaction_state import TransactionState
@@ -32,7 +33,7 @@ from sim.ablations.ablation import Seam, both, faults, old_transactions, safegua
 from sim.ablations.occasions import lasting_readers, lost_outcome, refusals_amid_moves
 from sim.ablations.worlds import any_connection, clients_that_keep_epochs, needless_rebalances
 from sim.plan import RunPlan
-from sim.workloads import CONSUMER_PIPELINE
+from sim.workloads import CONSUMER_CHURN, CONSUMER_PIPELINE
 
 TRANSACTIONAL = ("transactional", "pipeline")
 LOSES_ANSWERS = faults("reset", "kill broker", "cut", "hold", "late", "power loss", "slow link")
@@ -49,6 +50,25 @@ def delays_of_writers_with_one_try(plan: RunPlan) -> bool:
         and client.settings["max_in_flight_requests_per_connection"] > 1
     ]
     return any(fault.kind == "late" and fault.host in one_try for fault in plan.faults)
+
+
+@safeguard(
+    "closings outlive their callers",
+    "a consumer whose stop() is cancelled sends no more heartbeats, and leaves its group",
+    "churn",
+    CONSUMER_CHURN,
+)
+def closings(seam: Seam) -> None:
+    def with_the_caller(self: Lifecycle) -> None:
+        assert self._closing is not None
+        self._closing.cancel()
+
+    async def silent(self: Consumer) -> None:
+        pass
+
+    seam.replace(Lifecycle, "_hurry", with_the_caller)
+    seam.replace(Consumer, "_last_words", silent)
+    seam.replace(Consumer, "_cut", lambda self: [])
 
 
 @safeguard("sequences are kept over retries", "the broker recognizes a batch that is sent again", shows=LOSES_ANSWERS)

@@ -19,6 +19,10 @@ from sim.workloads.recording_consumer import noted
 from sim.workloads.recording_producer import PAUSE_S
 
 
+CLOSED_WITHIN_S = 2.0
+"""A closing ends within this time after its caller was cancelled."""
+
+
 def draw_ops(rng: Random, *, count: int, mean_ms: float, auto_commit: bool) -> list[Op]:
     """Operations poll: for at most `timeout_ms`; commit: the polled offsets; look: read committed offsets; renew.
 
@@ -113,6 +117,21 @@ async def opened(
             await asyncio.sleep(PAUSE_S)
 
 
+async def stop_in_a_cancelled_scope(context: ClientContext, client: ClientPlan, consumer: Consumer) -> None:
+    """Stops as in a cancelled scope of anyio, which cancels each await. The closing ends without its caller.
+
+    A consumer that still sends heartbeats after that is recorded: nobody reads the partitions of such a member.
+    """
+    stopping = asyncio.create_task(consumer.stop(), name=f"{client.name} stops")
+    await asyncio.sleep(0)
+    stopping.cancel()
+    await asyncio.gather(stopping, return_exceptions=True)
+    await asyncio.sleep(CLOSED_WITHIN_S)
+    beats = consumer._group.heartbeats._task if consumer._group is not None else None
+    if beats is not None and not beats.done():
+        context.fault_free.stalled.append(f"{client.name} has stopped, and its heartbeats continue")
+
+
 async def take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     """Play the role, in the first group of the plan."""
     with member_of(context, client, plan.groups[0]):
@@ -122,6 +141,7 @@ async def take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientConte
 async def _take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientContext, script: Script) -> None:
     topics = [topic.name for topic in plan.topics]
     mine: Membership | None = None
+    renewals = 0
     while not script.is_done:
         if mine is None:
             mine = await opened(context, client.name, plan.groups[0], topics, client.settings)
@@ -136,7 +156,11 @@ async def _take_part(plan: WorkloadPlan, client: ClientPlan, context: ClientCont
             elif op.kind == "look":
                 await mine.look()
             elif op.kind == "renew":
-                await stop(mine.consumer)
+                renewals += 1
+                if renewals % 2:
+                    await stop_in_a_cancelled_scope(context, client, mine.consumer)
+                else:
+                    await stop(mine.consumer)
                 mine = None
         except KafkaError as error:
             raise_unexpected(error)

@@ -51,7 +51,7 @@ def unfit(message: msgspec.Struct, version: int, flexible: bool, error: Exceptio
 
 def _misfits(message: Any, cls: type[msgspec.Struct], version: int, flexible: bool, path: str) -> Iterator[_Misfit]:
     if not isinstance(message, cls):
-        yield _Misfit(path, message, f"not a {cls.__name__}")
+        yield _Misfit(path.removesuffix("."), message, f"not a {cls.__name__}")
         return
     for field in fields_of(cls):
         if field.exists_in(version):

@@ -13,13 +13,14 @@ from semel._net.connection import Connection, connect
 from semel.errors import (
     CorrelationIdError,
     KafkaConnectionError,
+    KafkaError,
     KafkaProtocolError,
     KafkaTimeoutError,
     UnsupportedVersionError,
 )
 from semel_protocol.messages.k00_produce import ProduceRequest
 from semel_protocol.messages.k01_fetch import FetchRequest
-from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
+from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from semel_protocol.messages.k19_create_topics import CreateTopicsRequest
 from semel_protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from semel_protocol.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -52,6 +53,35 @@ async def test_versions_for_brokers_or_with_topic_ids_are_used_on_request_only()
         connection.close()
 
 
+@pytest.mark.parametrize(
+    ("name", "error", "says"),
+    [
+        (5, TypeError, r"Metadata cannot carry topics\[0\]\.name=5 \(int\)"),
+        ("\ud800", ValueError, r"Metadata cannot carry topics\[0\]\.name='\\ud800'"),
+    ],
+)
+async def test_a_value_that_no_version_carries_is_no_question_of_versions(
+    fake_broker: FakeBroker, name: Any, error: type[Exception], says: str
+) -> None:
+    connection = await open_to(fake_broker.port)
+    beside = connection.send(fake_broker_topic(0), timeout_ms=1000)
+    with pytest.raises(error, match=says) as raised:
+        connection.send(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), timeout_ms=1000)
+    assert isinstance(raised.value, KafkaError)
+    assert not isinstance(raised.value, UnsupportedVersionError)
+    assert "pgrade" not in str(raised.value)
+    await beside
+    connection.close()
+
+
+async def test_a_null_that_an_old_broker_cannot_take_is_a_question_of_versions() -> None:
+    async with FakeBroker(versions={18: (0, 3), 3: (0, 0)}) as broker:
+        connection = await open_to(broker.port)
+        with pytest.raises(UnsupportedVersionError, match=r"Metadata v0.*cannot carry this: topics=None"):
+            connection.send(MetadataRequest(topics=None), timeout_ms=1000)
+        connection.close()
+
+
 async def test_pipelined_requests_are_answered_in_order(fake_broker: FakeBroker) -> None:
     fake_broker.topics = {f"t{n}": 1 for n in range(50)}
     connection = await open_to(fake_broker.port)
@@ -63,8 +93,6 @@ async def test_pipelined_requests_are_answered_in_order(fake_broker: FakeBroker)
 
 
 def fake_broker_topic(number: int) -> MetadataRequest:
-    from semel_protocol.messages.k03_metadata import MetadataRequestTopic
-
     return MetadataRequest(topics=[MetadataRequestTopic(name=f"t{number}")])
 
 

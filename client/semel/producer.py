@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 import msgspec
 from semel_protocol.records import BatchBuilder, record_bytes_max
 
-from semel._config.arguments import checked, text, whole
+from semel._config.arguments import argument, checked, text, whole
 from semel._config.client import CODEC_OF, ProducerConfig, describe_settings
 from semel._config.settings import INT32_MAX, made, named_only
 from semel._consume.commits import Committable, committable
@@ -352,7 +352,6 @@ class Producer(Generic[K_contra, V_contra]):
         """
         return Transaction(self._transactional)
 
-    @checked
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, Committable], group_id: str | ConsumerGroupMetadata
     ) -> None:
@@ -369,10 +368,12 @@ class Producer(Generic[K_contra, V_contra]):
         """
         transactions = self._transactional
         transactions.check_open()
-        group = ConsumerGroupMetadata(group_id) if isinstance(group_id, str) else group_id
-        if not group.group_id:
+        places = argument("offsets", offsets, Mapping[TopicPartition, Committable])
+        given = argument("group_id", group_id, str | ConsumerGroupMetadata | None)
+        group = ConsumerGroupMetadata(given) if isinstance(given, str) else given
+        if group is None or not group.group_id:
             raise ValueError(f"group_id={group_id!r}: give the group's id, or consumer.group_metadata()")
-        positions = {partition: committable(at) for partition, at in offsets.items()}
+        positions = {partition: committable(at) for partition, at in places.items()}
         await transactions.send_offsets(positions, group)
 
     # Transaction groups

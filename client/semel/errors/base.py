@@ -32,7 +32,7 @@ class KafkaError(PortableError):
 
     def add_other(self, other: KafkaError) -> None:
         """Adds another failure of the same call as a note. Advice that both have stands once."""
-        self.add_note(f"and {other.message if other.advice == self.advice else other}")
+        self.add_note(f"and {other}" if other.advice != self.advice else f"and {other.message.rstrip('.')}.")
 
 
 def says(text: str, advice: str) -> bool:
@@ -81,21 +81,20 @@ class MisconfiguredError(KafkaError):
 
 
 class BrokerResponseError(KafkaError):
-    """A broker answered with an error code. `code` is an ErrorCode, `errno` the same as a number."""
+    """A broker answered with an error code. `code` is an ErrorCode, `errno` the same as a number; the class has them,
+    too.
+    """
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    errno: ClassVar[int] = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def __init__(self, message: str = "") -> None:
         prefix = f"[{self.code.value} {self.code.name}] "
         super().__init__(f"{prefix}{message.removeprefix(prefix)}".rstrip())
 
-    @property
-    def errno(self) -> int:
-        return int(self.code)
-
     def __init_subclass__(cls, code: ErrorCode | None = None) -> None:
         if code is not None:
-            cls.code, cls.retriable = code, code.retriable
+            cls.code, cls.errno, cls.retriable = code, int(code), code.retriable
             ERROR_OF[code] = cls
 
 

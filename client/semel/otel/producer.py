@@ -109,11 +109,10 @@ class Producer(semel.producer.Producer[K_contra, V_contra]):
     def transaction(self) -> Transaction:
         return _TracedTransaction(super().transaction(), self._spans)
 
-    @checked
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, Committable], group_id: str | ConsumerGroupMetadata
     ) -> None:
-        group = group_id if isinstance(group_id, str) else group_id.group_id
+        group = group_id if isinstance(group_id, str) else getattr(group_id, "group_id", "")
         span = self._spans.start("send_offsets_to_transaction", "settle", SpanKind.CLIENT, attributes={GROUP: group})
         with self._spans.around(span):
             await super().send_offsets_to_transaction(offsets, group_id)

@@ -145,10 +145,9 @@ async def main(server):
     admin = AIOKafkaAdminClient(bootstrap_servers=server)
     await admin.start()
     await admin.create_topics([NewTopic("t", 3, 1)])
-    try:
-        await admin.create_topics([NewTopic("t", 3, 1)])
-    except TopicAlreadyExistsError as error:
-        print("there already", error.errno)
+    ((_, code, _),) = (await admin.create_topics([NewTopic("t", 3, 1)])).topic_errors
+    assert code == TopicAlreadyExistsError.errno
+    print("there already", code)
     await admin.close()
     client = AIOKafkaClient(bootstrap_servers=server)
     await client.bootstrap()

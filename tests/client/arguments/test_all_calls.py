@@ -29,7 +29,14 @@ from semel_broker.testing.in_process import EphemeralBroker
 
 T0 = TopicPartition("t", 0)
 CLIENTS = (Producer, Consumer, Admin, TransactionGroup, BatchReader)
-CHECKED_BY_HAND = {"Producer.send", "Producer.send_and_wait", "Consumer.getone", "Consumer.seek", "Consumer.subscribe"}
+CHECKED_BY_HAND = {
+    "Producer.send",
+    "Producer.send_and_wait",
+    "Producer.send_offsets_to_transaction",
+    "Consumer.getone",
+    "Consumer.seek",
+    "Consumer.subscribe",
+}
 """The calls for each record, and those that take more than their annotations can say."""
 
 

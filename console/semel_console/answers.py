@@ -49,10 +49,9 @@ STATUS_OF: tuple[tuple[type[KafkaError], int], ...] = (
 CLUSTER_ERRORS = (KafkaError, click.ClickException, OSError, TimeoutError, asyncio.TimeoutError, ValueError)
 """Errors that become a sentence on the page. Any other is a bug."""
 
-EXACT_MAX = 2**53 - 1
-"""The largest integer that JavaScript holds exactly (Number.MAX_SAFE_INTEGER)."""
-TEXT_OR_LONG_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]{15,}')
-"""The tokens of JSON that are texts, or numbers of 16 characters and more."""
+SAFE_INTEGER_MAX = 2**53 - 1
+"""The largest whole number that JavaScript holds exactly, with all smaller ones."""
+_LONG_NUMBER = re.compile(rb"\d{16}")
 
 
 class RefusedError(PortableError):
@@ -100,20 +99,26 @@ def problem_answer(error: Exception) -> Response:
 
 
 def encoded(value: object) -> bytes:
-    """The value as JSON. A text with a lone surrogate (a header key that is not UTF-8) keeps its place. An integer that
-    a page cannot hold exactly, such as a producer id, becomes a text of its digits."""
+    """The value as JSON for JavaScript. A text with a lone surrogate (a header key that is not UTF-8) keeps its place.
+    A whole number that JavaScript cannot hold, such as a producer id of 63 bits, becomes a text of digits.
+    """
     try:
-        data = msgspec.json.encode(value)
+        made = msgspec.json.encode(value)
     except UnicodeEncodeError:
-        data = msgspec.json.encode(_without_surrogates(value))
-    return TEXT_OR_LONG_NUMBER.sub(_exact, data)
+        made = msgspec.json.encode(_without_surrogates(value))
+    if _LONG_NUMBER.search(made) is None:
+        return made
+    return msgspec.json.encode(_with_exact_numbers(msgspec.json.decode(made)))
 
 
-def _exact(found: re.Match[bytes]) -> bytes:
-    """The token of JSON, as a text if JavaScript would round it."""
-    token = found[0]
-    is_integer = token.lstrip(b"-").isdigit()
-    return b'"%b"' % token if is_integer and abs(int(token)) > EXACT_MAX else token
+def _with_exact_numbers(value: Any) -> Any:
+    if isinstance(value, int) and abs(value) > SAFE_INTEGER_MAX:
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: _with_exact_numbers(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_exact_numbers(each) for each in value]
+    return value
 
 
 def _without_surrogates(value: Any) -> Any:

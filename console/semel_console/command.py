@@ -74,7 +74,7 @@ def console(
         raise failure(f"cannot listen on {host}:{port}: {e.strerror or e}. --port 0 takes a free port") from None
     with listening:
         guard = Guard(host_names=host_names, may_write=write)
-        link = ClusterLink(lambda: client.admin(CLIENT_DEFAULTS, quiet=True, tolerant=True))
+        link = ClusterLink(lambda: client.admin(CLIENT_DEFAULTS, quiet=True))
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}/"
         say(f"Open {address}#token={guard.token}")

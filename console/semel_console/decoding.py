@@ -6,6 +6,7 @@ Needs `semel[avro]`. Protobuf cannot be read without its generated class.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
 
 import msgspec
@@ -46,7 +47,7 @@ class Decoder:
         try:
             async with asyncio.timeout_at(deadline):
                 value = await self._avro.decode(data)
-            return msgspec.json.encode(value, enc_hook=str).decode()
+            return msgspec.json.encode(_with_names_of_floats(value), enc_hook=str).decode()
         except TimeoutError:
             row.not_decoded = f"the schema registry does not answer within {TIMEOUT_S:g} s"
         except Exception as e:  # bytes that are no Avro can fail anywhere in the decoder
@@ -58,3 +59,14 @@ class Decoder:
     async def close(self) -> None:
         """Closes the connections to the registry."""
         await self._registry.aclose()
+
+
+def _with_names_of_floats(value: object) -> object:
+    """JSON has no NaN and no infinities: they become texts, and not null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    if isinstance(value, dict):
+        return {name: _with_names_of_floats(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_names_of_floats(each) for each in value]
+    return value

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from semel_console.answers import EXACT_MAX, encoded
+from semel_console.answers import SAFE_INTEGER_MAX, encoded
 
 VALUES = st.recursive(
     st.none()
@@ -23,7 +23,7 @@ VALUES = st.recursive(
 
 def exact(value: Any) -> Any:
     """The value as a page should read it."""
-    if isinstance(value, int) and abs(value) > EXACT_MAX:
+    if isinstance(value, int) and abs(value) > SAFE_INTEGER_MAX:
         return str(value)
     if isinstance(value, dict):
         return {name: exact(each) for name, each in value.items()}
@@ -38,9 +38,9 @@ def test_integers_that_javascript_would_round_are_texts_and_all_else_is_unchange
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (EXACT_MAX, "9007199254740991"),
-        (EXACT_MAX + 1, '"9007199254740992"'),
-        (-EXACT_MAX - 1, '"-9007199254740992"'),
+        (SAFE_INTEGER_MAX, "9007199254740991"),
+        (SAFE_INTEGER_MAX + 1, '"9007199254740992"'),
+        (-SAFE_INTEGER_MAX - 1, '"-9007199254740992"'),
         ({"producer_id": 7168087661524026344}, '{"producer_id":"7168087661524026344"}'),
         (["7168087661524026344", '",7168087661524026344,"'], '["7168087661524026344","\\",7168087661524026344,\\""]'),
         (0.12345678901234568, "0.12345678901234568"),

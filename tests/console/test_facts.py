@@ -106,7 +106,14 @@ async def test_records_are_found_by_position_and_text(semel_broker: EphemeralBro
 
     high = (await visitor.facts("ends", topic="orders", partition=0))["high_watermark"]
     assert await offsets(**{"from": "10"}, limit=3) == [10, 11, 12]
-    assert await offsets(**{"from": "-5"}) == list(range(high - 5, high))
+    every = await visitor.facts("records", topic="orders", partition=0, **{"from": "earliest"}, limit=500)
+    are_markers = {row["offset"]: row["marker"] for row in every["records"]}
+    for count in (1, 5, 12):
+        first = [offset for offset, is_marker in are_markers.items() if not is_marker][-count]
+        assert await offsets(**{"from": f"-{count}"}) == list(range(first, high)), "markers do not count"
+        assert await offsets(**{"from": f"-{count}"}, limit=count) == list(range(first, high)), "nor for the limit"
+    assert await offsets(**{"from": "-9999"}, limit=500) == list(range(high))
+    assert await offsets(**{"from": "-0"}) == []
     assert await offsets(**{"from": "latest"}) == []
     assert await offsets(**{"from": "-1h"}, limit=2) == [0, 1]
     found = await visitor.facts("records", topic="orders", partition=0, **{"from": "0"}, contains="half a parcel")

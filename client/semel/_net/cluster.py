@@ -70,6 +70,8 @@ class Cluster:
         self._asked: int | None = None
         self._distrusted: int | None = None
         self._missing = MissingTopics(self.edge, config.client_id)
+        self.warns_of_missing_topics = True
+        """False: the owner says it itself."""
         self.describes_all = False
         """Whether `metadata` has every topic that this client may see."""
         self._waiters: list[asyncio.Future[Metadata]] = []
@@ -408,6 +410,8 @@ class Cluster:
                 await self._warn_of_missing_topics()
 
     async def _warn_of_missing_topics(self) -> None:
+        if not self.warns_of_missing_topics:
+            return
         due = self._missing.due(self.metadata, self._wanted)
         known: Iterable[str] = ()
         if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in due.values():

@@ -419,7 +419,7 @@ class TransactionCoordinatorFenced(
 
 
 class SecurityDisabled(BrokerResponseError, MisconfiguredError, code=ErrorCode.SECURITY_DISABLED):
-    advice = "The broker has no authorizer: it cannot keep ACLs"
+    advice = "Configure an authorizer on the brokers first"
 
 
 class LogDirNotFound(BrokerResponseError, code=ErrorCode.LOG_DIR_NOT_FOUND):

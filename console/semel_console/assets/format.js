@@ -1,6 +1,20 @@
 // Numbers, times and bytes as text.
 
-export const number = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en-US"));
+/** Whole numbers that JavaScript cannot hold come as texts of digits. */
+export const number = (value) => {
+  if (value === null || value === undefined) return "–";
+  return (/^-?\d+$/.test(value) ? BigInt(value) : value).toLocaleString("en-US");
+};
+
+const exact = (value) => (Number.isSafeInteger(Number(value)) ? Number(value) : String(value));
+
+/** The difference of two offsets. */
+export const minus = (a, b) => exact(BigInt(a) - BigInt(b));
+
+export const below = (a, b) => BigInt(a) < BigInt(b);
+
+/** `count` offsets before `offset`, and not before `start`. */
+export const earlier = (offset, count, start) => (below(minus(offset, count), start) ? start : minus(offset, count));
 
 export function duration(ms) {
   const left = Math.max(0, Math.round(ms));
@@ -42,7 +56,7 @@ export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? 
 /** base64 -> bytes. */
 export const unpacked = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 
-const strict = new TextDecoder("utf-8", { fatal: true });
+const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** Bytes as text; null when they are not UTF-8, but for a character that the listing has cut. */
 export function textOf(data, isCut) {

@@ -1,7 +1,7 @@
 // Begins: the first visit, the pages by address, the banner, the theme.
 
 import { login, session } from "./api.js";
-import { address, el, fill } from "./dom.js";
+import { address, el, fill, link } from "./dom.js";
 import { accessPage, brokerPage } from "./page_access.js";
 import { groupPage, groupsPage } from "./page_groups.js";
 import { overviewPage } from "./page_overview.js";
@@ -11,13 +11,17 @@ import { timelinePage } from "./page_timeline.js";
 import { topicPage, topicsPage } from "./page_topics.js";
 import { transactionPage, transactionsPage } from "./page_transactions.js";
 
+/** Path -> the page, its title, its section, the parameters that it needs, those that it may have. */
 const PAGES = {
-  "": [overviewPage, "Overview", ""], topics: [topicsPage, "Topics", "topics"], topic: [topicPage, "Topic", "topics"],
-  records: [recordsPage, "Records", "topics"], timeline: [timelinePage, "Timeline", "timeline"],
-  transactions: [transactionsPage, "Transactions", "transactions"], transaction: [transactionPage, "Transaction", "transactions"],
-  groups: [groupsPage, "Groups", "groups"], group: [groupPage, "Group", "groups"],
-  sinks: [sinksPage, "Sinks", "sinks"], access: [accessPage, "Access", "access"], broker: [brokerPage, "Broker", ""],
+  "": [overviewPage, "Overview", ""], topics: [topicsPage, "Topics", "topics"], topic: [topicPage, "Topic", "topics", ["name"]],
+  records: [recordsPage, "Records", "topics", ["topic"], ["partition", "from", "contains"]],
+  timeline: [timelinePage, "Timeline", "timeline", [], ["topic", "partition", "last", "axis"]],
+  transactions: [transactionsPage, "Transactions", "transactions"], transaction: [transactionPage, "Transaction", "transactions", ["id"]],
+  groups: [groupsPage, "Groups", "groups"], group: [groupPage, "Group", "groups", ["name"]],
+  sinks: [sinksPage, "Sinks", "sinks"], access: [accessPage, "Access", "access"], broker: [brokerPage, "Broker", "", ["id"]],
 };
+/** Parameters that are whole numbers from 0 on. */
+const NUMBERS = ["partition", "last"];
 const NAV = ["", "topics", "timeline", "transactions", "groups", "sinks", "access"];
 
 const main = document.getElementById("main");
@@ -34,9 +38,32 @@ function trouble(problem) {
   if (banner.textContent !== text) banner.textContent = text;
 }
 
+/** What is wrong with an address; null when nothing is. */
+function wrongIn(path, given) {
+  if (!Object.hasOwn(PAGES, path)) return `There is no page "${path}".`;
+  const [, title, , needed = [], possible = []] = PAGES[path];
+  const known = [...needed, ...possible];
+  const has = known.length ? `It has ${known.join(", ")}.` : "It has none.";
+  const unknown = [...given.keys()].find((name) => !known.includes(name));
+  if (unknown !== undefined) return `The page "${title}" has no parameter "${unknown}". ${has}`;
+  const missing = needed.find((name) => !given.get(name));
+  if (missing !== undefined) return `The address lacks the parameter "${missing}" of the page "${title}". ${has}`;
+  const twice = known.find((name) => given.getAll(name).length > 1);
+  if (twice !== undefined) return `The address has the parameter "${twice}" more than once.`;
+  const wrong = NUMBERS.find((name) => given.has(name) && !/^\d{1,10}$/.test(given.get(name)));
+  return wrong === undefined ? null : `The parameter "${wrong}" must be a whole number from 0 on, and is "${given.get(wrong)}".`;
+}
+
+function wrongPage(root, text) {
+  fill(root, el("h1", {}, "This address shows no page"), el("p", {}, text), el("p", {}, link("Overview", ""), " · ", link("Topics", "topics")));
+  return null;
+}
+
 function show() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const [page, title, section] = PAGES[path] ?? PAGES[""];
+  const given = new URLSearchParams(query);
+  const wrong = wrongIn(path, given);
+  const [page, title, section] = wrong === null ? PAGES[path] : [(root) => wrongPage(root, wrong), "Wrong address", null];
   leave?.();
   trouble(null);
   main.replaceChildren();
@@ -46,7 +73,7 @@ function show() {
     el("a", { href: address(each), "aria-current": each === section ? "page" : null, "data-key": each }, PAGES[each][1])));
   visits += 1;
   const visit = visits;
-  leave = page(main, new URLSearchParams(query), (problem) => { // an answer may come after its page was left
+  leave = page(main, given, (problem) => { // an answer may come after its page was left
     if (visit === visits) trouble(problem);
   });
 }

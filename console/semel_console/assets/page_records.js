@@ -2,13 +2,14 @@
 
 import { facts as ask, watch } from "./api.js";
 import { address, el, fill, link } from "./dom.js";
-import { bytes, hexOf, number, textOf, time, unpacked, visible } from "./format.js";
+import { below, bytes, earlier, hexOf, minus, number, textOf, time, unpacked, visible } from "./format.js";
+import { laidOut } from "./json_layout.js";
 import { action, badge } from "./parts.js";
 
 const PAGE = 100;
 
 export function recordsPage(root, parameters, trouble) {
-  const topic = parameters.get("topic") ?? "";
+  const topic = parameters.get("topic");
   const partition = Number(parameters.get("partition") ?? 0);
   const from = parameters.get("from") ?? "";
   const contains = parameters.get("contains") ?? "";
@@ -39,14 +40,14 @@ export function recordsPage(root, parameters, trouble) {
 
   const show = (found) => {
     latest = found;
-    const rows = found.records.filter((each) => !committed.checked || (!each.marker && (each.outcome === "plain" || each.outcome === "committed") && each.offset < found.last_stable_offset));
-    const held = found.high_watermark - found.last_stable_offset;
+    const rows = found.records.filter((each) => !committed.checked || (!each.marker && (each.outcome === "plain" || each.outcome === "committed") && below(each.offset, found.last_stable_offset)));
+    const held = minus(found.high_watermark, found.last_stable_offset);
     fill(body,
       el("div", { class: "row spread" },
         el("p", { class: "dim" }, `Offsets ${number(found.log_start_offset)} to ${number(found.high_watermark)}; last stable offset ${number(found.last_stable_offset)}`, held ? `: ${number(held)} offsets are held back from read_committed consumers` : "", ". ", link("Timeline", "timeline", { topic, partition })),
         el("div", { class: "row" }, exportLink("jsonl", "JSON lines"), exportLink("csv", "CSV"),
-          el("button", { type: "button", "data-key": "older", disabled: found.from_offset <= found.log_start_offset, onclick: () => go({ from: Math.max(found.log_start_offset, found.from_offset - PAGE) }) }, "← Older"),
-          el("button", { type: "button", "data-key": "newer", disabled: found.next_offset >= found.high_watermark, onclick: () => go({ from: found.next_offset }) }, "Newer →"))),
+          el("button", { type: "button", "data-key": "older", disabled: !below(found.log_start_offset, found.from_offset), onclick: () => go({ from: earlier(found.from_offset, PAGE, found.log_start_offset) }) }, "← Older"),
+          el("button", { type: "button", "data-key": "newer", disabled: !below(found.next_offset, found.high_watermark), onclick: () => go({ from: found.next_offset }) }, "Newer →"))),
       el("div", { class: "card" }, rows.length ? el("div", { class: "scroll", "data-scroll": "records", tabindex: "0", role: "region", "aria-label": "Records" }, el("table", {},
         el("thead", {}, el("tr", {}, ["offset", "time", "outcome", "key", "value", ""].map((each) => el("th", { scope: "col", class: each === "offset" && "number" }, each)))),
         el("tbody", {}, rows.map((each) => shownRow(each))))) : el("p", { class: "dim" }, contains ? `No record between offsets ${number(found.from_offset)} and ${number(found.next_offset)} contains the text.` : "No records here.")));
@@ -119,12 +120,7 @@ function decoded(data, size, form, avro) {
   if (form === "hex") return null;
   const text = avro ?? textOf(raw, size > raw.length);
   if (text === null) return null;
-  if (form === "JSON") {
-    try {
-      return JSON.stringify(JSON.parse(text), null, 2);
-    } catch { /* not JSON: the text */ }
-  }
-  return text;
+  return (form === "JSON" ? laidOut(text) : null) ?? text;
 }
 
 function short(data, size, form, avro = null) {

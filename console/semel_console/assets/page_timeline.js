@@ -2,7 +2,7 @@
 
 import { facts as ask, watch } from "./api.js";
 import { address, el, fill, link } from "./dom.js";
-import { bytes, duration, number, plural, time } from "./format.js";
+import { bytes, duration, minus, number, plural, time } from "./format.js";
 import { badge, table } from "./parts.js";
 import { holderCards } from "./page_transactions.js";
 import { TimelineView } from "./timeline_canvas.js";
@@ -116,7 +116,7 @@ function partitionPage(root, parameters, topic, trouble) {
 
   const told = () => {
     const [committed, aborted, open] = model.sums;
-    const held = model.high - model.stable;
+    const held = minus(model.high, model.stable);
     fill(summary, badge(`${number(committed)} committed`, "good"), badge(`${number(aborted)} aborted`, aborted ? "bad" : "info"), badge(`${number(open)} open`, open ? "warn" : "info"),
       el("span", { class: "dim" }, `offsets ${number(model.from)} to ${number(model.high)}; last stable ${number(model.stable)}`, held ? `: ${plural(held, "offset")} held back` : ""));
     fill(below, model.holders.length ? el("section", {}, el("h2", {}, "Open transactions of this partition"), holderCards(model.holders)) : null,

@@ -2,7 +2,7 @@
 
 import { watch } from "./api.js";
 import { el, fill, link } from "./dom.js";
-import { bytes, number, plural } from "./format.js";
+import { bytes, minus, number, plural } from "./format.js";
 import { action, badge, rightsNote, table } from "./parts.js";
 
 export function topicsPage(root, parameters, trouble) {
@@ -55,7 +55,7 @@ export function topicPage(root, parameters, trouble) {
         { label: "start", value: (row) => row.start_offset, number: true }, { label: "last stable", value: (row) => row.last_stable_offset, number: true },
         { label: "high watermark", value: (row) => row.high_watermark, number: true },
         { label: "size", value: (row) => row.size_bytes, number: true, show: (row) => sizeOf(row) },
-        { label: "held back", value: (row) => row.high_watermark - row.last_stable_offset, number: true, show: (row) => (row.high_watermark > row.last_stable_offset ? badge(number(row.high_watermark - row.last_stable_offset), "warn") : "0") },
+        { label: "held back", value: heldBack, number: true, show: (row) => (heldBack(row) ? badge(number(heldBack(row)), "warn") : "0") },
         { label: "", show: (row) => el("span", { class: "row" }, link("records", "records", { topic: name, partition: row.partition }), link("timeline", "timeline", { topic: name, partition: row.partition })) },
       ], facts.partitions, { caption: "Partitions" }), facts.sizes_problem && el("p", { class: "dim" }, facts.sizes_problem)),
       el("section", { class: "card" }, el("div", { class: "row spread" }, el("h2", {}, "Settings"), el("label", {}, all, "defaults too")),
@@ -63,6 +63,9 @@ export function topicPage(root, parameters, trouble) {
   };
   return watch("topic", { topic: name }, show, trouble);
 }
+
+/** The offsets that open transactions hold back; null when the leader does not answer. */
+const heldBack = (row) => (row.high_watermark === null || row.last_stable_offset === null ? null : minus(row.high_watermark, row.last_stable_offset));
 
 /** The size of the leader's replica; those of the others where they differ. */
 function sizeOf(row) {

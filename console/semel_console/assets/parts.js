@@ -2,6 +2,7 @@
 
 import { change, mayWrite, rightsNotes } from "./api.js";
 import { el, svg } from "./dom.js";
+import { number } from "./format.js";
 
 const GOOD = ["ok", "healthy", "Stable", "CompleteCommit", "committed", "moving", "at end", "Empty", "empty"];
 const BAD = ["offline", "hanging", "aborted", "Dead", "beyond the end", "below the start", "leader does not answer", "refuses acks=all"];
@@ -31,7 +32,7 @@ export function table(key, columns, rows, { caption, empty = "None.", limit = 50
       el("tbody", {}, sorted.slice(0, limit).map((row) => el("tr", { class: rowClass?.(row) }, columns.map((column) => {
         const shown = column.show ? column.show(row) : column.value(row);
         return el("td", { class: [column.number && "number", column.name && "name"].filter(Boolean).join(" ") || null },
-          typeof shown === "number" ? shown.toLocaleString("en-US") : shown ?? "–");
+          typeof shown === "number" || (column.number && /^-?\d+$/.test(shown)) ? number(shown) : shown ?? "–");
       }))))));
     if (rows.length > limit) holder.append(el("p", { class: "dim" }, `and ${(rows.length - limit).toLocaleString("en-US")} more: narrow the filter`));
     if (held) [...holder.querySelectorAll("[data-key]")].find((each) => each.dataset.key === held)?.focus();
@@ -49,7 +50,7 @@ function compared(a, b) {
   if (a === b) return 0;
   if (a === null || a === undefined) return 1;
   if (b === null || b === undefined) return -1;
-  return typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b;
+  return typeof a === "string" || typeof b === "string" ? String(a).localeCompare(String(b), "en", { numeric: true }) : a - b;
 }
 
 /** Says what a page leaves out because the principal lacks rights; empty when there is no authorizer. */

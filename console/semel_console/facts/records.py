@@ -30,6 +30,11 @@ FULL_BYTES = 1 << 20
 FETCH_BYTES = 1 << 20
 FILTERED_OFFSETS_MAX = 50_000
 """The number of offsets that one request looks through for a text."""
+MARKERS_MAX = 5_000
+"""The number of markers that one answer holds besides its records."""
+LOOK_BACK_MAX = 1_000_000
+"""The number of offsets before the end that are searched for the last records."""
+STEP_FACTOR = 4
 LOOK_AHEAD = 20_000
 """The number of offsets above the last stable one that are scanned for markers."""
 
@@ -70,12 +75,14 @@ class Bounds(msgspec.Struct, frozen=True):
 
 async def records(admin: Admin, query: Query, now_ms: int) -> dict[str, Any]:
     """Rows from a position on: `from` is earliest, latest, an offset, a time, a time ago such as -1h, or -50 for the
-    last 50. `contains` selects records with this text in key, value or headers.
+    last 50 records. `limit`: the number of rows; of records for the last ones, whose markers come with them. `contains`
+    selects records with this text in key, value or headers.
     """
     at, limit = query.place, max(1, query.number("limit", ROWS_DEFAULT, most=ROWS_MAX))
     bounds = await bounds_of(admin, at)
     start = await start_of(admin, at, query, now_ms, bounds, default=f"-{limit}")
-    looked = Lookup(limit, needle_of(query), FULL_BYTES if limit == 1 else SHOWN_BYTES)
+    is_tail = parse(query.text("from", f"-{limit}"), "from", now_ms, may_be_last=True).last is not None
+    looked = Lookup(limit, needle_of(query), FULL_BYTES if limit == 1 else SHOWN_BYTES, count_markers=not is_tail)
     await looked.run(admin, at, start, bounds)
     names = await names_for(admin, looked.rows)
     for row in looked.rows:
@@ -106,14 +113,60 @@ async def start_of(
     """The offset that the parameter `from` names. Raises click.BadParameter."""
     wanted = parse(query.text("from", default), "from", now_ms, may_be_last=True)
     if wanted.last is not None:
-        offset = bounds.high - wanted.last
-    elif wanted.offset is not None:
+        return await _start_of_last(admin, at, wanted.last, bounds)
+    if wanted.offset is not None:
         offset = wanted.offset
     else:
         assert wanted.timestamp is not None
         offset = (await admin.list_offsets({at: wanted.timestamp}))[at].offset
         offset = bounds.high if offset < 0 else offset
     return min(max(offset, bounds.start), bounds.high)
+
+
+async def _start_of_last(admin: Admin, at: TopicPartition, count: int, bounds: Bounds) -> int:
+    """The offset of the `count`-th last record. Markers and offsets without a record do not count, so it is looked for
+    further and further back.
+    """
+    step = count
+    while count:
+        first = max(bounds.start, bounds.high - step)
+        runs = await _runs(admin, at, first, bounds.high)
+        if sum(size for _, size in runs) >= count or first == bounds.start or step >= LOOK_BACK_MAX:
+            left = count
+            for start, size in reversed(runs):
+                if size >= left:
+                    return start + size - left
+                left -= size
+            return first
+        step *= STEP_FACTOR
+    return bounds.high
+
+
+async def _runs(admin: Admin, at: TopicPartition, first: int, end: int) -> list[tuple[int, int]]:
+    """The records from `first` up to `end`: runs of offsets without a gap, each with its number of records."""
+    runs: list[tuple[int, int]] = []
+    position = first
+    while position < end:
+        fetched = await fetch_stored(admin._calls, at, position, read_committed=False, bytes_max=FETCH_BYTES)
+        before = position
+        try:
+            for header, view in iterate(fetched.records or b""):
+                if header.base_offset >= end:
+                    return runs
+                position = max(position, header.next_offset)
+                if header.is_control:
+                    continue
+                if header.record_count == header.next_offset - header.base_offset:
+                    start = max(first, header.base_offset)
+                    runs.append((start, min(header.next_offset, end) - start))
+                else:  # compaction has removed some of them
+                    offsets = [record.offset for record in decode_batch(view, header)]
+                    runs += [(offset, 1) for offset in offsets if first <= offset < end]
+        except CorruptBatch:
+            return runs  # the lookup from there on names it
+        if position == before:
+            break
+    return runs
 
 
 def needle_of(query: Query) -> bytes | None:
@@ -132,18 +185,24 @@ async def names_for(admin: Admin, rows: Iterable[Row]) -> dict[int, str]:
 
 
 class Lookup:
-    """Collects rows. at: the next offset to look at."""
+    """Collects rows. count_markers: whether `limit` is of all rows, or of records alone. at: the next offset to look
+    at.
+    """
 
-    def __init__(self, limit: int, needle: bytes | None, shown_bytes: int = FULL_BYTES) -> None:
-        self._limit, self._needle, self._shown_bytes = limit, needle, shown_bytes
+    def __init__(
+        self, limit: int, needle: bytes | None, shown_bytes: int = FULL_BYTES, *, count_markers: bool = True
+    ) -> None:
+        self._limit, self._needle, self._shown_bytes, self._count_markers = limit, needle, shown_bytes, count_markers
         self.rows: list[Row] = []
+        self._records = 0
+        self._is_full = False
         self.at = 0
 
     async def run(self, admin: Admin, at: TopicPartition, start: int, bounds: Bounds) -> None:
         self.at = start
         last = bounds.high if self._needle is None else min(bounds.high, start + FILTERED_OFFSETS_MAX)
         outcomes: dict[int, str] | None = None
-        while self.at < last and len(self.rows) < self._limit:
+        while self.at < last and not self._is_full:
             below = self.at < bounds.stable
             if not below and outcomes is None:
                 outcomes = await _outcomes(admin, at, bounds)
@@ -161,7 +220,7 @@ class Lookup:
         ahead = sorted((each.first_offset, each.producer_id) for each in fetched.aborted_transactions or ())
         aborted: set[int] = set()
         for header, view in iterate(fetched.records or b""):
-            if header.base_offset >= end or len(self.rows) >= self._limit:
+            if header.base_offset >= end:
                 return
             while ahead and ahead[0][0] <= header.last_offset:
                 aborted.add(ahead.pop(0)[1])
@@ -170,12 +229,20 @@ class Lookup:
             else:
                 outcome = _outcome_above(outcomes, header) if outcomes is not None else _outcome_below(header, aborted)
                 for record in decode_batch(view, header):
-                    if record.offset >= self.at:
-                        self._take_record(record, header, outcome)
-                        if len(self.rows) >= self._limit:
-                            self.at = record.offset + 1
-                            return
+                    if record.offset < self.at:
+                        continue
+                    if self._is_at_limit:
+                        self._is_full, self.at = True, record.offset
+                        return
+                    self._take_record(record, header, outcome)
             self.at = max(self.at, header.next_offset)
+            if (self._count_markers and self._is_at_limit) or len(self.rows) >= self._limit + MARKERS_MAX:
+                self._is_full = True
+                return
+
+    @property
+    def _is_at_limit(self) -> bool:
+        return (len(self.rows) if self._count_markers else self._records) >= self._limit
 
     def _take_marker(self, header: BatchHeader, view: memoryview, aborted: set[int]) -> None:
         marker = read_marker(view, header) if header.record_count else None
@@ -200,6 +267,7 @@ class Lookup:
         if self._needle is not None and not any(self._needle in part for part in _parts(record)):
             return
         shown = self._shown_bytes
+        self._records += 1
         self.rows.append(
             Row(
                 offset=record.offset,

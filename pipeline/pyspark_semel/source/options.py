@@ -67,6 +67,12 @@ class Topics(msgspec.Struct, frozen=True):
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
 
+    def selects(self, at: TopicPartition) -> bool:
+        """Whether these are topics of this partition."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, at.topic) is not None
+        return at.topic in self.names or at in self.partitions
+
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """All options of a read; plain data, because it is sent to the workers."""

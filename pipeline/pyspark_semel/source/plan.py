@@ -18,7 +18,7 @@ from semel.structs import TopicPartition
 from pyspark_semel.source.offsets import BEGIN, INITIAL, OffsetRange, Offsets, as_json, from_json, limited, ranges
 from pyspark_semel.source.options import SourceOptions, Where
 from pyspark_semel.source.positions import offsets_at, partitions_of, required_partitions_of
-from pyspark_semel.source.read import DataLossError
+from pyspark_semel.source.read import UNSELECTED_ADVICE, DataLossError
 
 log = logging.getLogger(__name__)
 
@@ -146,14 +146,22 @@ class StreamPlan:
     def _lost(
         self, begin: Mapping[TopicPartition, int], gone: Iterable[TopicPartition], behind: Iterable[TopicPartition]
     ) -> None:
-        words = [f"{at.topic}-{at.partition} no longer exists, or is no longer read" for at in gone]
+        unselected = [at for at in gone if not self._options.topics.selects(at)]
+        if unselected:
+            names = ", ".join(f"{at.topic}-{at.partition}" for at in unselected)
+            said = f"the checkpoint has {names}, and the options of the stream do not select this any more"
+            if self._options.fail_on_data_loss:
+                raise DataLossError(said, UNSELECTED_ADVICE)
+            log.warning("partitions_left_out: %s", said)
+        words = [f"{at.topic}-{at.partition} no longer exists" for at in gone if at not in unselected]
         words += [
             f"{at.topic}-{at.partition} ends at offset {self._latest[at]} and was read up to {begin[at]}"
             for at in behind
         ]
-        if self._options.fail_on_data_loss:
+        if words and self._options.fail_on_data_loss:
             raise DataLossError("; ".join(words))
-        log.warning("records_possibly_missed: %s", "; ".join(words))
+        if words:
+            log.warning("records_possibly_missed: %s", "; ".join(words))
 
     async def _begins(self, end: Mapping[TopicPartition, int], begin: Mapping[TopicPartition, int]) -> Offsets:
         """Returns the start offsets of partitions that are new since the last batch."""

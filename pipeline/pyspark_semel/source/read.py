@@ -25,15 +25,20 @@ LOSS_ADVICE = (
     "records, set failOnDataLoss to false"
 )
 
+UNSELECTED_ADVICE = (
+    "Select them again (subscribe, subscribePattern or assign). To continue without their further records, set "
+    "failOnDataLoss to false"
+)
+
 Part = tuple[int, CommittedBatches]
 """Batches, and the first wanted offset of them."""
 
 
 class DataLossError(PortableError, RuntimeError):
-    """Records that the query has not read are gone."""
+    """Records that the query has not read are gone, or would be left out."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}. {LOSS_ADVICE}")
+    def __init__(self, what: str, advice: str = LOSS_ADVICE) -> None:
+        super().__init__(f"{what}. {advice}")
 
 
 def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:

@@ -226,8 +226,31 @@ async def test_a_deleted_topic_is_a_loss(world: World, caplog: pytest.LogCapture
     plan = world.plan()
     start = await plan.latest(await plan.initial(), None)
     await world.admin.delete_topics(["t"])
-    end = await lost(world, plan, start, "t-0 no longer exists, or is no longer read", caplog)
+    end = await lost(world, plan, start, "t-0 no longer exists", caplog)
     assert end == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"subscribe": "t"}, {"subscribePattern": "t.*"}, {"assign": '{"t": [0, 1]}'}],
+    ids=lambda given: next(iter(given)),
+)
+async def test_a_topic_that_the_options_do_not_select_any_more_is_not_called_deleted(
+    world: World, options: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.admin.create_topics([NewTopic("u", 1)])
+    await world.put(3)
+    both = world.plan(subscribe="t, u")
+    start = await both.latest(await both.initial(), None)
+    with pytest.raises(DataLossError) as caught:
+        await world.plan(**options).latest(start, None)
+    assert "the checkpoint has u-0, and the options of the stream do not select this any more" in str(caught.value)
+    assert "Select them again" in str(caught.value)
+    assert "Retention" not in str(caught.value)
+    with caplog.at_level(logging.WARNING):
+        end = await world.plan(**options, failOnDataLoss="false").latest(start, None)
+    assert "partitions_left_out" in caplog.text
+    assert list(end) == ["t"]
 
 
 async def test_a_recreated_topic_is_a_loss_unless_it_has_as_many_records(

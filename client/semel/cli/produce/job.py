@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO
@@ -80,8 +80,9 @@ class Job:
             is_there = await exists(admin, self._topic, may_create=self._may_create)
             limit = min(request_bytes_max, BLOCK_BYTES_MAX)
             self._block_bytes_max = min(limit, await batch_bytes_max(admin, self._topic, limit)) if is_there else limit
+            others = None if is_there else await admin.list_topics()
         try:
-            await self._produce(client, source, size_bytes, options, defaults, is_there=is_there, hidden=hidden)
+            await self._produce(client, source, size_bytes, options, defaults, others=others, hidden=hidden)
         except UnreachableError as e:
             if not self._sent:
                 raise
@@ -97,12 +98,13 @@ class Job:
         options: dict[str, Any],
         defaults: dict[str, Any],
         *,
-        is_there: bool,
+        others: Iterable[str] | None,
         hidden: bool,
     ) -> None:
+        """others: the topics that there are, if this one is missing."""
         async with client.producer(options, defaults) as producer:
-            if not is_there:
-                await create(producer, self._topic, quiet=self._quiet)
+            if others is not None:
+                await create(producer, self._topic, others, quiet=self._quiet)
             all_acks = options.get("acks", client.value("acks", "all")) in ("all", -1)
             is_connected = partial(reaches_all, producer)
             watch = asyncio.create_task(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from semel import Admin, ConfigResource, ConfigResourceType, Producer
 from semel._net.similar_names import similar
@@ -38,15 +39,17 @@ async def batch_bytes_max(admin: Admin, topic: str, default: int) -> int:
         return default
 
 
-async def create(producer: Producer, topic: str, *, quiet: bool) -> None:
-    """Lets the broker create a missing topic, and says so. Raises ClickException when it does not."""
+async def create(producer: Producer, topic: str, known: Iterable[str], *, quiet: bool) -> None:
+    """Lets the broker create a missing topic, and says so. known: the topics that there are. Raises ClickException when
+    the broker does not create it.
+    """
     try:
         async with asyncio.timeout(CREATION_S):
             partitions = await producer.partitions_for(topic)
     except (TimeoutError, KafkaTimeoutError):
         raise failure(
-            f"There is no topic {topic!r}, and the broker does not create it (auto.create.topics.enable). Check the "
-            f"name with `semel topic list`, or create it: semel topic create {topic}"
+            f"There is no topic {topic!r}, and the broker does not create it (auto.create.topics.enable)."
+            f"{similar(topic, known)} Check the name with `semel topic list`, or create it: semel topic create {topic}"
         ) from None
     if not quiet:
         say(f"topic {topic} did not exist; the broker created it with {plural(len(partitions), 'partition')}", err=True)

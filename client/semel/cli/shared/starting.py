@@ -50,6 +50,7 @@ async def started(
     client = kind(**settings, edge=edge)
     reachability = client._cluster.pool.reachability
     reachability.is_silent = True
+    client._cluster.warns_of_missing_topics = isinstance(client, Consumer)  # other commands fail with these words
     watch = _Watch(edge, reachability, settings, quiet=quiet)
     async with watch.limit():
         await client.start()

@@ -177,8 +177,8 @@ def _rejoin(transition: Transition, member: Member, ask: Join, to: object) -> No
 def _rejoin_as_new(transition: Transition, member: Member, ask: Join, to: object) -> None:
     """A static member's new incarnation takes the old one's place (KIP-345), without a rebalance if it can.
 
-    It cannot if the old one was told to revoke partitions and had not joined again. The new one does not know that, and
-    until the next generation these partitions have no owner. (Kafka does not look at this.)
+    It cannot if the old one had to revoke partitions and did not join again. The new one does not know of them, and
+    until the next generation they have no owner. (Kafka does not look at this.)
     """
     group = transition.group
     if group.state is STABLE and not group.given_up_by(member):

@@ -54,6 +54,8 @@ from semel_protocol.messages.k26_end_txn import EndTxnRequest
 from semel_protocol.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
 from semel_protocol.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 from semel_protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
+from semel_protocol.messages.k66_list_transactions import ListTransactionsRequest
+from semel_protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from semel_protocol.records import Record, build_batch
 from semel_protocol.schema import Message
 
@@ -276,6 +278,47 @@ def wide(address: str) -> None:
     line.close()
 
 
+def patterns(address: str) -> None:
+    """Lists 3,100 transactional ids, 100 of them long, by heavy patterns, and joins groups by heavy patterns over 200
+    long names of topics."""
+    line = RawConnection(address)
+
+    def call(request: Message, version: int | None = None) -> Any:
+        line.send(request, version)
+        return line.receive()
+
+    ids = [f"{number:04}{'ab' * 2_046}" for number in range(100)] + [f"worker-{number}" for number in range(3_000)]
+    for name in ids:
+        call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=600_000), 1)
+    topics = [
+        CreateTopicsRequestTopic(
+            name=f"{'ab' * 122}{number:03}", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+        )
+        for number in range(200)
+    ]
+    call(CreateTopicsRequest(topics=topics, timeout_ms=30_000, validate_only=False), 4)
+    for pattern in HEAVY:
+        call(ListTransactionsRequest(state_filters=[], producer_id_filters=[], transactional_id_pattern=pattern), 2)
+        heartbeat = ConsumerGroupHeartbeatRequest(
+            group_id=f"by {pattern}",
+            member_id="attacker",
+            member_epoch=0,
+            rebalance_timeout_ms=10_000,
+            subscribed_topic_names=[],
+            subscribed_topic_regex=pattern,
+            topic_partitions=[],
+        )
+        call(heartbeat, 1)
+    line.close()
+
+
+HEAVY = (
+    "[0-9]*[ab]*a[ab]{100}[ab]{100}",
+    "[ab]*a[ab]{1000}[ab]{1000}",
+    "(?:[ab]?){1000}c",
+    "(?:.?){500}c",
+    "(?:(?:a?b?)*){100}c",
+)
 ZSTD = 4
 WIDE, WIDTH = "wide", 3_000
 NAMES = [f"topic-{number}" for number in range(ELEMENTS)]
@@ -377,6 +420,7 @@ ATTACKS: dict[str, Callable[[str], None]] = {
     "20,000 Metadata pipelined": pipelined,
     "200 batches that inflate to 30 MiB": inflated,
     "a transaction of 3,000 partitions": wide,
+    "heavy patterns": patterns,
 }
 
 

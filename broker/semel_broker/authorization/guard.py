@@ -14,7 +14,7 @@ from semel_protocol.schema import Message
 
 from semel_broker.answers import InOrder
 from semel_broker.authorization.access import Access, Note
-from semel_broker.authorization.requirements import Complete, Requirement, Steps
+from semel_broker.authorization.requirements import Complete, OnlyShown, Requirement, Steps
 from semel_broker.authorization.rules import RULES
 from semel_broker.context import RequestContext
 from semel_broker.handlers import Answer, Handler
@@ -125,13 +125,20 @@ def _go_on(
     if isinstance(made, Message):
         return _completed(made, complete)
     if isinstance(made, InOrder):
-        return InOrder(_when_answered(made.answer, complete))
-    return _when_answered(made, complete)
+        return InOrder(_when_answered(made.answer, complete, ctx))
+    return _when_answered(made, complete, ctx)
 
 
-async def _when_answered(answer: Awaitable[Message | None], complete: list[Complete]) -> Message | None:
+async def _when_answered(
+    answer: Awaitable[Message | None], complete: list[Complete], ctx: RequestContext
+) -> Message | None:
     response = await answer
-    return None if response is None else _completed(response, complete)
+    if response is None:
+        return None
+    slices = ctx.slices()
+    for each in complete:
+        response = await slices.finish(each.steps(response)) if isinstance(each, OnlyShown) else each(response)
+    return response
 
 
 def _completed(response: Message, complete: list[Complete]) -> Message:

@@ -17,6 +17,7 @@ from semel_protocol.schema import Message
 
 from semel_broker.authorization.access import Access
 from semel_broker.context import RequestContext
+from semel_broker.scheduling.turns import ELEMENTS_PER_STEP
 
 REFUSAL_OF = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -185,17 +186,37 @@ class Shown(msgspec.Struct, frozen=True):
             return Permitted(request)
         return Permitted(request, complete=[self.only(access)])
 
-    def only(self, access: Access) -> Complete:
+    def only(self, access: Access) -> OnlyShown:
         """The response without the rows that are not shown."""
+        return OnlyShown(self, access)
 
-        def complete(response: Any) -> Message:
-            rows = getattr(response, self.answers) or ()
-            shown = [row for row in rows if access.allows_quietly(self.operation, self.kind, self.name(row))]
-            setattr(response, self.answers, shown)
-            made: Message = response
-            return made
 
-        return complete
+class OnlyShown(msgspec.Struct, frozen=True):
+    """A `Complete` that leaves out the rows that are not shown. A response may have very many: `steps` does the same in
+    steps, and yields the number of array elements whose time a step takes."""
+
+    shown: Shown
+    access: Access
+
+    def __call__(self, response: Any) -> Message:
+        steps = self.steps(response)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                made: Message = done.value
+                return made
+
+    def steps(self, response: Any) -> Generator[int, None, Message]:
+        """The response, in steps."""
+        shown, rows = self.shown, []
+        for row in getattr(response, shown.answers) or ():
+            if self.access.allows_quietly(shown.operation, shown.kind, shown.name(row)):
+                rows.append(row)
+            yield ELEMENTS_PER_STEP
+        setattr(response, shown.answers, rows)
+        made: Message = response
+        return made
 
 
 class Special(msgspec.Struct, frozen=True):

@@ -5,15 +5,10 @@ from __future__ import annotations
 import select
 import struct
 import sys
-import termios
 from collections.abc import Sequence
-from fcntl import ioctl
 
-SIOCOUTQ = 0x5411
-"""Linux, see tcp(7)."""
-RESET = select.POLLERR | select.POLLHUP | select.POLLNVAL
-CLOSED = getattr(select, "POLLRDHUP", 0)
-"""Linux: the peer has closed its side. Elsewhere only a reset is noticed."""
+SIOCOUTQ, FIONREAD = 0x5411, 0x541B
+"""Linux, see tcp(7): bytes in the send queue, bytes that can be read."""
 REQUEST_BYTES_MIN = 32
 """No request that changes anything is shorter, and the record with which TLS closes a connection is."""
 _COUNT = struct.Struct("i")
@@ -25,18 +20,23 @@ def unacknowledged(descriptor: int) -> int:
 
 
 def hung_up(descriptors: Sequence[int]) -> list[int]:
-    """The sockets whose peers have reset them, or have closed them and left no request unread."""
+    """The sockets whose peers have reset them, or have closed them and left no request unread. None where the system
+    does not report it."""
+    if sys.platform != "linux":
+        return []
     poll = select.poll()
     for descriptor in descriptors:
-        poll.register(descriptor, CLOSED)  # RESET is always reported
+        poll.register(descriptor, select.POLLRDHUP)  # errors are always reported
     return [
         descriptor
         for descriptor, events in poll.poll(0)
-        if events & RESET or _count(descriptor, termios.FIONREAD) < REQUEST_BYTES_MIN
+        if events & ~select.POLLRDHUP or _count(descriptor, FIONREAD) < REQUEST_BYTES_MIN
     ]
 
 
 def _count(descriptor: int, request: int) -> int:
+    from fcntl import ioctl
+
     try:
         (count,) = _COUNT.unpack(ioctl(descriptor, request, bytes(_COUNT.size)))
     except OSError:  # the socket has just been closed

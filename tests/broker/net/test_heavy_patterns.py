@@ -15,12 +15,16 @@ from broker.consumers import Consumer
 from broker.members import GroupMember
 from broker.net.test_long_requests import with_broker
 from broker.wire import Wire
+from semel_broker.authorization.guard import guarded as guard
+from semel_broker.context import RequestContext
 from semel_broker.node import Node
 from semel_broker.regex import WORK_PER_STEP, Expression
 from semel_broker.scheduling.turns import SLICE_STEPS
+from semel_broker.security.authorizer import ANONYMOUS, Principal
 from semel_protocol.acls import Operation, ResourceType
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k03_metadata import MetadataRequest
+from semel_protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from semel_protocol.messages.k66_list_transactions import ListTransactionsRequest
 from support.virtual_loop import VirtualLoop
@@ -104,3 +108,29 @@ async def test_an_id_is_matched_only_for_a_sender_that_may_describe_it(start_bro
     await acls.delete(list(acls.authorizer.acls))
     answer = await wire.call(asked, 2)
     assert (answer.error_code, answer.transaction_states) == (0, [])
+
+
+async def test_rows_that_the_sender_may_not_see_are_left_out_in_slices(start_broker: StartBroker) -> None:
+    harness = await guarded(start_broker)
+    assert harness.node is not None
+    broker = harness.node.broker
+    assert broker.acls is not None
+    names = [f"g{number}" for number in range(3_000)]
+    await allow(harness, Operation.DESCRIBE, ResourceType.GROUP, "g7")
+    answered = asyncio.Event()
+
+    async def every_group(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsResponse:
+        answered.set()
+        row = ListGroupsResponseGroup
+        return ListGroupsResponse(groups=[row(group_id=name, protocol_type="consumer") for name in names])
+
+    handle = guard({16: every_group}, broker.acls.authorizer, lambda *_: None)[16]
+    ctx = RequestContext(broker, 4, "c", "127.0.0.1", "PLAINTEXT", principal=Principal(ANONYMOUS.name, "127.0.0.1"))
+    answer = asyncio.ensure_future(handle(ListGroupsRequest(states_filter=[], types_filter=[]), ctx))
+    await answered.wait()
+    turns = 0
+    while not answer.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= len(names) // SLICE_STEPS
+    assert [row.group_id for row in (await answer).groups] == ["g7"]

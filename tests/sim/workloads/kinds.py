@@ -433,7 +433,7 @@ class ConsumerProtocol(Workload):
             if rng.random() < 0.3:
                 drawn["instance_id"] = f"{prefix}seat{number}"
             if rng.random() < 0.3:
-                drawn["regex"] = f"{prefix}.*"
+                drawn["regex"] = f"(?i){prefix.upper()}.*" if number % 2 else f"{prefix}.*"
             ops = subscriber.draw_ops(rng, [topic.name for topic in topics], count=rng.randint(20, 60), mean_ms=pace)
             clients.append(
                 ClientPlan(name=f"{prefix}subscriber{number}", role=subscriber.ROLE, settings=drawn, ops=ops)

@@ -50,7 +50,12 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     # Identity and network.
     node_id: Annotated[int, Meta(ge=0, le=INT32_MAX), Doc("Id of this broker in the cluster; never changes.")] = 0
     log_dir: Annotated[str, Doc("Directory of all data of this broker.")] = "semel-data"
-    host_name: Annotated[str, Doc("Address that the broker listens on.")] = "127.0.0.1"
+    host_name: Annotated[
+        str,
+        Doc(
+            "Address that the broker listens on; 0.0.0.0: all of IPv4; ::, also in listeners: all of IPv4 and of IPv6."
+        ),
+    ] = "127.0.0.1"
     port: Annotated[Port, Doc("Port that the broker listens on; 0 takes a free one.")] = 9092
     advertised_host_name: Annotated[str, Doc("Address advertised to clients; empty: the one listened on.")] = ""
     advertised_port: Annotated[Port, Doc("Port advertised to clients; 0: the one listened on.")] = 0

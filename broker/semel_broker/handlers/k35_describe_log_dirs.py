@@ -1,8 +1,7 @@
 """DescribeLogDirs (key 35): the replicas in the broker's data directory, with their sizes (KIP-113).
 
 There is one directory, and no replica moves between directories. The sizes of the file system (v4) are not known: -1.
-The directory is never cordoned (v5).
-Topics and partitions without a replica here are left out.
+The directory is never cordoned (v5). Topics and partitions without a replica here are left out.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ async def bind(create: Create, host: str, port: int) -> tuple[list[Server], int]
             if is_dual:
                 servers.append(await create(ANY_IPV4, bound))
         except OSError:
-            first.close()
+            for server in servers:
+                server.close()
             if port or not left:
                 raise
         else:

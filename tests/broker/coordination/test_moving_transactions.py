@@ -293,7 +293,6 @@ async def test_a_new_instance_at_the_next_coordinator_fences_the_old_one(seats: 
 def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (identity, state):
         monkeypatch.setattr(module, "EPOCH_MAX", 3)
-    for module in (identity, state, metadata):
         monkeypatch.setattr(module, "EPOCH_LAST", 2)
 
 

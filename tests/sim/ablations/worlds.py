@@ -16,7 +16,7 @@ from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import PartitionState
 from semel_broker.cluster.steps import Step
 from semel_broker.coordination import journal
-from semel_broker.txn.model import identity, metadata, state
+from semel_broker.txn.model import identity, state
 from semel_broker.txn.slot import TransactionSlot
 from semel_protocol.errors import ErrorCode
 from semel_storage.internal_topics import CONSUMER_OFFSETS
@@ -34,7 +34,6 @@ def few_epochs(seam: Seam) -> None:
     """Producer ids have six epochs, not 32,767, so that a run uses them up."""
     for module in (identity, state):
         seam.replace(module, "EPOCH_MAX", 7)
-    for module in (identity, state, metadata):
         seam.replace(module, "EPOCH_LAST", 6)
 
 

@@ -246,8 +246,12 @@ def _union(kinds: tuple[Any, ...]) -> Check:
                 refusals.append(refusal)
         if len(refusals) == 1:
             raise refusals[0]
-        # The most exact one: of a value inside, or of a type that fits with another value.
-        exact = [each for each in refusals if each.kind is ValueError or not each.text.startswith(f"{path}=")]
+        # The most exact one: of a value inside, of a type that fits with another value, or with the right form.
+        exact = [
+            each
+            for each in refusals
+            if each.kind is ValueError or not each.text.startswith(f"{path}=") or f"{path}=[" in each.text
+        ]
         raise exact[0] if exact else refused(path, value, f"give {_described(kinds)}")
 
     return check
@@ -264,11 +268,12 @@ def _many(element: Any, made: type[list[Any]] | type[tuple[Any, ...]], *, takes_
     each_of = check_of(element)
 
     def check(path: str, value: Any) -> list[Any] | tuple[Any, ...]:
-        what = _described((element,))
         if element is not Any and isinstance(value, str | tuple) and _fits(each_of, path, value):
             raise refused(path, value, f"this is one of them: give a list, as in {path}=[{shown(value)}]")
         if isinstance(value, NO_LISTS if takes_mappings else (*NO_LISTS, Mapping)) or not isinstance(value, Iterable):
-            raise refused(path, value, f"give a list, each {what}")
+            raise refused(
+                path, value, "give a list" if element is Any else f"give a list, each {_described((element,))}"
+            )
         return made(each_of(f"{path}[{at}]", each) for at, each in enumerate(value))
 
     return check

@@ -144,6 +144,14 @@ async def test_a_value_of_a_wrong_type_is_named_with_its_field(
     await refused(call, TypeError, names, **arguments)
 
 
+async def test_a_reader_takes_a_list_of_topics_or_a_pattern() -> None:
+    reader: Any = BatchReader()
+    with pytest.raises(TypeError, match=r"topics='t'.*topics=\['t'\]"):
+        await reader.partitions_of("t")
+    with pytest.raises(TypeError, match=r"topics\[1\]=5 \(int\): give a str"):
+        await reader.partitions_of(["t", 5])
+
+
 async def test_a_password_stays_out_of_the_error() -> None:
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256)
     wrong = UserScramCredentialUpsertion("alice", info, ["geheim"])  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EMFILE, ENFILE, EROFS
 from pathlib import Path
 from random import SystemRandom
 from time import monotonic, time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
@@ -181,8 +181,12 @@ def serve(
         audit = open_audit(config.audit_log_file, log)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
-    files, disk = OpenFiles(log, monotonic), OsDisk()
+    files, disk = OpenFiles(log, monotonic), OsDisk(lambda message: _end_for_disk(log, message))
     disk.on_used_up = files.log_used_up
+    disk.on_not_removed = lambda path, error: log.error("directory_not_removed", directory=path, error=str(error))
+    disk.on_reserve_given_up = lambda path: log.error(
+        "disk_reserve_given_up", file=path, do="free space: when the reserve is used up, too, the broker ends"
+    )
     world = World(
         now_ms=lambda: time_ns() // 1_000_000,
         monotonic=monotonic,
@@ -203,6 +207,14 @@ def serve(
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         sys.exit(runner.run(_serve(config, world, files, first_user, console_port)))
+
+
+def _end_for_disk(log: Logger, message: str) -> NoReturn:
+    """End the process after a failed write; the log has the reason as its last line."""
+    from semel_storage.disk.os_disk import WHAT_TO_DO, end_process
+
+    log.error("disk_failed", error=message, do=WHAT_TO_DO)
+    end_process(message)
 
 
 SETTING_OF = {
@@ -378,10 +390,10 @@ def _first_user(name: str | None, password_file: Path | None) -> tuple[str, str]
 
 def _start_failure(config: BrokerConfig, error: Exception) -> str | None:
     """The error message for the operator; None for a bug of the broker."""
+    from semel_protocol.errors import ErrorCode, KafkaError
     from semel_storage.checkpoints import CorruptCheckpoint
     from semel_storage.disk.disk import DirectoryLocked, FilesUsedUp
     from semel_storage.log_directory import WrongDirectory
-    from semel_storage.segments.segment import CorruptLog
 
     from semel_broker.cluster.local_store import CorruptStoreError
     from semel_broker.cluster.store import StoreError, StoreUnavailableError
@@ -397,11 +409,13 @@ def _start_failure(config: BrokerConfig, error: Exception) -> str | None:
     where = str(error.address) if isinstance(error, ListenError) else f"{config.host_name}:{config.port}"
     port, host = ("in listeners", "in listeners") if config.listeners else ("with --port", "with --host")
     match error:
+        case KafkaError() if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            return str(error)
         case DirectoryLocked() | WrongDirectory() | ConfigError():
             return str(error)
         case FilesUsedUp():
             return f"the limit of open files is reached ({error}); raise it (ulimit -n)"
-        case CorruptLog() | CorruptCheckpoint() | CorruptStoreError():
+        case CorruptCheckpoint() | CorruptStoreError():
             return str(error)
         case StoreUnavailableError():
             return (
@@ -417,6 +431,8 @@ def _start_failure(config: BrokerConfig, error: Exception) -> str | None:
             return f"{where}: not permitted ({error}); choose another port {port}"
         case OSError(errno=errno, filename=str() as file) if errno in (EACCES, EROFS) or _is_data_path(file, config):
             return f"{file}: {error.strerror}; give --data-dir a directory that this user may write to"
+        case OSError(filename=str() as file) if Path(file).is_relative_to(config.log_dir):
+            return f"{file}: {error.strerror}; repair it, or restore it from a copy of the data directory"
     return None
 
 

@@ -25,6 +25,8 @@ STRAY_SUFFIX = "-stray"
 NAME_LENGTH_MAX = 255
 """The longest file name that all usual file systems allow."""
 NAMES_SHOWN_MAX = 5
+RESERVE_FILE = ".semel-reserve"
+"""Its bytes are given up when a write finds no room: see `Disk.keep_reserve`."""
 OPEN_FILES = 12
 """File descriptors that must be free to open another log, so that open logs can still roll, sync and read."""
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})")
@@ -91,6 +93,7 @@ class LogDirectory:
         check_folder(disk, root)
         disk.mkdir(root)
         unlock = disk.lock(root)
+        disk.find_reserve(f"{root}/{RESERVE_FILE}")
         try:
             directory = cls(disk, root, unlock, event, problem)
             mine = identify(disk, root, Identity(node_id, cluster_id, directory_id))

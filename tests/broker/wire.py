@@ -29,6 +29,7 @@ from semel_protocol.messages.k19_create_topics import (
     CreateTopicsRequestTopic,
 )
 from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
+from semel_protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from semel_protocol.records import Record, build_batch, decode_batch
 from semel_protocol.schema import Message
 
@@ -51,6 +52,10 @@ class EventLog(SilentLogger):
     def of(self, event: str) -> list[dict[str, object]]:
         """The fields of every line with this event name."""
         return [fields for name, fields in self.lines if name == event]
+
+
+DELETE_BY_NAME = 5
+"""The last version of DeleteTopics whose requests have names alone."""
 
 
 class Wire:
@@ -135,6 +140,11 @@ class Wire:
         response = await self.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1))
         assert response.error_code == 0
         return int(response.producer_id)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic. Asserts success."""
+        response = await self.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), DELETE_BY_NAME)
+        assert response.responses[0].error_code == 0, response
 
     async def produce(
         self, topic: str, records: bytes | None, *, partition: int = 0, acks: int = -1, version: int | None = None

@@ -227,6 +227,11 @@ class ScenarioRun:
         await wire.create_topic(step.words[0], int(step.words[1]), **step.options)
         await wire.close()
 
+    async def on_drop(self, step: Step) -> None:
+        wire = await Wire.connect(self._broker.port)
+        await wire.delete_topic(step.words[0])
+        await wire.close()
+
     async def on_client(self, step: Step) -> None:
         name, given = step.words[0], step.options
         settings = Settings(

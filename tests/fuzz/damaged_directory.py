@@ -21,7 +21,14 @@ from semel_storage.checkpoints import CorruptCheckpoint
 from semel_storage.log_directory import WrongDirectory
 
 REFUSALS = (CorruptStoreError, ConfigError, CorruptCheckpoint, WrongDirectory, KafkaError)
-REPORTS = ("log_damaged", "log_tail_cut", "stray_partition_set_aside", "journal_damaged", "log_directory_new")
+REPORTS = (
+    "log_damaged",
+    "log_tail_cut",
+    "stray_partition_set_aside",
+    "journal_damaged",
+    "log_directory_new",
+    "partition_offline",
+)
 """Log events that report missing or moved records or offsets to an operator."""
 ROUNDS = 6
 EARLIEST = -2

@@ -84,6 +84,7 @@ VERBS: dict[str, Verb] = {
     "join": Verb(("client",)),
     # What there is.
     "topic": Verb(("topic", "partitions"), ("*",)),
+    "drop": Verb(("topic",)),
     "client": Verb(("name",), ("id", "timeout", "library", "group", "topic", "patience")),
     "sleep": Verb(("time",)),
     # What a client does. `send` waits until all is stored, `put` does not.

@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, object] = {
 """Settings of all runs: few internal partitions make a start fast, and workloads may have short sessions."""
 
 
-EXPECTED_ERRORS = ("log_unreadable", "partition_offline")
+EXPECTED_ERRORS = ("log_unreadable", "partition_offline", "disk_nearly_full")
 """Log events of level error that faults explain."""
 
 
@@ -68,6 +68,8 @@ class Logger:
             world.tell(self._host.name, event + "".join(f" {key}={value}" for key, value in fields.items()))
 
 
+MIN_FREE_BYTES = (0, 40_000)
+"""Values of `log.dir.min.free.bytes`: without it a full disk ends the process."""
 OPERATOR_S = 0.3
 """The time until an operator repairs files of a broker that serves its other partitions."""
 RECOMPRESSED_AT_ONCE = "recompressed at once"
@@ -87,6 +89,8 @@ class SimBroker:
         self.host = host
         self.address = f"{host.name}:{PORT}"
         self.settings = {**SETTINGS, **(settings or {}), "host.name": host.name, "port": PORT, "log.dir": DATA}
+        marks = host.world.random("free bytes", host.name)
+        self.settings.setdefault("log.dir.min.free.bytes", marks.choice(MIN_FREE_BYTES))
         self.recompressed_at_once = self.settings.pop(RECOMPRESSED_AT_ONCE, None)
         self.restart_after_ms = restart_after_ms
         self.node: Node | None = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 from semel_protocol.batch import CorruptBatch, crc_ok, iterate
-from semel_storage.disk.disk import Buffer, File
+from semel_storage.disk.disk import Buffer, File, Space
 from semel_storage.disk.memory_disk import SECTOR_BYTES, MemoryDisk, MemoryFile, _Inode
 from semel_storage.segments.segment import LOG, offset_of
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 NS = 1_000_000_000
 FREED_SECTORS_MAX = 200
+UNLIMITED_BYTES = 1 << 40
 Exit = Callable[[str], NoReturn]
 
 
@@ -53,7 +54,7 @@ class SimFile(MemoryFile):
     def append(self, *chunks: Buffer) -> int:
         disk = self._disk
         size = sum(map(len, chunks))
-        if disk.weather.full_bytes is not None and disk.used_bytes() + size > disk.weather.full_bytes:
+        if not disk.has_room(size):
             whole = b"".join(chunks)
             super().append(whole[: disk.rng.randrange(len(whole) + 1)])
             disk.fail("write", self.path)
@@ -119,6 +120,7 @@ class SimDisk(MemoryDisk):
         """Files with stale sectors from a power loss, by path, with their contents if these sectors were zeros. Cleared
         by a successful start of the broker.
         """
+        self._reserve = ""
         self._freed: deque[bytes] = deque(maxlen=FREED_SECTORS_MAX)
 
     def open(self, path: str) -> SimFile:
@@ -137,6 +139,32 @@ class SimDisk(MemoryDisk):
 
     def used_bytes(self) -> int:
         return sum(len(inode.data) for inode in self._names.values())
+
+    def space(self, path: str) -> Space:
+        full_bytes = self.weather.full_bytes
+        if full_bytes is None:
+            return Space(UNLIMITED_BYTES, UNLIMITED_BYTES)
+        return Space(max(0, full_bytes - self.used_bytes()), full_bytes)
+
+    def find_reserve(self, path: str) -> None:
+        self._reserve = path
+
+    def keep_reserve(self, path: str, size: int) -> bool:
+        self._reserve = path
+        if path not in self._names:
+            self.put(path, bytes(size))
+        return True
+
+    def has_room(self, size: int) -> bool:
+        """Whether `size` bytes can be written. Gives up the reserve if it is needed."""
+        full_bytes = self.weather.full_bytes
+        if full_bytes is None or self.used_bytes() + size <= full_bytes:
+            return True
+        if self._reserve not in self._names:
+            return False
+        self.take(self._reserve)
+        self.world.count("came/full disk: the reserve was given up")
+        return self.used_bytes() + size <= full_bytes
 
     def sync_ms(self) -> float:
         """The duration of the next sync."""
@@ -159,8 +187,7 @@ class SimDisk(MemoryDisk):
         self.failing_syncs = self.weather.failing_syncs
 
     def write_atomically(self, path: str, data: Buffer, *, durable: bool = True, private: bool = False) -> None:
-        full_bytes = self.weather.full_bytes
-        if full_bytes is not None and self.used_bytes() + len(data) > full_bytes:
+        if not self.has_room(len(data)):
             self.fail("write", path)
         if durable and self.weather.failing_syncs:
             self.fail("fdatasync", path)

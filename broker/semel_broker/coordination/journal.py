@@ -138,6 +138,8 @@ class Journal:
         """
         partition, pending = self._partition, self._pending
         try:
+            if any(value is not None for _, value in rows):  # a deletion frees room
+                partition.check_room()
             for records in self._portions(rows, (1 << 31) if in_one_batch else BATCH_BYTES):
                 batch = bytearray(_batch(records, partition, producer))
                 partition.append(batch, header=read_header(batch))

@@ -216,6 +216,7 @@ def _append(
             transactional.check(request.transactional_id or "", partition, header, ctx, admissions)
         if ctx.broker.refused_batches and partition.log.producers.get(header.producer_id) is None:
             ctx.broker.refused_batches.check((topic.name, row.index), header)
+        ctx.broker.topics.local.space.check(header.size)
         result = partition.append(
             records,
             header=header,

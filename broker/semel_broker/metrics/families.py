@@ -92,6 +92,13 @@ LOG_SEGMENTS = _s.gauge("log_segments", "Segments on this broker.", "topic")
 LOG_SIZE = _s.gauge("log_size_bytes", "Bytes of all segments on this broker.", "topic")
 SYNC_SECONDS = _s.histogram("log_sync_seconds", "Time of one sync of the disk (fdatasync or syncfs).")
 SYNC_BATCHES = _s.histogram("log_sync_batches", "Batches of one log that one sync made durable.")
+DISK_FREE = _s.gauge("disk_free_bytes", "Free bytes of the disk with the data directory.")
+DISK_WRITES_REFUSED = _s.gauge(
+    "disk_writes_refused",
+    "1 while clients' writes are refused for lack of free bytes (log.dir.min.free.bytes), else 0.",
+)
+DISK_MIN_FREE = _s.gauge("disk_min_free_bytes", "Free bytes below which clients' writes are refused.")
+PARTITIONS_UNUSABLE = _s.gauge("log_partitions_unusable", "Replicas on this broker whose files cannot be used.")
 RECOVERY_SECONDS = _s.gauge("log_recovery_seconds", "Time in which the start opened and recovered all logs.")
 
 _s = _Section("Transactions")

@@ -24,6 +24,12 @@ def read(node: Node, page: Page) -> Iterator[None]:
     if broker.world.sync_seconds is not None:
         page.add_histogram(to.SYNC_SECONDS, broker.world.sync_seconds)
     page.add_histogram(to.SYNC_BATCHES, broker.topics.local.flusher.batches_per_sync)
+    space = broker.topics.local.space
+    if space.mark_bytes:
+        page.add(to.DISK_FREE, space.free_bytes)
+        page.add(to.DISK_MIN_FREE, space.mark_bytes)
+    page.add(to.DISK_WRITES_REFUSED, int(space.is_short))
+    page.add(to.PARTITIONS_UNUSABLE, sum(map(len, broker.topics.local.offline().values())))
     page.add(to.RECOVERY_SECONDS, broker.counters.recovery_seconds)
 
 

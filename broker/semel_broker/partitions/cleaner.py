@@ -23,6 +23,7 @@ from semel_storage.segments.segment import CorruptLog
 
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.partitions.disk_space import DiskSpace
 from semel_broker.partitions.partition import Partition
 from semel_broker.world import World
 
@@ -62,11 +63,13 @@ class Cleaner:
         *,
         partitions: Callable[[], Sequence[Partition]],
         checkpoint: Callable[[], Awaitable[None]],
+        space: DiskSpace | None = None,
     ) -> None:
         self._world = world
         self._config = config
         self._partitions = partitions
         self._checkpoint = checkpoint
+        self._space = space
         self._progress: dict[TopicPartition, Progress] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -194,7 +197,7 @@ class Cleaner:
         known, self._progress = self._progress, {}
         for partition in self._partitions():
             log = partition.log
-            if not log.config.is_compacted:
+            if not log.config.is_compacted or not self._has_room_to_compact(log):
                 continue
             key = (partition.topic, partition.index)
             progress = known.get(key)
@@ -211,6 +214,11 @@ class Cleaner:
                 if dirty.is_due(log.config):
                     found.append((partition, progress, dirty))
         return max(found, key=lambda item: (item[2].overdue, item[2].ratio), default=None)
+
+    def _has_room_to_compact(self, log: Log) -> bool:
+        """Whether the disk has room for the copy of a group of segments, before the old ones are removed."""
+        largest = max(log.config.segment_bytes, max(segment.size for segment in log.segments))
+        return self._space is None or self._space.has_room(min(log.size, largest))
 
     def _load(self, key: TopicPartition, log: Log) -> int:
         try:

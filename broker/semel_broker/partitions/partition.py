@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from semel_storage.log.log import AppendResult, Log
     from semel_storage.producers.producers import ProducerState
 
+    from semel_broker.partitions.disk_space import DiskSpace
     from semel_broker.partitions.replicas import Replicas
     from semel_broker.scheduling.waiters import FetchWaiter
     from semel_broker.world import World
@@ -87,6 +88,7 @@ class Partition:
         topic_id: str = "",
         role: Role = LEADER,
         lease: Lease | None = None,
+        space: DiskSpace | None = None,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -106,6 +108,7 @@ class Partition:
         self._fsync = fsync
         self._flusher = flusher or Flusher(world.disk)
         self._lease = lease
+        self._space = space
         self._log: Log | None = None
         self._is_retired = False
         self._offline: KafkaError | None = None
@@ -375,6 +378,11 @@ class Partition:
             assert self.durability is not None
             self.durability.note_append()
         return result
+
+    def check_room(self) -> None:
+        """Raises KAFKA_STORAGE_ERROR while the disk has no room even for small records (`DiskSpace.check_small`)."""
+        if self._space is not None:
+            self._space.check_small()
 
     def check_in_sync(self, log: Log) -> None:
         """Raises NOT_ENOUGH_REPLICAS while fewer are in sync than min.insync.replicas, or than all (KIP-966)."""

@@ -114,6 +114,12 @@ class Followed:
             partition.note_leader(answer.high_watermark, answer.log_start_offset)
             return Outcome.NOTHING
         try:
+            partition.check_room()
+        except KafkaError:  # the event disk_nearly_full says it; the leader takes this replica out of the ISR
+            partition.note_leader(partition.high_watermark, min(answer.log_start_offset, partition.end_offset))
+            self.rest(self._backoff.failed())
+            return Outcome.FAILED
+        try:
             partition.append_replicated(
                 answer.records,
                 leader_epoch=self.epoch,

@@ -345,6 +345,7 @@ class Topics:
             plan = topic_plan.grow(record, count, assignments=assignments, sites=self._sites(), config=self._config)
             grown = await self._turns.slices().finish(plan)
             self._check_total(count - len(record.replicas))
+            self._check_room(grown.replicas[len(record.replicas) :])
             return grown
 
         return await self._change(name, grow, validate_only)
@@ -617,6 +618,7 @@ class Topics:
         plan = topic_plan.create(new, topic_id=self._new_id(), sites=self._sites(), config=self._config)
         record = await self._turns.slices().finish(plan)
         self._check_total(len(record.replicas))
+        self._check_room(record.replicas)
         if (known := self._image.topics.get(records.topic_key(new.name))) is not None:
             raise _exists(new.name, known.value.name)
         return record
@@ -633,6 +635,11 @@ class Topics:
                 ErrorCode.POLICY_VIOLATION,
                 f"the cluster has {self._partition_count} partitions and may have {most}: {more} more are too many",
             )
+
+    def _check_room(self, replicas: Sequence[Sequence[int]]) -> None:
+        """Raises KAFKA_STORAGE_ERROR if this broker gets replicas, and its disk has no room for them."""
+        if any(self._config.node_id in row for row in replicas):
+            self.local.space.check(0)
 
     def _new_id(self) -> bytes:
         """A random unused id, not all zeros, whose text does not begin with "-" like a command-line option."""

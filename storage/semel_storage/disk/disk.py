@@ -8,13 +8,16 @@ Each of these guarantees needs one call:
   returned. A killed process loses neither bytes nor names: the kernel keeps them.
 * `Disk.write_atomically()` guarantees both: after a crash the path has either all old or all new bytes.
 
-A failed write or sync ends the process and is never retried: after a failed fsync the kernel may have dropped the pages
+A write for which the disk has no room is tried again once the reserve (`Disk.keep_reserve`) is given up. Any other
+failed write or sync ends the process and is never retried: after a failed fsync the kernel may have dropped the pages
 that it could not write, and a second fsync would report success. No call raises `OSError` for it. Callers must handle
 `MissingFile`, `DirectoryLocked` and `FilesUsedUp`.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
+
+import msgspec
 
 Buffer = bytes | bytearray | memoryview
 TEMPORARY = ".tmp"
@@ -31,6 +34,13 @@ class DirectoryLocked(Exception):  # noqa: N818 (named after its cause)
 
 class FilesUsedUp(Exception):  # noqa: N818 (named after its cause)
     """The process or the machine has reached its limit of open files; the failed call changed nothing."""
+
+
+class Space(msgspec.Struct, frozen=True):
+    """The bytes of a file system that this process may still write, and all of them."""
+
+    free_bytes: int
+    total_bytes: int
 
 
 class Event(Protocol):
@@ -165,6 +175,18 @@ class Disk(Protocol):
 
         `private`: from its first byte on, only the user of this process may read and write the file.
         """
+        ...
+
+    def space(self, path: str) -> Space | None:
+        """The space of the file system that `path` is on; None: it has no limit."""
+        ...
+
+    def find_reserve(self, path: str) -> None:
+        """This file may be given up: it is removed when a write finds no room, and the write is tried again."""
+        ...
+
+    def keep_reserve(self, path: str, size: int) -> bool:
+        """As `find_reserve`; also make the file, with `size` bytes that are allocated. False: that is not possible."""
         ...
 
     def check_directory(self, path: str) -> None:

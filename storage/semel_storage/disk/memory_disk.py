@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from random import Random
 from typing import NoReturn
 
-from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, MissingFile
+from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, MissingFile, Space
 
 SECTOR_BYTES = 512
 NAME_BYTES_MAX = 255
@@ -433,6 +433,17 @@ class MemoryDisk:
             inode.synced_size = len(inode.data)
             self._durable_names[path] = inode
             self.syncs += 1
+
+    def space(self, path: str) -> Space | None:
+        """See `Disk.space`. It has no limit; a subclass may have one."""
+        return None
+
+    def find_reserve(self, path: str) -> None:
+        """Without a limit no reserve is needed."""
+
+    def keep_reserve(self, path: str, size: int) -> bool:
+        """Without a limit no reserve is needed."""
+        return True
 
     def check_directory(self, path: str) -> None:
         if path in self._names:

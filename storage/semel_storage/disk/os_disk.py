@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import NoReturn, TypeVar
 
-from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile
+from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile, Space
 from semel_storage.disk.os_sync import SyncPace, find_syncfs, sync_data, sync_names, timed_sync
 
 SYNC_THREADS = 4
@@ -36,6 +36,11 @@ MODE = 0o644
 NS_PER_MS = 1_000_000
 PRIVATE_MODE = 0o600
 USED_UP = (errno.EMFILE, errno.ENFILE)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+BLOCK_BYTES = 512
+"""The unit of `st_blocks`."""
+
+WHAT_TO_DO = "repair the disk, or free space on it, then start it again"
 
 Fatal = Callable[[str], NoReturn]
 T = TypeVar("T")
@@ -43,8 +48,12 @@ T = TypeVar("T")
 
 def end_process(message: str) -> NoReturn:
     """Print the reason and end the process at once, so that nothing is written after the failure."""
-    print(f"semel: {message}; the process ends; repair the disk, then start it again", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"semel: {message}; the process ends; {WHAT_TO_DO}", file=sys.stderr, flush=True)  # noqa: T201
     os._exit(EXIT_STATUS)
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
 
 
 class OsFile:
@@ -53,7 +62,7 @@ class OsFile:
     def __init__(self, disk: "OsDisk", path: str) -> None:
         self.path = path
         self._disk = disk
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
+        self._fd = _open(path)
         status = os.fstat(self._fd)
         self._size = status.st_size
         self.device = status.st_dev
@@ -74,7 +83,9 @@ class OsFile:
                 while written < total:
                     written += os.pwrite(self._fd, rest[written:], position + written)
         except OSError as error:
-            self._disk.fail("write", self.path, error)
+            if not self._disk.give_up_reserve(error):
+                self._disk.fail("write", self.path, error)
+            return self.append(*chunks)
         self._size = position + total
         return position
 
@@ -173,6 +184,16 @@ class OsFile:
             waiting.set_result(None)
 
 
+def _allocate(fd: int, size: int) -> None:
+    """Allocate the bytes of a file. Raises OSError."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, size)
+        return
+    written = 0
+    while written < size:
+        written += os.pwrite(fd, bytes(min(1 << 20, size - written)), written)
+
+
 class OsDisk:
     """See `disk.Disk`. `on_fatal` is called with a message if a write or sync fails; it must not return."""
 
@@ -182,6 +203,9 @@ class OsDisk:
         """Called if the limit of open files is reached."""
         self.on_not_removed: Callable[[str, OSError], None] = lambda path, error: None
         """Called on a thread if `remove_later` could not remove a path."""
+        self.on_reserve_given_up: Callable[[str], None] = lambda path: None
+        """Called with the path of the reserve after a write found no room."""
+        self._reserve: str | None = None
         self._spare: int | None = None
         self._keeps_spare = False
         self._threads: ThreadPoolExecutor | None = None
@@ -192,6 +216,9 @@ class OsDisk:
         try:
             return OsFile(self, path)
         except OSError as error:
+            if error.errno in NO_ROOM:
+                self._make_room("creation", path, error)
+                return self.open(path)
             if error.errno not in USED_UP:
                 raise
             self.on_used_up()
@@ -243,8 +270,16 @@ class OsDisk:
             return
         parent = os.path.dirname(os.path.abspath(path))
         self.mkdir(parent)
-        with contextlib.suppress(FileExistsError):
+        try:
             os.mkdir(path)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self._make_room("creation", path, error)
+            self.mkdir(path, durable=durable)
+            return
         if durable:
             self.sync_dir(parent)
 
@@ -323,9 +358,51 @@ class OsDisk:
                     os.close(fd)
                 os.replace(temporary, path)
             except OSError as error:
-                self.fail("write", path, error)
+                self._make_room("write", path, error)
+                self.write_atomically(path, data, durable=durable, private=private)
+                return
         if durable:
             self.sync_dir(os.path.dirname(path) or ".")
+
+    def space(self, path: str) -> Space | None:
+        try:
+            found = os.statvfs(path)
+        except FileNotFoundError:
+            return None
+        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+    def find_reserve(self, path: str) -> None:
+        self._reserve = path
+
+    def keep_reserve(self, path: str, size: int) -> bool:
+        self._reserve = path
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                found = os.stat(path)
+                if found.st_size >= size and found.st_blocks * BLOCK_BYTES >= size:
+                    return True
+            fd = _open(path)
+            try:
+                _allocate(fd, size)
+            finally:
+                os.close(fd)
+        except OSError:
+            self.remove(path)
+            return False
+        return True
+
+    def give_up_reserve(self, error: OSError) -> bool:
+        """Remove the reserve if a write found no room. False: there is none, or the write failed otherwise."""
+        if error.errno not in NO_ROOM or self._reserve is None or not os.path.exists(self._reserve):
+            return False
+        os.unlink(self._reserve)
+        self.on_reserve_given_up(self._reserve)
+        return True
+
+    def _make_room(self, action: str, path: str, error: OSError) -> None:
+        """Return if a write may be tried again; otherwise end the process."""
+        if not self.give_up_reserve(error):
+            self.fail(action, path, error)
 
     def check_directory(self, path: str) -> None:
         if not os.path.isdir(path):
@@ -361,7 +438,12 @@ class OsDisk:
                 "stop that process or choose another data directory"
             ) from None
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            if error.errno not in NO_ROOM:  # the id is for a message only
+                os.close(fd)
+                raise
         self._keeps_spare = True
         with self._room_for_one():
             """Open the spare descriptor."""

@@ -230,6 +230,11 @@ class SimScenarioRun(ScenarioRun):
         await connection.create_topic(step.words[0], int(step.words[1]), **step.options)
         await connection.close()
 
+    async def on_drop(self, step: Step) -> None:
+        connection = await wire()
+        await connection.delete_topic(step.words[0])
+        await connection.close()
+
     async def on_client(self, step: Step) -> None:
         name, given = step.words[0], step.options
         if given.get("library", "semel") != "semel":

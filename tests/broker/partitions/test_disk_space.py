@@ -1,0 +1,134 @@
+"""A disk that runs full: clients' writes are refused before that, deletions go on, and everything goes on with room."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from broker.harness import Harness, batch, produce_request
+from broker.members import GroupMember, committed
+from semel_broker.partitions.disk_space import DiskSpace, mark_of
+from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic
+from semel_protocol.messages.k21_delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+)
+from semel_storage.disk.disk import Space
+from semel_storage.log_directory import RESERVE_FILE
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MARK = 1_000_000
+
+
+class Tank:
+    """A broker whose disk has as many free bytes as the test says."""
+
+    def __init__(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert harness.node is not None
+        self.harness = harness
+        self.space: DiskSpace = harness.node.broker.topics.local.space
+        self._free_bytes = GIB
+        disk = harness.node.broker.world.disk
+        monkeypatch.setattr(disk, "space", lambda path: Space(self._free_bytes, GIB))
+
+    def leave(self, free_bytes: int) -> None:
+        self._free_bytes = free_bytes
+        self.space.look()
+
+
+@pytest.fixture
+async def tank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tank]:
+    harness = await Harness(tmp_path / "data", log_dir_min_free_bytes=str(MARK)).start()
+    yield Tank(harness, monkeypatch)
+    await harness.stop()
+
+
+@pytest.mark.parametrize(
+    ("total", "mark"),
+    [(MIB, 128 * KIB), (4 * MIB, 512 * KIB), (16 * MIB, MIB), (GIB, GIB // 100), (100 * GIB, 64 * MIB)],
+)
+def test_the_mark_fits_the_disk(total: int, mark: int) -> None:
+    assert mark_of(total) == mark
+
+
+async def test_below_the_mark_clients_writes_are_refused_and_all_else_goes_on(tank: Tank) -> None:
+    wire = await tank.harness.wire()
+    for name in ("t", "u"):
+        await wire.create_topic(name)
+        assert (await wire.produce(name, batch(b"stored"))).error_code == 0
+    tank.leave(MARK - 1)
+    answer = await wire.call(produce_request("t", batch(b"refused")), 8)
+    (row,) = answer.responses[0].partition_responses
+    assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert f"has {MARK - 1} bytes free" in row.error_message
+    assert "log.dir.min.free.bytes" in row.error_message
+    topic = CreateTopicsRequestTopic(name="v", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    created = await wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=False), 5)
+    assert created.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert await wire.values("t") == [b"stored"]
+    deleted = await wire.call(
+        DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsRequestTopic(
+                    name="t", partitions=[DeleteRecordsRequestPartition(partition_index=0, offset=1)]
+                )
+            ],
+            timeout_ms=1000,
+        ),
+        2,
+    )
+    assert deleted.topics[0].partitions[0].low_watermark == 1
+    await wire.delete_topic("u")
+    assert not (tank.harness.directory / "u-0").exists()
+    tank.leave(MARK + MARK // 4)
+    assert (await wire.produce("t", batch(b"again"))).error_code == 0
+    (begun,) = tank.harness.log.of("disk_nearly_full")
+    assert (begun["free_bytes"], begun["min_free_bytes"]) == (MARK - 1, MARK)
+    assert len(tank.harness.log.of("disk_has_room_again")) == 1
+
+
+async def test_below_half_of_the_mark_groups_store_nothing_new(tank: Tank) -> None:
+    wire = await tank.harness.wire()
+    await wire.create_topic("t")
+    member = GroupMember(wire, "g")
+    await member.enter()
+    tank.leave(MARK // 2)
+    assert await member.commit({0: 1}) == [0]
+    assert await committed(wire, "g", 0) == [1]
+    tank.leave(MARK // 2 - 1)
+    assert await member.commit({0: 2}) == [ErrorCode.NOT_COORDINATOR]
+    tank.leave(GIB)
+    assert await member.commit({0: 3}) == [0]
+    assert await committed(wire, "g", 0) == [3]
+
+
+async def test_writes_are_allowed_again_only_well_above_the_mark(tank: Tank) -> None:
+    wire = await tank.harness.wire()
+    await wire.create_topic("t")
+    codes = []
+    for free_bytes in (MARK, MARK - 1, MARK, MARK + MARK // 4 - 1, MARK + MARK // 4, MARK):
+        tank.leave(free_bytes)
+        codes.append((await wire.produce("t", batch(b"x"))).error_code)
+    refused = ErrorCode.KAFKA_STORAGE_ERROR
+    assert codes == [0, refused, refused, refused, 0, 0]
+
+
+async def test_a_burst_of_writes_does_not_pass_the_mark_between_two_looks(tank: Tank) -> None:
+    """The disk is asked again after half of the room above the mark was written."""
+    tank.leave(MARK + 10 * MIB)
+    tank._free_bytes = MARK - 1
+    for _ in range(5 * MIB // (64 * KIB)):
+        tank.space.check(64 * KIB)
+    with pytest.raises(KafkaError, match="bytes free"):
+        tank.space.check(64 * KIB)
+
+
+async def test_a_reserve_is_kept_while_there_is_room_and_none_without_a_mark(tmp_path: Path) -> None:
+    for mark, size in ((MARK, MARK // 4), (0, None)):
+        harness = await Harness(tmp_path / str(mark), log_dir_min_free_bytes=str(mark)).start()
+        reserve = harness.directory / RESERVE_FILE
+        assert (reserve.stat().st_size if reserve.exists() else None) == size
+        await harness.stop()

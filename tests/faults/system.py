@@ -30,8 +30,8 @@ from faults.worker_processes import Worker
 Tell = Callable[[str], None]
 ERRORS = ('"event":"unexpected_error"', "Traceback (most recent call last)", '"level":"error"')
 
-EXPLAINED = ('"event":"start_failed"', PARTITION_OFFLINE)
-"""Errors in the log of a broker whose files were damaged."""
+EXPLAINED = ('"event":"start_failed"', PARTITION_OFFLINE, '"event":"disk_')
+"""Errors in the log of a broker whose files were damaged, or whose disk was full."""
 
 
 class System(Protocol):

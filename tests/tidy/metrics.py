@@ -167,6 +167,24 @@ clients send smaller batches. `where` in the garbage collector or in no request:
 `semel_authentication_failures_total` and `semel_tls_handshake_failures_total` have the reasons; the log lines
 `sasl_authentication_failed` and `tls_handshake_failed` have address, client id and what to do ([security](security.md)).
 
+### The disk is full
+
+The log has `disk_nearly_full` with the free bytes and the mark (`log.dir.min.free.bytes`). Below the mark Produce and new
+partitions are refused with KAFKA_STORAGE_ERROR; producers try again until their delivery timeout. Reads, DeleteTopics,
+DeleteRecords, retention and the ends of transactions go on. Below half of the mark, offset commits are refused, too, and
+followers leave the ISR. Free space: delete topics (`semel topic delete`) or records (`semel topic truncate`), or
+shorten `retention.ms` or `retention.bytes`; files that are not the broker's count as well. `disk_has_room_again` ends it.
+
+`disk_reserve_given_up`: a write found no room at all, and the file `.semel-reserve` was removed for it. It is made again
+when there is room. A broker that has used up the reserve, too, ends with `disk_failed`: remove files of other programs,
+or give the disk more space, then start it again.
+
+### The files of a partition cannot be used
+
+The log has `partition_offline` with topic, partition, the reason, and what to do. The broker serves all its other
+partitions; in a cluster another replica leads. Repair the files or restore them from a copy, then restart the broker.
+`semel log check` looks at them. In a cluster, a directory that is moved away is filled from the leader.
+
 ### The audit log loses lines
 
 Its disk is full, or the broker may not write there: the log has `audit_log_not_written` ([audit](audit.md)).

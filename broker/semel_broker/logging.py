@@ -5,15 +5,19 @@ Each line is an event name with fields (`connection_closed reason=... client_hos
 
 from __future__ import annotations
 
+import codecs
+import json
 import logging
 import sys
 from collections.abc import MutableMapping
 from errno import EIO, EPIPE
+from functools import partial
+from io import TextIOWrapper
 from typing import Any, Literal, TextIO, cast
 
 import msgspec
 import structlog
-from semel_protocol.visible import visible, visible_json
+from semel_protocol.visible import encodable, visible, visible_json
 
 from semel_broker.world import Logger
 
@@ -23,6 +27,8 @@ LogFormat = Literal["auto", "console", "json"]
 def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None) -> Logger:
     """A logger that writes lines of `level` ("debug", "info", "warning", "error") and above to `stream` (stdout)."""
     stream = stream or sys.stdout
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")  # it may have an encoding without most characters
     console = log_format == "console" or (log_format == "auto" and stream.isatty())
     renderers: list[Any] = (
         [
@@ -36,7 +42,7 @@ def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None)
         else [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(serializer=_json),
+            structlog.processors.JSONRenderer(serializer=partial(_json, is_ascii=not _is_utf8(stream))),
         ]
     )
     logger = structlog.wrap_logger(
@@ -46,6 +52,10 @@ def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None)
         cache_logger_on_first_use=True,
     )
     return cast("Logger", logger.bind())
+
+
+def _is_utf8(stream: TextIO) -> bool:
+    return not isinstance(stream, TextIOWrapper) or codecs.lookup(stream.encoding).name == "utf-8"
 
 
 class _Lines:
@@ -79,7 +89,25 @@ def _escape(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMappin
     return line
 
 
-def _json(line: dict[str, Any], **_: object) -> str:
-    """One line of JSON: timestamp, level and event first, then the other fields."""
+def _json(line: dict[str, Any], *, is_ascii: bool, **_: object) -> str:
+    """One line of JSON: timestamp, level and event first, then the other fields. `is_ascii`: with \\u escapes."""
     first = {key: line.pop(key) for key in ("timestamp", "level", "event")}
-    return visible_json(msgspec.json.encode(first | line, enc_hook=repr).decode())
+    try:
+        data = msgspec.json.encode(first | line, enc_hook=repr)
+    except UnicodeEncodeError:
+        data = msgspec.json.encode(_encodable(first | line), enc_hook=lambda value: encodable(repr(value)))
+    text = visible_json(data.decode())
+    return json.dumps(json.loads(text), separators=(",", ":")) if is_ascii else text
+
+
+def _encodable(value: Any) -> Any:
+    """A value of a log line with surrogates escaped: names of files need not be UTF-8."""
+    match value:
+        case str():
+            return encodable(value)
+        case dict():
+            return {_encodable(key): _encodable(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_encodable(each) for each in value]
+        case _:
+            return value

@@ -7,6 +7,7 @@ It is a package of its own, because importing anything of `semel` imports the wh
 import errno
 import os
 import sys
+from io import TextIOWrapper
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as of a process that SIGINT has ended."""
@@ -21,6 +22,9 @@ def main() -> None:
     status: object = 1
     try:
         _open_closed_streams()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # file names need not be UTF-8, nor does a terminal
         from semel.cli.main import main as command
 
         command(prog_name="semel")

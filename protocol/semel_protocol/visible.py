@@ -20,6 +20,11 @@ def visible(text: str) -> str:
     return text if text.isprintable() else _HARMFUL.sub(_escaped, text)
 
 
+def encodable(text: str) -> str:
+    r"""The same text if it can be encoded as UTF-8; surrogates, as in file names of other encodings, become \udcff."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def visible_bytes(data: bytes) -> str:
     r"""Bytes as `visible` text; bytes that are not UTF-8 are shown as \xff."""
     return visible(data.decode("utf-8", "backslashreplace"))

@@ -27,3 +27,22 @@ def test_a_traceback_keeps_its_lines() -> None:
     except ValueError as e:
         make_logger("info", "console", stream).error("unexpected_error", exc_info=e)
     assert stream.getvalue().splitlines()[-1] == "ValueError: wrong"
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_a_file_name_that_is_not_utf8_and_a_stream_that_is_not_either_are_written_with_escapes(form: LogFormat) -> None:
+    data = io.BytesIO()
+    stream = io.TextIOWrapper(data, encoding="ascii")
+    facts = {
+        "data_dir": "caf\udce9",
+        "names": ["\udcff", {"x\udcff": 1}],
+        "topic": "größer",
+        "error": OSError("\udce9"),
+    }
+    make_logger("info", form, stream).info("ready", **facts)
+    (line,) = data.getvalue().decode("ascii").splitlines()
+    if form == "json":
+        read = json.loads(line)
+        assert (read["data_dir"], read["topic"]) == ("caf\\udce9", "größer")
+    else:
+        assert "data_dir=caf\\udce9" in line

@@ -18,6 +18,7 @@ from semel_protocol.messages.k32_describe_configs import (
     DescribeConfigsResponseResult,
     DescribeConfigsResponseSynonym,
 )
+from semel_protocol.visible import encodable
 
 from semel_broker.config.loading import ConfigSource
 from semel_broker.context import RequestContext
@@ -53,14 +54,14 @@ def _row(described: Described, request: DescribeConfigsRequest) -> DescribeConfi
     is_secret = value.setting.doc.is_secret
     synonyms = [
         DescribeConfigsResponseSynonym(
-            name=level.setting.name, value=None if is_secret else level.value, source=level.source
+            name=level.setting.name, value=None if is_secret else encodable(level.value), source=level.source
         )
         for level in described.synonyms
         if level.value is not None
     ]
     return DescribeConfigsResponseConfig(
         name=value.setting.name,
-        value=None if is_secret else value.value,
+        value=None if is_secret or value.value is None else encodable(value.value),
         is_sensitive=is_secret,
         read_only=described.read_only,
         is_default=value.source == ConfigSource.DEFAULT,

@@ -15,6 +15,7 @@ from semel_protocol.messages.k35_describe_log_dirs import (
     DescribeLogDirsResponseResult,
     DescribeLogDirsResponseTopic,
 )
+from semel_protocol.visible import encodable
 
 from semel_broker.cluster.image import PartitionView
 from semel_broker.context import RequestContext
@@ -36,7 +37,7 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
         for name, found in groupby(rows, lambda found: found[0])
     ]
     return DescribeLogDirsResponse(
-        results=[DescribeLogDirsResponseResult(log_dir=ctx.broker.config.log_dir, topics=topics)]
+        results=[DescribeLogDirsResponseResult(log_dir=encodable(ctx.broker.config.log_dir), topics=topics)]
     )
 
 

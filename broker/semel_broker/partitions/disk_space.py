@@ -72,7 +72,7 @@ class DiskSpace:
             return
         if not self.is_short or self._world.monotonic() - self._looked_at >= LOOK_S:
             self.look()
-        if self.is_short:
+        if self.is_short or not self.has_room(size):
             raise self._refusal()
         self._left -= size
 

@@ -126,6 +126,15 @@ async def test_a_burst_of_writes_does_not_pass_the_mark_between_two_looks(tank: 
         tank.space.check(64 * KIB)
 
 
+async def test_a_batch_that_is_larger_than_the_room_is_refused(tank: Tank) -> None:
+    tank.leave(MARK)
+    tank.space.check(MARK // 2)
+    with pytest.raises(KafkaError, match="bytes free"):
+        tank.space.check(MARK // 2 + 1)
+    assert not tank.space.is_short
+    tank.space.check(1)
+
+
 async def test_a_reserve_is_kept_while_there_is_room_and_none_without_a_mark(tmp_path: Path) -> None:
     for mark, size in ((MARK, MARK // 4), (0, None)):
         harness = await Harness(tmp_path / str(mark), log_dir_min_free_bytes=str(mark)).start()

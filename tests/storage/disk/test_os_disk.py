@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import time_ns
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from semel_storage.disk.disk import DirectoryLocked, MissingFile
@@ -192,6 +192,69 @@ def test_failed_write_ends_the_process(os_disk: OsDisk, tmp_path: Path, monkeypa
         file.sync_now()
     with pytest.raises(ProcessEnded):
         file.truncate(0)
+
+
+def test_a_write_without_room_gives_up_the_reserve_and_is_tried_again(
+    os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kind of write; the second one without room ends the process, because the reserve is gone."""
+    reserve, given_up = tmp_path / "reserve", list[str]()
+    os_disk.on_reserve_given_up = given_up.append
+
+    def only_with_the_room_of_the_reserve(call: Callable[..., int]) -> Callable[..., int]:
+        def write(*arguments: Any) -> int:
+            if reserve.exists():
+                raise OSError(28, "No space left on device")
+            return call(*arguments)
+
+        return write
+
+    file = os_disk.open(f"{tmp_path}/f")
+    for name, use in (
+        ("os.pwritev", lambda: file.append(b"ab", b"c")),
+        ("os.write", lambda: os_disk.write_atomically(f"{tmp_path}/checkpoint", b"whole")),
+        ("os.mkdir", lambda: os_disk.mkdir(f"{tmp_path}/directory")),
+    ):
+        assert os_disk.keep_reserve(str(reserve), 8192)
+        assert reserve.stat().st_blocks * 512 >= 8192
+        with monkeypatch.context() as patch:
+            module, _, function = name.partition(".")
+            assert module == "os"
+            patch.setattr(name, only_with_the_room_of_the_reserve(getattr(os, function)))
+            use()
+        assert not reserve.exists()
+    assert given_up == [str(reserve)] * 3
+    assert (file.pread(9, 0), file.size()) == (b"abc", 3)
+    assert (tmp_path / "checkpoint").read_bytes() == b"whole"
+    assert (tmp_path / "directory").is_dir()
+
+
+def test_a_directory_that_others_have_damaged_is_named(os_disk: OsDisk, tmp_path: Path) -> None:
+    os_disk.mkdir(f"{tmp_path}/fine")
+    os_disk.open(f"{tmp_path}/fine/file")
+    os_disk.check_directory(f"{tmp_path}/fine")
+    os_disk.open(f"{tmp_path}/file").append(b"x")
+    os_disk.mkdir(f"{tmp_path}/nested/inner")
+    for path, words in (
+        ("file", "Not a directory"),
+        ("nested", "Is a directory.*inner"),
+        ("missing", "Not a directory"),
+    ):
+        with pytest.raises(OSError, match=words):
+            os_disk.check_directory(f"{tmp_path}/{path}")
+
+
+def test_a_path_that_cannot_be_removed_later_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: str) -> NoReturn:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("shutil.rmtree", denied)
+    disk, reported = OsDisk(), list[str]()
+    disk.on_not_removed = lambda path, error: reported.append(f"{path}: {error.strerror}")
+    disk.mkdir(f"{tmp_path}/doomed")
+    disk.remove_later(f"{tmp_path}/doomed")
+    disk.close()
+    assert reported == [f"{tmp_path}/doomed: Permission denied"]
 
 
 def test_real_failure_ends_a_real_process(tmp_path: Path) -> None:

@@ -279,8 +279,6 @@ async def _open(
         world=world, config=config, store=home.store, feed=home.feed, logs=home.logs, lease=lease
     )
     counters.recovery_seconds = world.monotonic() - begun
-    topics.local.space.start()
-    parts.callback(topics.local.space.stop)
     home.is_recovered = True
     parts.push_async_callback(topics.close)
     groups = GroupCoordinator(world, config, topics, counters.groups)
@@ -299,9 +297,8 @@ async def _open(
     )
     transactions.start()
     parts.push_async_callback(transactions.close)
-    cleaner = Cleaner(
-        world, config, partitions=topics.partitions, checkpoint=home.logs.checkpoint, space=topics.local.space
-    )
+    checkpoint, space = home.logs.checkpoint, topics.local.space
+    cleaner = Cleaner(world, config, partitions=topics.partitions, checkpoint=checkpoint, space=space)
     cleaner.start()
     parts.push_async_callback(cleaner.stop)
     return Broker(

@@ -69,7 +69,7 @@ class Logger:
 
 
 MIN_FREE_BYTES = (0, 40_000)
-"""Values of `log.dir.min.free.bytes`: without it a full disk ends the process."""
+"""Values of `log.min.free.bytes`: without it a full disk ends the process."""
 OPERATOR_S = 0.3
 """The time until an operator repairs files of a broker that serves its other partitions."""
 RECOMPRESSED_AT_ONCE = "recompressed at once"
@@ -90,7 +90,7 @@ class SimBroker:
         self.address = f"{host.name}:{PORT}"
         self.settings = {**SETTINGS, **(settings or {}), "host.name": host.name, "port": PORT, "log.dir": DATA}
         marks = host.world.random("free bytes", host.name)
-        self.settings.setdefault("log.dir.min.free.bytes", marks.choice(MIN_FREE_BYTES))
+        self.settings.setdefault("log.min.free.bytes", marks.choice(MIN_FREE_BYTES))
         self.recompressed_at_once = self.settings.pop(RECOMPRESSED_AT_ONCE, None)
         self.restart_after_ms = restart_after_ms
         self.node: Node | None = None

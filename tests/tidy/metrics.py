@@ -169,7 +169,7 @@ clients send smaller batches. `where` in the garbage collector or in no request:
 
 ### The disk is full
 
-The log has `disk_nearly_full` with the free bytes and the mark (`log.dir.min.free.bytes`). Below the mark Produce and new
+The log has `disk_nearly_full` with the free bytes and the mark (`log.min.free.bytes`). Below the mark Produce and new
 partitions are refused with KAFKA_STORAGE_ERROR; producers try again until their delivery timeout. Reads, DeleteTopics,
 DeleteRecords, retention and the ends of transactions go on. Below half of the mark, offset commits are refused, too, and
 followers leave the ISR. Free space: delete topics (`semel topic delete`) or records (`semel topic truncate`), or

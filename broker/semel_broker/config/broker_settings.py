@@ -50,7 +50,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     # Identity and network.
     node_id: Annotated[int, Meta(ge=0, le=INT32_MAX), Doc("Id of this broker in the cluster; never changes.")] = 0
     log_dir: Annotated[str, Doc("Directory of all data of this broker.")] = "semel-data"
-    log_dir_min_free_bytes: Annotated[
+    log_min_free_bytes: Annotated[
         Annotated[int, Meta(ge=-1, le=INT64_MAX)],
         Doc(
             "Free bytes of the disk below which Produce and new partitions are refused: there is room to delete then. "

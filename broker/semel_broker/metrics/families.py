@@ -95,7 +95,7 @@ SYNC_BATCHES = _s.histogram("log_sync_batches", "Batches of one log that one syn
 DISK_FREE = _s.gauge("disk_free_bytes", "Free bytes of the disk with the data directory.")
 DISK_WRITES_REFUSED = _s.gauge(
     "disk_writes_refused",
-    "1 while clients' writes are refused for lack of free bytes (log.dir.min.free.bytes), else 0.",
+    "1 while clients' writes are refused for lack of free bytes (log.min.free.bytes), else 0.",
 )
 DISK_MIN_FREE = _s.gauge("disk_min_free_bytes", "Free bytes below which clients' writes are refused.")
 PARTITIONS_UNUSABLE = _s.gauge("log_partitions_unusable", "Replicas on this broker whose files cannot be used.")

@@ -53,7 +53,7 @@ class Cleaner:
     """Runs the background work on all open logs. `start` it on a running loop, `stop` it before the logs are closed.
 
     `partitions` returns the partitions whose logs are open, in a fixed order; `checkpoint` moves the recovery points
-    of all logs up to their ends (`LogDirectory.checkpoint`).
+    of all logs up to their ends (`LogDirectory.checkpoint`). `space`: watched meanwhile; compaction needs some.
     """
 
     def __init__(
@@ -76,6 +76,8 @@ class Cleaner:
     def start(self) -> None:
         """Start both tasks; returns at once."""
         assert not self._tasks, "the cleaner is running already"
+        if self._space is not None:
+            self._space.start()
         loop = asyncio.get_running_loop()
         self._tasks.append(loop.create_task(self._run_sweeps(), name="log sweeps"))
         if self._config.log_cleaner_enable:
@@ -83,6 +85,8 @@ class Cleaner:
 
     async def stop(self) -> None:
         """Cancel both tasks; a compaction that runs leaves its log unchanged."""
+        if self._space is not None:
+            self._space.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 | free bytes | effect |
 |---|---|
-| below `log.dir.min.free.bytes` (the mark) | Produce and new partitions are refused with KAFKA_STORAGE_ERROR |
+| below `log.min.free.bytes` (the mark) | Produce and new partitions are refused with KAFKA_STORAGE_ERROR |
 | below half of it | followers fetch no records; groups and producers store nothing new; no log is compacted |
 | none | the reserve, a file of a quarter of the mark, is given up (`Disk.keep_reserve`); without it the process ends |
 
@@ -89,7 +89,7 @@ class DiskSpace:
         """Ask for the free bytes."""
         self._looked_at = self._world.monotonic()
         space = self._world.disk.space(self._root)
-        wanted = self._config.log_dir_min_free_bytes
+        wanted = self._config.log_min_free_bytes
         if space is None or wanted == 0:
             self._has_room(UNBOUNDED, 0)
             return
@@ -137,5 +137,5 @@ class DiskSpace:
         return KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"the disk of broker {self._config.node_id} has {self.free_bytes} bytes free, and writes are refused below "
-            f"log.dir.min.free.bytes={self.mark_bytes}: delete topics or records, or free space otherwise",
+            f"log.min.free.bytes={self.mark_bytes}: delete topics or records, or free space otherwise",
         )

@@ -22,6 +22,7 @@ from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 from semel_protocol.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 from semel_protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from semel_protocol.quotas import QuotaEntity
+from semel_storage.disk.disk import Space
 
 CLIENT = {"source": "client"}
 
@@ -127,6 +128,26 @@ async def test_a_sync_is_timed_and_counts_the_batches_that_it_made_durable(start
     assert scraper.moved("log_sync_batches_count") == 1
     assert scraper.moved("log_sync_batches_sum") == 1
     assert scraper.moved("log_sync_seconds_count") >= 1
+
+
+async def test_a_full_disk_and_partitions_that_cannot_be_used_are_shown(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await start_broker(log_min_free_bytes="1000")
+    wire = await broker.wire()
+    await wire.create_topic("t")
+    assert broker.node is not None
+    topics = broker.node.broker.topics
+    scraper = await Scraper(broker).scrape()
+    assert scraper.value("disk_min_free_bytes") == 1000
+    assert scraper.value("disk_free_bytes") == topics.local.space.free_bytes
+    assert (scraper.value("disk_writes_refused"), scraper.value("log_partitions_unusable")) == (0, 0)
+    monkeypatch.setattr(broker.node.broker.world.disk, "space", lambda path: Space(999, 1 << 30))
+    topics.local.space.look()
+    topics.partition("t", 0).take_offline("damaged")
+    await scraper.scrape()
+    assert scraper.value("disk_free_bytes") == 999
+    assert (scraper.value("disk_writes_refused"), scraper.value("log_partitions_unusable")) == (1, 1)
 
 
 async def test_transactions_are_counted_by_their_end(broker: Harness, wire: Wire) -> None:

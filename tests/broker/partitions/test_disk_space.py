@@ -41,7 +41,7 @@ class Tank:
 
 @pytest.fixture
 async def tank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tank]:
-    harness = await Harness(tmp_path / "data", log_dir_min_free_bytes=str(MARK)).start()
+    harness = await Harness(tmp_path / "data", log_min_free_bytes=str(MARK)).start()
     yield Tank(harness, monkeypatch)
     await harness.stop()
 
@@ -64,7 +64,7 @@ async def test_below_the_mark_clients_writes_are_refused_and_all_else_goes_on(ta
     (row,) = answer.responses[0].partition_responses
     assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert f"has {MARK - 1} bytes free" in row.error_message
-    assert "log.dir.min.free.bytes" in row.error_message
+    assert "log.min.free.bytes" in row.error_message
     topic = CreateTopicsRequestTopic(name="v", num_partitions=1, replication_factor=1, assignments=[], configs=[])
     created = await wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=False), 5)
     assert created.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -137,7 +137,7 @@ async def test_a_batch_that_is_larger_than_the_room_is_refused(tank: Tank) -> No
 
 async def test_a_reserve_is_kept_while_there_is_room_and_none_without_a_mark(tmp_path: Path) -> None:
     for mark, size in ((MARK, MARK // 4), (0, None)):
-        harness = await Harness(tmp_path / str(mark), log_dir_min_free_bytes=str(mark)).start()
+        harness = await Harness(tmp_path / str(mark), log_min_free_bytes=str(mark)).start()
         reserve = harness.directory / RESERVE_FILE
         assert (reserve.stat().st_size if reserve.exists() else None) == size
         await harness.stop()

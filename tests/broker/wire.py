@@ -28,8 +28,8 @@ from semel_protocol.messages.k19_create_topics import (
     CreateTopicsRequestConfig,
     CreateTopicsRequestTopic,
 )
-from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from semel_protocol.messages.k20_delete_topics import DeleteTopicsRequest
+from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from semel_protocol.records import Record, build_batch, decode_batch
 from semel_protocol.schema import Message
 

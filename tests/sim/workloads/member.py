@@ -18,7 +18,6 @@ from sim.workloads.plan import ClientPlan, Op, Script, WorkloadPlan, pause_ms
 from sim.workloads.recording_consumer import noted
 from sim.workloads.recording_producer import PAUSE_S
 
-
 CLOSED_WITHIN_S = 2.0
 """A closing ends within this time after its caller was cancelled."""
 

@@ -388,8 +388,9 @@ class Producer(Generic[K_contra, V_contra]):
         Connections stay open. Raises as `start`, and KafkaConfigurationError for a step of another group. The call may
         be repeated after an error.
         """
+        transactions = self._transactional
         config = msgspec.structs.replace(self._config, transaction_group_step=step)
-        await self._transactional.leave()
+        await transactions.leave()
         if self._started is not None:
             self._started.end(TransactionAborted(f"the producer has joined step {step.epoch} of its group"))
             await self._started.close()

@@ -65,8 +65,8 @@ async def outcome_of(client: Any, name: str) -> BaseException | None:
 
 
 CASES = [
-    (Consumer, {"group_id": "g"}, ConsumerStoppedError, IllegalStateError),
-    (AIOKafkaConsumer, {"group_id": "g"}, ConsumerStoppedError, IllegalStateError),
+    (Consumer, {"group_id": "g", "auto_offset_reset": "earliest"}, ConsumerStoppedError, IllegalStateError),
+    (AIOKafkaConsumer, {"group_id": "g", "auto_offset_reset": "earliest"}, ConsumerStoppedError, IllegalStateError),
     (Producer, {"transactional_id": "x"}, ProducerClosed, ProducerNotStarted),
     (AIOKafkaProducer, {"transactional_id": "x"}, ProducerClosed, ProducerNotStarted),
     (Admin, {}, IllegalStateError, IllegalStateError),
@@ -120,4 +120,4 @@ async def test_a_commit_of_a_stopped_consumer_is_not_lost_in_silence(fake_broker
     with pytest.raises(ConsumerStoppedError, match="the consumer is stopped"):
         await consumer.commit()
     with pytest.raises(ConsumerStoppedError):
-        await anext(aiter(consumer))
+        aiter(consumer)

@@ -21,6 +21,8 @@ import msgspec
 from semel_protocol import __version__
 
 if TYPE_CHECKING:
+    from semel_storage.disk.os_disk import OsDisk
+
     from semel_broker.config.loading import BrokerConfig
     from semel_broker.metrics.server import MetricsServer
     from semel_broker.net.open_files import OpenFiles
@@ -154,8 +156,6 @@ def serve(
     _check_extra("`semel serve`", "broker", "structlog", "h11", *(() if sys.platform == "win32" else ("uvloop",)))
     if console_port is not None:
         _check_extra("`semel serve --console`", "console", "starlette", "uvicorn")
-    from semel_storage.disk.os_disk import OsDisk
-
     from semel_broker.audit_file import open_audit
     from semel_broker.config.loading import ConfigError, load
     from semel_broker.logging import make_logger
@@ -181,12 +181,8 @@ def serve(
         audit = open_audit(config.audit_log_file, log)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
-    files, disk = OpenFiles(log, monotonic), OsDisk(lambda message: _end_for_disk(log, message))
-    disk.on_used_up = files.log_used_up
-    disk.on_not_removed = lambda path, error: log.error("directory_not_removed", directory=path, error=str(error))
-    disk.on_reserve_given_up = lambda path: log.error(
-        "disk_reserve_given_up", file=path, do="free space: when the reserve is used up, too, the broker ends"
-    )
+    files = OpenFiles(log, monotonic)
+    disk = _make_disk(log, files)
     world = World(
         now_ms=lambda: time_ns() // 1_000_000,
         monotonic=monotonic,
@@ -207,6 +203,19 @@ def serve(
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         sys.exit(runner.run(_serve(config, world, files, first_user, console_port)))
+
+
+def _make_disk(log: Logger, files: OpenFiles) -> OsDisk:
+    """The disk of the broker, whose troubles are events in the log."""
+    from semel_storage.disk.os_disk import OsDisk
+
+    disk = OsDisk(lambda message: _end_for_disk(log, message))
+    disk.on_used_up = files.log_used_up
+    disk.on_not_removed = lambda path, error: log.error("directory_not_removed", directory=path, error=str(error))
+    disk.on_reserve_given_up = lambda path: log.error(
+        "disk_reserve_given_up", file=path, do="free space: when the reserve is used up, too, the broker ends"
+    )
+    return disk
 
 
 def _end_for_disk(log: Logger, message: str) -> NoReturn:

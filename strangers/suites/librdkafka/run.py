@@ -27,7 +27,7 @@ from strangers.reports import of_librdkafka
 
 PACKAGE = "@confluentinc/kafka-javascript"
 BROKER_VERSION = "4.1.0"
-"""What the tests are told of the broker: from 4.2.0 on they expect share groups."""
+"""The version of the broker for the tests: from 4.2.0 on they expect share groups."""
 PARALLEL = 3
 PROTOCOLS = {"classic": "", "consumer": "consumer protocol: "}
 """The suite's names of the group protocols, and the prefix of the names of the tests that run with it."""

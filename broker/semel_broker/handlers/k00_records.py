@@ -102,9 +102,12 @@ def begin_inspection(
 def check_owner(request: ProduceRequest, header: BatchHeader, ctx: RequestContext) -> None:
     """Check that the batch's producer id belongs to the request's transactional id, or to the principal.
 
-    Raises INVALID_PRODUCER_ID_MAPPING, NOT_ENOUGH_REPLICAS: see `ProducerOwners.check`.
+    Raises INVALID_PRODUCER_ID_MAPPING, NOT_ENOUGH_REPLICAS: see `ProducerOwners.check`. Raises INVALID_REQUEST for a
+    transactional id that is too long: it is not hashed, and not logged.
     """
     if header.producer_id != NO_PRODUCER_ID:
+        if request.transactional_id is not None:
+            ctx.broker.transactions.check_id(request.transactional_id)
         owner = owner_of(request.transactional_id, ctx.principal)
         ctx.broker.producer_ids.owners.check(owner, header.producer_id, ctx.principal)
 

@@ -332,7 +332,7 @@ def _text(value: object) -> str:
 def _copy(disk: MemoryDisk, path: str, target: Path) -> Path:
     try:
         target.write_bytes(disk.read_bytes(path))
-    except MissingFile:  # it is a directory
+    except (MissingFile, IsADirectoryError):
         target.mkdir(parents=True, exist_ok=True)
         for name in disk.listdir(path):
             _copy(disk, f"{path}/{name}", target / name)

@@ -108,7 +108,7 @@ class TransactionCoordinator:
             lambda partition, reading: TransactionShard(context, partition, reading),
             load_timeout_ms=config.limits.coordinator_load_hold_ms_max,
             place=transaction_partition,
-            check=self._check_length,
+            check=self.check_id,
         )
         self.groups = TransactionGroups(config, self.shards, context.me)
         self._verification = Verification(self._peers, timeout_ms)
@@ -298,9 +298,7 @@ class TransactionCoordinator:
         shard = self.shards.of(transactional_id)
         return shard.fences(transactional_id) if shard is not None else self._expired.get(transactional_id)
 
-    # --- inside ---
-
-    def _check_length(self, transactional_id: str) -> None:
+    def check_id(self, transactional_id: str) -> None:
         """Raises INVALID_REQUEST for a transactional id that is too long to be kept."""
         size, most = len(transactional_id.encode()), self._config.limits.id_bytes_max
         if size > most:

@@ -18,6 +18,9 @@ class SlowPartition:
         self.index = 0
         self.synced = Event()
 
+    def check_room(self) -> None:
+        """There is always room."""
+
     def append(self, _batch: Any, *, header: Any) -> None:
         self.end_offset += header.record_count
         self.synced.clear()

@@ -101,7 +101,7 @@ async def test_connections_are_counted_by_listener_and_client_software(broker: H
 
 async def test_appends_are_counted_by_topic(broker: Harness, wire: Wire) -> None:
     await wire.create_topic("t", 2)
-    first = batch(b"a", b"b", b"c", producer_id=7, producer_epoch=0, base_sequence=0)
+    first = batch(b"a", b"b", b"c", producer_id=await wire.new_producer(), producer_epoch=0, base_sequence=0)
     await wire.produce("t", first)
     await wire.produce("t", first)
     await wire.produce("t", batch(b"d"), partition=1)

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from semel_broker.config.loading import ConfigError, load
 from semel_broker.net.tls_contexts import server_context
+from semel_broker.scheduling.folded_log import KIND_LINES_MAX
 from semel_broker.testing.authority import Authority
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 from semel_protocol.quotas import QuotaEntity
@@ -425,7 +426,7 @@ async def test_half_open_handshakes_leave_room_for_others(start_tls: Any, author
     limit(broker, tls_handshakes_per_address_max=8, tls_handshake_stalled_ms=0)
     silent = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(50)]
     server = broker.node.server
-    await until(lambda: len(broker.log.of("tls_handshake_failed")) == 42)
+    await until(lambda: len(broker.log.of("tls_handshake_failed")) == KIND_LINES_MAX)
     assert len(server._handshakes) == 8
     assert {line["reason"] for line in broker.log.of("tls_handshake_failed")} == {"handshake_stalled"}
     wire = await connect(broker, context_of(authority.ca_file))

@@ -11,6 +11,7 @@ import pytest
 from client.consuming import produce, tp
 from client.fake_broker import FakeBroker
 from semel import Admin, BatchReader, Consumer, Producer, TransactionGroup
+from semel.admin import ProducerState
 from semel.aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from semel.aiokafka.admin import AIOKafkaAdminClient
 from semel.errors import ConsumerStoppedError, IllegalStateError, KafkaError, ProducerClosed, ProducerNotStarted
@@ -28,6 +29,8 @@ BEFORE_START = {
 ARGUMENTS: dict[str, Any] = {
     "topic": "t", "topics": ["t"], "partition": tp(0), "partitions": [tp(0)], "offset": 0, "offsets": {tp(0): 1},
     "timestamps": {tp(0): 0}, "step": STEP, "token": "token", "prepared": [], "group_id": "g", "start": 0, "end": 1,
+    "batch": Producer(bootstrap_servers="localhost").create_batch(),
+    "producer": ProducerState(producer_id=1, producer_epoch=0),
     "records": b"", "count": 1, "first_timestamp_ms": 0, "max_timestamp_ms": 0,
 }  # fmt: skip
 

@@ -16,11 +16,12 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has ended the command. status: 128 + its number, as of a process that a signal has ended."""
+    """A signal has ended the command; its argument is the number of the signal."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"signal {number}")
-        self.status = 128 + number
+    @property
+    def status(self) -> int:
+        """128 + the number, as of a process that a signal has ended."""
+        return 128 + int(self.args[0])
 
 
 def run_until_signal(main: Coroutine[Any, Any, T], end: Callable[[], bool] = lambda: False) -> T:

@@ -202,7 +202,7 @@ class Shards(Generic[S]):
     """The shards of one coordinator, by partition of the internal topic `name`. `make(partition, reading)`: a shard.
 
     `load_timeout_ms`: how long a request waits for a shard that is being read. `place(id, partition count)`: the
-    partition of an id. `check(id)`: raises a KafkaError for an id that no request may name.
+    partition of an id. `id_bytes_max`: of an id that a request may name; None: any length.
     """
 
     def __init__(
@@ -213,13 +213,13 @@ class Shards(Generic[S]):
         *,
         load_timeout_ms: int,
         place: Callable[[str, int], int] = coordinator_partition,
-        check: Callable[[str], None] = lambda key: None,
+        id_bytes_max: int | None = None,
     ) -> None:
         self._topics = topics
         self._name = name
         self._make = make
         self._place = place
-        self._check = check
+        self._id_bytes_max = id_bytes_max
         self._load_timeout_s = load_timeout_ms / 1000
         self._shards: dict[int, S] = {}
         self._reading = Lock()
@@ -253,9 +253,10 @@ class Shards(Generic[S]):
     async def ready(self, key: str) -> S:
         """The shard of this id, once it can answer.
 
-        Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, and what `check` raises.
+        Raises COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, and INVALID_REQUEST for an
+        id that is too long.
         """
-        self._check(key)
+        self.check_length(key)
         if (ready := self.of(key)) is not None:
             return ready
         shard = self._at(self._place(key, (await self.topic()).partition_count))
@@ -263,9 +264,8 @@ class Shards(Generic[S]):
         return shard
 
     async def index_of(self, key: str) -> int:
-        """The partition of the id, whichever broker leads it. Raises COORDINATOR_NOT_AVAILABLE, and what `check`
-        raises."""
-        self._check(key)
+        """The partition of the id, whichever broker leads it. Raises COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST."""
+        self.check_length(key)
         return self._place(key, (await self.topic()).partition_count)
 
     async def topic(self) -> Topic:
@@ -310,6 +310,15 @@ class Shards(Generic[S]):
         return self.here()
 
     # --- inside ---
+
+    def check_length(self, key: str) -> None:
+        """Raises INVALID_REQUEST for an id that is too long to be kept."""
+        most = self._id_bytes_max
+        if most is not None and (size := len(key.encode())) > most:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"the id that begins with {key[:40]!r} has {size} bytes, and at most {most} are allowed: shorten it",
+            )
 
     def _at(self, index: int) -> S:
         if self._stopping is not None:

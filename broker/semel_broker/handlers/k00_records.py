@@ -107,7 +107,7 @@ def check_owner(request: ProduceRequest, header: BatchHeader, ctx: RequestContex
     """
     if header.producer_id != NO_PRODUCER_ID:
         if request.transactional_id is not None:
-            ctx.broker.transactions.check_id(request.transactional_id)
+            ctx.broker.transactions.shards.check_length(request.transactional_id)
         owner = owner_of(request.transactional_id, ctx.principal)
         ctx.broker.producer_ids.owners.check(owner, header.producer_id, ctx.principal)
 

@@ -55,7 +55,7 @@ async def _commit(
     groups = ctx.broker.groups
     groups.check_ids(request.group_id)
     check_named(request.transactional_id)
-    ctx.broker.transactions.check_id(request.transactional_id)
+    ctx.broker.transactions.shards.check_length(request.transactional_id)
     owner = owner_of(request.transactional_id, ctx.principal)
     ctx.broker.producer_ids.owners.check(owner, request.producer_id, ctx.principal)
     partition = (await groups.shard(request.group_id)).partition

@@ -264,7 +264,7 @@ class Connection(BufferedProtocol):
     def take_turn(self, now: float | None = None) -> None:
         """Start a few requests; queue for another turn if more are waiting. `now`: as in `advance`."""
         context, received_at = self._context, self._received_at
-        loop = context.loop
+        loop, quotas = context.loop, context.quotas
         begun_at = now = loop.time() if now is None else now
         requests, size = context.limits.turn_requests_max, context.limits.turn_bytes_max
         while self._may_start():
@@ -274,7 +274,7 @@ class Connection(BufferedProtocol):
             if self._queue[0].startswith(FETCH_BYTES) and context.answers.is_exhausted:
                 context.answers.wait(self._queue_turn)
                 break
-            if context.entrances.is_active and not self._enters(self._queue[0]):
+            if quotas is not None and quotas.is_active and not self._enters(self._queue[0]):
                 break
             frame = self._queue.popleft()
             requests -= 1

@@ -43,7 +43,7 @@ class ConnectionContext:
 
     `tasks`: the tasks of unanswered requests. `memory` bounds the bytes of requests, `answers` those of answers.
     `logins`: the connections with SASL that are not authenticated yet. `unacknowledged`, `hung_up`: see `World`.
-    `entrances`: where new connections wait whose client is above one of the `quotas`.
+    `quotas`: of clients; None: there are none. `entrances`: where new connections wait whose client is above one.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class ConnectionContext:
         self.tasks: dict[Task[Any], None] = {}
         self.connections_made = 0
         self.unacknowledged = unacknowledged
+        self.quotas = quotas
         self.entrances = Entrances(loop, quotas, limits)
         self._hung_up = hung_up
         self._unread: dict[Unread, None] = {}

@@ -89,11 +89,6 @@ class Entrances:
         self._quotas, self._limits = quotas, limits
         self._queues: dict[tuple[str, str | None, str | None], Queue] = {}
 
-    @property
-    def is_active(self) -> bool:
-        """Whether any client has a quota."""
-        return self._quotas is not None and self._quotas.is_active
-
     def wait(self, frame: bytearray, peer: Mutable, entered: set[str], start: Callable[[], None]) -> Entry | bool:
         """What the next request of a connection does: wait (`start` is called once), or start now (True). False: too
         many wait, the connection is to be closed. `entered`: the quotas for which the connection has started a

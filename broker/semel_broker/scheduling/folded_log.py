@@ -82,10 +82,8 @@ class FoldedLog:
 
     def __init__(self, log: Log, clock: Callable[[], float]) -> None:
         self._log, self._clock = log, clock
+        self.debug = log.debug  # never folded: the log of a broker in production has none
         self._counts: OrderedDict[Kind, Count] = OrderedDict()  # in the order of their beginnings
-
-    def debug(self, event: str, **fields: object) -> None:
-        self._log.debug(event, **fields)
 
     def info(self, event: str, **fields: object) -> None:
         self._write(self._log.info, event, fields)

@@ -108,7 +108,7 @@ class TransactionCoordinator:
             lambda partition, reading: TransactionShard(context, partition, reading),
             load_timeout_ms=config.limits.coordinator_load_hold_ms_max,
             place=transaction_partition,
-            check=self.check_id,
+            id_bytes_max=config.limits.id_bytes_max,
         )
         self.groups = TransactionGroups(config, self.shards, context.me)
         self._verification = Verification(self._peers, timeout_ms)
@@ -298,15 +298,7 @@ class TransactionCoordinator:
         shard = self.shards.of(transactional_id)
         return shard.fences(transactional_id) if shard is not None else self._expired.get(transactional_id)
 
-    def check_id(self, transactional_id: str) -> None:
-        """Raises INVALID_REQUEST for a transactional id that is too long to be kept."""
-        size, most = len(transactional_id.encode()), self._config.limits.id_bytes_max
-        if size > most:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"the transactional id that begins with {transactional_id[:40]!r} has {size} bytes, and at most {most} "
-                "are allowed: set a shorter transactional.id",
-            )
+    # --- inside ---
 
     async def _time_out(self, transactional_id: str) -> None:
         shard = self.shards.of(transactional_id)  # an earlier version may have taken an id that is too long now

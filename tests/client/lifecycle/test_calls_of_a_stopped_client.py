@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from client.consuming import produce, tp
 from client.fake_broker import FakeBroker
-from semel import Admin, BatchReader, Consumer, Producer, TransactionGroup
+from semel import Admin, BatchReader, Consumer, Producer, RecordBatch, TransactionGroup
 from semel.admin import ProducerState
 from semel.aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from semel.aiokafka.admin import AIOKafkaAdminClient
@@ -26,10 +26,18 @@ BEFORE_START = {
     "transaction", "create_batch", "aclose",
 }  # fmt: skip
 """The calls of a consumer and a producer that need no broker."""
+
+
+def filled_batch() -> RecordBatch[bytes, bytes]:
+    batch = Producer(bootstrap_servers="localhost").create_batch()
+    batch.append(value=b"x", key=None, timestamp=None)
+    return batch
+
+
 ARGUMENTS: dict[str, Any] = {
     "topic": "t", "topics": ["t"], "partition": tp(0), "partitions": [tp(0)], "offset": 0, "offsets": {tp(0): 1},
     "timestamps": {tp(0): 0}, "step": STEP, "token": "token", "prepared": [], "group_id": "g", "start": 0, "end": 1,
-    "batch": Producer(bootstrap_servers="localhost").create_batch(),
+    "batch": filled_batch(), "name": "n",
     "producer": ProducerState(producer_id=1, producer_epoch=0),
     "records": b"", "count": 1, "first_timestamp_ms": 0, "max_timestamp_ms": 0,
 }  # fmt: skip

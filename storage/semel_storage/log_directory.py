@@ -293,10 +293,11 @@ class LogDirectory:
     def close(self) -> None:
         """Clean shutdown: close every log, save the checkpoints, write the clean shutdown marker, release the lock.
 
-        A partition that is not open may not have been closed cleanly. Then there is no marker, and the next open
-        recovers every log from its recovery point.
+        After an unclean shutdown, a partition that was not opened is not recovered yet. Then there is no marker, and the
+        next open recovers every log from its recovery point.
         """
-        is_clean = self.logs.keys() >= set(self.partitions()) and not self.missing()
+        is_recovered = self.was_clean or self.logs.keys() >= set(self.partitions())
+        is_clean = is_recovered and not self.missing()
         for key in sorted(self.logs):
             self.logs[key].close()
         self.save_checkpoints()

@@ -166,7 +166,7 @@ class DamagedDirectory:
         looks as if it had never been written."""
         if "killed" in self.notes and any(path.endswith(".log") for path in self._gone):
             return True
-        loads = ("transactions_not_loaded", "groups_not_loaded")
+        loads = ("transactions_not_loaded", "groups_not_loaded", "partition_offline")
         return any(event in REPORTS for event in self.target.log.events) or any(
             line.startswith(loads) for line in self.target.log.lines
         )

@@ -368,7 +368,7 @@ class _Scan(msgspec.Struct, kw_only=True):
         if first is None or first[1].last_offset >= self.floor:  # the index is wrong
             segment.activate(reset_indexes=True)
             return 0
-        segment.rewind(start, first[1].base_offset)
+        segment.rewind(start, first[1].base_offset, is_clean=not self.verify)
         return start
 
     def _check_aborted(self, segment: Segment, up_to: int) -> None:

@@ -200,26 +200,28 @@ class Segment:
         self.next_offset = next_offset
         self._find_timestamps(position)
 
-    def rewind(self, position: int, offset: int) -> None:
+    def rewind(self, position: int, offset: int, *, is_clean: bool = False) -> None:
         """Remove what indexes and timestamps hold of the batches from `position` on, which has `offset`.
 
-        Recovery calls `note` for these batches again.
+        Recovery calls `note` for these batches again. `is_clean`: after a clean shutdown, whose time index has the largest
+        timestamp before `position`.
         """
         assert self.is_active
         self.index.truncate(position=position + 1)
         self.time_index.truncate(offset=offset)
         self._bytes_since_index = 0
-        self._find_timestamps(position)
+        self._find_timestamps(position, is_clean=is_clean)
 
-    def _find_timestamps(self, end: int) -> None:
+    def _find_timestamps(self, end: int, *, is_clean: bool = False) -> None:
         """Set the first and the largest timestamp of the batches before position `end`.
 
-        A power loss may have taken entries of the time index, so the batches after its last one are looked at.
+        A power loss may have taken entries of the time index, so the batches after its last one are looked at. After a
+        clean shutdown this would read the whole segment where timestamps do not grow, and find nothing.
         """
         last = self.time_index.last()
         timestamp, offset = (last[0], self.base_offset + last[1]) if last else (NO_TIMESTAMP, self.base_offset)
         for position, header in self.headers(self.start_for(offset) if last else 0):
-            if position >= end:
+            if position >= end or (is_clean and last is not None):
                 break
             if header.max_timestamp > timestamp:
                 timestamp, offset = header.max_timestamp, header.last_offset

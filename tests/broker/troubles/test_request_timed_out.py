@@ -24,7 +24,7 @@ def scene(make_scene: MakeScene) -> Scene:
 
 async def test_a_retry_after_request_timed_out_gets_the_same_offset(scene: Scene) -> None:
     wire = await Wire.connect(scene.broker.port)
-    records = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0}
+    records = {"producer_id": await wire.new_producer(), "producer_epoch": 0, "base_sequence": 0}
     request = produce_request(TOPIC, batch(b"1", **records))
     request.timeout_ms = 50
     await scene.stall_disk()
@@ -45,7 +45,7 @@ async def test_a_retry_after_request_timed_out_gets_the_same_offset(scene: Scene
 async def test_partitions_that_were_in_time_are_answered_as_stored(scene: Scene) -> None:
     """One request, two partitions: a durable batch is acknowledged even if the other one times out."""
     wire = await Wire.connect(scene.broker.port)
-    records = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0}
+    records = {"producer_id": await wire.new_producer(), "producer_epoch": 0, "base_sequence": 0}
     await asyncio.to_thread(scene.broker.create_topic, "other")
     assert (await wire.produce(TOPIC, batch(b"1", **records))).error_code == 0
     await scene.stall_disk()

@@ -37,7 +37,7 @@ def filled_batch() -> RecordBatch[bytes, bytes]:
 ARGUMENTS: dict[str, Any] = {
     "topic": "t", "topics": ["t"], "partition": tp(0), "partitions": [tp(0)], "offset": 0, "offsets": {tp(0): 1},
     "timestamps": {tp(0): 0}, "step": STEP, "token": "token", "prepared": [], "group_id": "g", "start": 0, "end": 1,
-    "batch": filled_batch(), "name": "n",
+    "batch": filled_batch(), "name": "n", "reason": "r",
     "producer": ProducerState(producer_id=1, producer_epoch=0),
     "records": b"", "count": 1, "first_timestamp_ms": 0, "max_timestamp_ms": 0,
 }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -24,8 +23,10 @@ DECODE_AHEAD = 500
 """The least number of records to decode for getone and iteration. Batches are decoded as a whole."""
 
 
-_reads_for: ContextVar[weakref.ref[asyncio.Task[Any]] | None] = ContextVar("semel_reads_for", default=None)
-"""The task that asked for records last in this context. Tasks that it makes inherit it, such as that of `wait_for`."""
+_reading: ContextVar[object] = ContextVar("semel_reading", default=None)
+"""The mark of the task that asked for records last in this context. Tasks that it makes inherit it, such as that of
+`wait_for`.
+"""
 
 
 class Records:
@@ -56,6 +57,7 @@ class Records:
         )
         self.current: PartitionState | None = None
         self._reader: asyncio.Task[Any] | None = None
+        self._mark: object = None
         self._is_abandoned = False
 
     async def one(self, partitions: Sequence[TopicPartition]) -> Record:
@@ -122,7 +124,8 @@ class Records:
             self._reader.remove_done_callback(self._reader_ended)
         self._reader, self._is_abandoned = task, False
         task.add_done_callback(self._reader_ended)
-        _reads_for.set(weakref.ref(task))
+        self._mark = object()
+        _reading.set(self._mark)
 
     def _reader_ended(self, task: asyncio.Task[Any]) -> None:
         self._reader, self._is_abandoned = None, _has_failed(task)
@@ -134,8 +137,7 @@ class Records:
             return not self._is_abandoned
         if reader.done():
             return not _has_failed(reader)
-        origin = _reads_for.get()
-        is_caller = origin is not None and origin() is reader  # or has made the task of the caller
+        is_caller = _reading.get() is self._mark  # or has made the task of the caller
         return is_caller and not reader.cancelling() and not is_interrupted()
 
     def stop(self, *, has_failed: bool) -> None:

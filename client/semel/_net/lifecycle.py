@@ -11,10 +11,8 @@ notice it. At the end of `asyncio.run` the closing itself is cancelled: it says 
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import types
-import warnings
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -22,9 +20,8 @@ from enum import Enum
 from typing import Any, Protocol
 
 from semel._net.cluster import Cluster
+from semel._net.dropped import DropWarning
 from semel.errors import IllegalStateError, KafkaError
-
-log = logging.getLogger(__name__)
 
 MOMENT_S = 1.0
 """The time that the closing has left from the moment when a caller of `stop` or `start` is cancelled."""
@@ -118,6 +115,7 @@ class Lifecycle:
         self._closing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._has_reported = False
+        self._drop_warning = DropWarning(self._unfinished)
 
     @property
     def is_running(self) -> bool:
@@ -232,12 +230,12 @@ class Lifecycle:
         if self._timer is not None:
             self._timer.cancel()
 
-    def __del__(self) -> None:
-        if self.state is Life.RUNNING:
-            losses = self._parts._losses()
-            text = f"{self.name} was never stopped{losses and ': '}{losses}"
-            warnings.warn(f"unclosed {text}", ResourceWarning, source=self, stacklevel=2)
-            log.warning("%s; await its stop() or close(), or use `async with`", text)
+    def _unfinished(self) -> str:
+        """The words for a client that is dropped now; "" if it was stopped, or never started."""
+        if self.state is not Life.RUNNING:
+            return ""
+        losses = self._parts._losses()
+        return f"{self.name} was never stopped{losses and ': '}{losses}"
 
 
 @types.coroutine

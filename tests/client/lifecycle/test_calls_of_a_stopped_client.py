@@ -38,9 +38,17 @@ ARGUMENTS: dict[str, Any] = {
     "topic": "t", "topics": ["t"], "partition": tp(0), "partitions": [tp(0)], "offset": 0, "offsets": {tp(0): 1},
     "timestamps": {tp(0): 0}, "step": STEP, "token": "token", "prepared": [], "group_id": "g", "start": 0, "end": 1,
     "batch": filled_batch(), "name": "n", "reason": "r",
-    "producer": ProducerState(producer_id=1, producer_epoch=0),
+    "producer": ProducerState(producer_id=1, producer_epoch=0), "alterations": [], "config_resources": [],
+    "targets": {}, "node_ids": [1], "acls": [], "topic_partitions": {}, "new_topics": [], "filters": [], "records_to_delete": {},
     "records": b"", "count": 1, "first_timestamp_ms": 0, "max_timestamp_ms": 0,
 }  # fmt: skip
+
+OF_ADMIN: dict[str, dict[str, Any]] = {
+    "alter_client_quotas": {"alterations": {}},
+    "alter_consumer_group_offsets": {"offsets": {}},
+    "list_offsets": {"partitions": {}},
+}
+"""Where an argument of the same name has another type."""
 
 
 def calls_of(kind: type) -> list[str]:
@@ -58,7 +66,9 @@ async def outcome_of(client: Any, name: str) -> BaseException | None:
             given.append(tp(0))
         elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
             value = 0 if parameter.name == "partition" and isinstance(client, Producer) else None
-            value = ARGUMENTS.get(parameter.name, ["x"]) if value is None else value
+            if value is None:
+                mine = OF_ADMIN.get(name, {}) if isinstance(client, Admin) else {}
+                value = mine.get(parameter.name, ARGUMENTS.get(parameter.name, ["x"]))
             if parameter.kind is parameter.KEYWORD_ONLY:
                 named[parameter.name] = value
             else:

@@ -264,7 +264,7 @@ async def test_a_dropped_producer_says_how_many_records_are_lost(
         await producer.send("t", value)
     life = producer._life
     with pytest.warns(ResourceWarning, match="unclosed Producer 'shop' was never stopped: 2 records were not stored"):
-        life.__del__()  # as when the loop has ended and nothing holds the producer any more
+        life._drop_warning.__del__()  # as when the loop has ended and nothing holds the producer any more
     (line,) = [record.getMessage() for record in caplog.records if "never stopped" in record.getMessage()]
     assert line.startswith("Producer 'shop' was never stopped: 2 records were not stored; await its stop()")
     fake_broker.faults.clear()

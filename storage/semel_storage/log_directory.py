@@ -293,8 +293,8 @@ class LogDirectory:
     def close(self) -> None:
         """Clean shutdown: close every log, save the checkpoints, write the clean shutdown marker, release the lock.
 
-        After an unclean shutdown, a partition that was not opened is not recovered yet. Then there is no marker, and the
-        next open recovers every log from its recovery point.
+        After an unclean shutdown, a partition that was not opened is not recovered yet. Then there is no marker, and
+        the next open recovers every log from its recovery point.
         """
         is_recovered = self.was_clean or self.logs.keys() >= set(self.partitions())
         is_clean = is_recovered and not self.missing()

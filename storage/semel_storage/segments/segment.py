@@ -203,8 +203,8 @@ class Segment:
     def rewind(self, position: int, offset: int, *, is_clean: bool = False) -> None:
         """Remove what indexes and timestamps hold of the batches from `position` on, which has `offset`.
 
-        Recovery calls `note` for these batches again. `is_clean`: after a clean shutdown, whose time index has the largest
-        timestamp before `position`.
+        Recovery calls `note` for these batches again. `is_clean`: after a clean shutdown, whose time index has the
+        largest timestamp before `position`.
         """
         assert self.is_active
         self.index.truncate(position=position + 1)

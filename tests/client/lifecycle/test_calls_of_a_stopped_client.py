@@ -39,7 +39,8 @@ ARGUMENTS: dict[str, Any] = {
     "timestamps": {tp(0): 0}, "step": STEP, "token": "token", "prepared": [], "group_id": "g", "start": 0, "end": 1,
     "batch": filled_batch(), "name": "n", "reason": "r",
     "producer": ProducerState(producer_id=1, producer_epoch=0), "alterations": [], "config_resources": [],
-    "targets": {}, "node_ids": [1], "acls": [], "topic_partitions": {}, "new_topics": [], "filters": [], "records_to_delete": {},
+    "targets": {}, "node_ids": [1], "acls": [], "topic_partitions": {}, "new_topics": [], "filters": [],
+    "records_to_delete": {},
     "records": b"", "count": 1, "first_timestamp_ms": 0, "max_timestamp_ms": 0,
 }  # fmt: skip
 

@@ -412,7 +412,7 @@ class Cluster:
     async def _warn_of_missing_topics(self) -> None:
         if not self.warns_of_missing_topics:
             return
-        due = self._missing.due(self.metadata, self._wanted)
+        due = self._missing.due(self.metadata, [*self._wanted, *self._awaited])
         known: Iterable[str] = ()
         if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in due.values():
             try:

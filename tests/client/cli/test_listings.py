@@ -108,7 +108,9 @@ async def scene(address: str, commands: Callable[[Terminal], None]) -> None:
 
         await until(is_listed)
     group = TransactionGroup(SINK, bootstrap_servers=address, owner=OWNER)
-    consumer = Consumer(TOPIC, bootstrap_servers=address, group_id=GROUP, auto_offset_reset="earliest")
+    consumer = Consumer(
+        TOPIC, bootstrap_servers=address, group_id=GROUP, auto_offset_reset="earliest", enable_auto_commit=False
+    )
     first = Producer(bootstrap_servers=address, transactional_id=ID, client_id="semel-spark-sink")
     async with group, consumer, first, Producer(bootstrap_servers=address) as plain:
         await plain.send_and_wait(TOPIC, b"v", partition=2)

@@ -24,6 +24,29 @@ def broker() -> Any:
         yield made
 
 
+def settings_of(broker: EphemeralBroker, client_id: str) -> dict[str, Any]:
+    """The settings of a producer."""
+    return {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "client.id": client_id,
+        "enable.idempotence": True,
+        "batch.size": 100_000,
+    }
+
+
+def produce_all(producer: Any, topic: str) -> None:
+    """Records of `BYTES`, each begins with its number."""
+    delivered: list[int] = []
+    for number in range(COUNT):
+        producer.produce(
+            topic,
+            number.to_bytes(4, "big") + bytes(BYTES),
+            on_delivery=lambda error, message: delivered.append(message.offset()) if error is None else None,
+        )
+    assert producer.flush(WAIT_S) == 0
+    assert delivered == list(range(COUNT))
+
+
 def test_a_producer_above_its_quota_is_throttled_for_the_time_of_the_excess(broker: EphemeralBroker) -> None:
     """By the broker's own count of throttle times: 6 MB at 1 MB/s are 6 s, less what a window may have at once.
 
@@ -35,23 +58,8 @@ def test_a_producer_above_its_quota_is_throttled_for_the_time_of_the_excess(brok
     entity = QuotaEntity(client_id="loader")
     broker.call(lambda node: node.broker.quotas.alter(entity, [("producer_byte_rate", RATE, False)]))
     reported: list[Any] = []
-    settings = {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "client.id": "loader",
-        "enable.idempotence": True,
-        "batch.size": 100_000,
-        "throttle_cb": reported.append,
-    }
-    delivered: list[int] = []
-    producer = confluent_kafka.Producer(settings)
-    for number in range(COUNT):
-        producer.produce(
-            "throttled",
-            number.to_bytes(4, "big") + bytes(BYTES),
-            on_delivery=lambda error, message: delivered.append(message.offset()) if error is None else None,
-        )
-    assert producer.flush(WAIT_S) == 0
-    assert delivered == list(range(COUNT))
+    producer = confluent_kafka.Producer(settings_of(broker, "loader") | {"throttle_cb": reported.append})
+    produce_all(producer, "throttled")
 
     throttled = broker.node.broker.quotas.quotas.throttled["producer_byte_rate"]
     assert throttled.seconds >= BYTES * COUNT / RATE - WINDOW_S - 1
@@ -64,6 +72,8 @@ def test_a_producer_above_its_quota_is_throttled_for_the_time_of_the_excess(brok
 def test_a_consumer_above_its_quota_gets_every_record(broker: EphemeralBroker) -> None:
     import confluent_kafka
 
+    broker.create_topic("fetched")
+    produce_all(confluent_kafka.Producer(settings_of(broker, "unlimited")), "fetched")
     entity = QuotaEntity(client_id="reader")
     broker.call(lambda node: node.broker.quotas.alter(entity, [("consumer_byte_rate", 2 * RATE, False)]))
     consumer = confluent_kafka.Consumer(
@@ -74,7 +84,7 @@ def test_a_consumer_above_its_quota_gets_every_record(broker: EphemeralBroker) -
             "auto.offset.reset": "earliest",
         }
     )
-    consumer.assign([confluent_kafka.TopicPartition("throttled", 0, 0)])
+    consumer.assign([confluent_kafka.TopicPartition("fetched", 0, 0)])
     values = []
     until = time.monotonic() + WAIT_S
     while len(values) < COUNT:

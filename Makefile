@@ -83,8 +83,10 @@ demo-client: $(VENV)/$(if $(SECURE)$(filter 3,$(BROKERS)),.processes,.demo)
 	$(BIN)/python -m demo.counting $(DEMO_BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS))
 	$(BIN)/python -m demo $(DEMO_BROKERS) $(if $(SEED),--seed $(SEED)) $(if $(ROWS),--rows $(ROWS)) $(if $(KILLS),--kills $(KILLS))
 
+# A test that hangs where no signal reaches it (in C, or in a loop that takes the signal's exception) ends its worker with a dump of all threads.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash and not thorough' --ignore=tests/tidy $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash and not thorough' --ignore=tests/tidy \
+	  --maxfail=50 -o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true $(ARGS)
 
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25 -m 'not crash' $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import signal
 from collections.abc import Callable
@@ -30,6 +31,8 @@ for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
 ROOT = Path(__file__).parent
+END_WITHIN_S = 120
+"""A process whose tests are over ends within this time, or it dumps all threads and exits."""
 VIRTUAL = (ROOT / "broker", ROOT / "client")
 """The folders whose tests run in virtual time, but for those marked `real_time`."""
 REAL = (ROOT / "broker" / "cluster", ROOT / "broker" / "troubles", ROOT / "client" / "cli")
@@ -50,6 +53,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if address_of(config):
         config.pluginmanager.register(AgainstPlugin())
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A thread that never ends, such as one of a client in C, must not keep the whole run from ending."""
+    if hasattr(config, "workerinput"):
+        faulthandler.dump_traceback_later(END_WITHIN_S, exit=True)
 
 
 def _is_virtual(item: pytest.Item) -> bool:

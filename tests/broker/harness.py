@@ -13,6 +13,7 @@ from semel_broker.net.tls_session import ServerTls
 from semel_broker.node import Node
 from semel_broker.pushed_points import Point
 from semel_broker.world import World
+from support.processes import NO_RESERVE
 from support.virtual_time import disk_here, loop_time, wall_ms
 
 __all__ = ["EventLog", "Harness", "Wire", "batch", "fetch_request", "headers_of", "produce_request", "records_of"]
@@ -54,7 +55,7 @@ class Harness:
             load_peer_tls=lambda settings: ClientTls(settings, self.log),
         )
         port = {} if self.settings.get("listeners") else {"port": "0"}
-        settings = {"log.dir": str(self.directory), **port, **self.settings}
+        settings = {"log.dir": str(self.directory), **NO_RESERVE, **port, **self.settings}
         self.node = await Node.start(load(overrides=[f"{key}={value}" for key, value in settings.items()]), world)
         return self
 

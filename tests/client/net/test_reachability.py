@@ -44,6 +44,10 @@ async def hidden_broker(fake_broker: FakeBroker) -> AsyncIterator[FakeBroker]:
     return fake_broker
 
 
+PATIENT = {"reconnect_backoff_ms": 50, "reconnect_backoff_max_ms": 200}
+"""For tests in which a minute of virtual time passes: each attempt takes a millisecond of real time."""
+
+
 def settings(broker: FakeBroker, **more: Any) -> dict[str, Any]:
     return {"bootstrap_servers": broker.address, **QUICK, **more}
 
@@ -55,7 +59,7 @@ async def produced(broker: FakeBroker) -> None:
 
 
 async def filled(broker: FakeBroker) -> None:
-    given = settings(broker, max_block_ms=500, buffer_memory=70_000, max_request_size=65_000)
+    given = settings(broker, max_block_ms=500, buffer_memory=70_000, max_request_size=65_000, **PATIENT)
     async with Producer(**given) as producer:
         for _ in range(3):
             sent = await producer.send("t", bytes(60_000), partition=0)
@@ -131,7 +135,7 @@ async def test_a_timeout_names_the_address_that_refused_and_one_warning_says_tha
 async def test_a_consumer_that_waits_for_records_warns_once(
     hidden_broker: FakeBroker, group_id: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    consumer = Consumer("t", **settings(hidden_broker, group_id=group_id))
+    consumer = Consumer("t", **settings(hidden_broker, group_id=group_id, **PATIENT))
     waiting = asyncio.create_task(consumer.start() if group_id else _first_record(consumer))
     await asyncio.sleep(60)  # virtual: so long passes while the consumer waits
     assert not waiting.done()

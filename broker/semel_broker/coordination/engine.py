@@ -165,6 +165,10 @@ class Engine:
                 self._check()
             raise
 
+    def check_room(self) -> None:
+        """As `Journal.check_room`."""
+        self._journal.check_room()
+
     def append(self, rows: Sequence[Row]) -> Stored:
         """Append the records of a decision. Raises the error of a closed engine, and those of `Journal.append`."""
         if self.closed is not None:

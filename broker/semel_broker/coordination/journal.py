@@ -95,6 +95,14 @@ class Journal:
         self._pending: deque[Entry] = deque()
         self._settling: Task[None] | None = None
 
+    def check_room(self) -> None:
+        """Raises NOT_COORDINATOR while the disk has no room even for small records: call it before an `append` of
+        records that free nothing. `write` checks it itself."""
+        try:
+            self._partition.check_room()
+        except KafkaError as error:
+            raise _coordinator_error(error, self._passed) from error
+
     # --- one append, awaited by its caller ---
 
     def append(self, rows: Sequence[Row], *, lazily: bool = False) -> Stored:
@@ -129,16 +137,18 @@ class Journal:
         producer: Producer | None = None,
         *,
         in_one_batch: bool = False,
+        frees: bool = False,
     ) -> None:
         """Append `rows` now. Call `apply` once they and all rows before them are durable, or `refuse` if that fails.
 
         Neither is called before this returns, unless the rows are refused or durable at once. With `producer` the rows
         are part of its transaction, which must be open and include the partition. `in_one_batch`: whatever their size,
-        the next leader finds all of them or none.
+        the next leader finds all of them or none. `frees`: the rows remove something, so they are written also where
+        the disk has no room for small records; rows without any value always are.
         """
         partition, pending = self._partition, self._pending
         try:
-            if any(value is not None for _, value in rows):  # a deletion frees room
+            if not frees and any(value is not None for _, value in rows):
                 partition.check_room()
             for records in self._portions(rows, (1 << 31) if in_one_batch else BATCH_BYTES):
                 batch = bytearray(_batch(records, partition, producer))
@@ -160,6 +170,7 @@ class Journal:
         producer: Producer | None = None,
         *,
         in_one_batch: bool = False,
+        frees: bool = False,
     ) -> Future[None]:
         """`write`, with a future that is done once `apply` was called, or that has the KafkaError of a refusal."""
         done: Future[None] = get_running_loop().create_future()
@@ -168,7 +179,7 @@ class Journal:
             apply()
             _resolve(done)
 
-        self.write(rows, applied, partial(_resolve, done), producer, in_one_batch=in_one_batch)
+        self.write(rows, applied, partial(_resolve, done), producer, in_one_batch=in_one_batch, frees=frees)
         return done
 
     def unsettled_keys(self) -> frozenset[bytes]:

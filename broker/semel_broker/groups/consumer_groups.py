@@ -508,15 +508,17 @@ class ConsumerGroups:
     async def _store_changes(self, group: Group, changes: tuple[Change, ...], cause: str) -> None:
         assert group.consumer is not None
         consumer = group.consumer
+        set_members = [change.member for change in changes if isinstance(change, SetMember)]
+        only_removes = bool(set_members) and not any(set_members)
         if (downgrade := self._downgrade(consumer, changes)) is not None:
-            await self._store_downgrade(group, downgrade)
+            await self._store_downgrade(group, downgrade, only_removes)
             return
 
         def apply() -> None:
             for change in changes:
                 consumer.apply(change)
 
-        await self._journal.store(rows(group.group_id, changes), apply)
+        await self._journal.store(rows(group.group_id, changes), apply, frees=only_removes)
         if cause and any(isinstance(change, SetEpoch) for change in changes):
             count(self._counters.rebalances, cause)
         if any(not isinstance(change, SetCurrent) for change in changes):
@@ -537,7 +539,7 @@ class ConsumerGroups:
         policy, size_max = self._config.group_consumer_migration_policy, self._config.group_max_size
         return migration.downgraded(after, generation_id, policy, size_max)
 
-    async def _store_downgrade(self, group: Group, downgrade: Downgrade) -> None:
+    async def _store_downgrade(self, group: Group, downgrade: Downgrade, only_removes: bool) -> None:
         """Raises as `_store`."""
         assert group.consumer is not None
         consumer, now_ms = group.consumer, self._world.now_ms()
@@ -559,7 +561,7 @@ class ConsumerGroups:
             self._downgraded(group)
 
         all_rows = [*rows(group.group_id, state.forget_group(consumer)), downgraded_row(downgrade, now_ms)]
-        await self._journal.store(all_rows, apply, in_one_batch=True)
+        await self._journal.store(all_rows, apply, in_one_batch=True, frees=only_removes)
 
     def _log_stored(self, group_id: str, consumer: ConsumerGroup) -> None:
         self._world.log.info(

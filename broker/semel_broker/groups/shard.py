@@ -431,7 +431,8 @@ class GroupShard(Shard):
             seen = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
             self._carry_out(state.refuse(group, change, seen, self._now(), self._rules))
 
-        self._journal.write([group_row(group, change, self._now())], applied, refused)
+        rows = [group_row(group, change, self._now())]
+        self._journal.write(rows, applied, refused, frees=isinstance(change, state.Empty))
 
     def _disband(self, group: Group) -> None:
         """The group goes on in the consumer protocol. Each JoinGroup that waits is served there."""

@@ -3,10 +3,11 @@
 | free bytes | effect |
 |---|---|
 | below `log.min.free.bytes` (the mark) | Produce and new partitions are refused with KAFKA_STORAGE_ERROR |
-| below half of it | followers fetch no records; groups and producers store nothing new; no log is compacted |
+| below half of it | followers fetch no records; groups and transactions store nothing new; no log is compacted |
 | none | the reserve, a file of a quarter of the mark, is given up (`Disk.keep_reserve`); without it the process ends |
 
-Deletions, markers, the ends of transactions and checkpoints always go on: they free space, or must not be lost.
+Deletions, members that leave, markers, the ends of transactions and checkpoints always go on: they free space, or must
+not be lost.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class DiskSpace:
         self._left -= size
 
     def check_small(self) -> None:
-        """Raises KAFKA_STORAGE_ERROR if the disk has no room even for what groups and producers store."""
+        """Raises KAFKA_STORAGE_ERROR if the disk has no room even for what groups and transactions store."""
         if self.is_critical:
             raise self._refusal()
 

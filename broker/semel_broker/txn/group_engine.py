@@ -24,6 +24,7 @@ from semel_broker.txn.model import metadata
 from semel_broker.txn.model.group_metadata import (
     COMMITTED,
     DEAD,
+    OPEN,
     TransactionGroup,
     check_step,
     check_transition,
@@ -165,6 +166,8 @@ class GroupEngine:
             if decision.then is None:
                 self._check()
             else:
+                if decision.then.state is OPEN:  # the next step begins
+                    self._engine.check_room()
                 await self._persist(slot, held, decision)
             return decision
         finally:

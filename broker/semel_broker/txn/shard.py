@@ -243,6 +243,8 @@ class TransactionShard(Shard):
                 if step.then is None:
                     self.check()
                 else:
+                    if state.begins(slot.metadata, step.then):
+                        self._engine.check_room()
                     await self.persist(slot, step.then)
                 if step.awaits_markers and slot.is_being_ended:
                     await self._completed(slot)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from broker.consumers import Consumer
 from broker.harness import Harness, batch, produce_request
 from broker.members import GroupMember, committed
+from broker.transactional import TransactionalProducer
+from broker.wire import Wire
 from semel_broker.partitions.disk_space import DiskSpace, mark_of
+from semel_broker.txn.model.group_state import Begin, Decide
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k16_list_groups import ListGroupsRequest
 from semel_protocol.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic
 from semel_protocol.messages.k21_delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsRequestPartition,
     DeleteRecordsRequestTopic,
 )
+from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from semel_storage.disk.disk import Space
 from semel_storage.log_directory import RESERVE_FILE
 
@@ -103,6 +110,91 @@ async def test_below_half_of_the_mark_groups_store_nothing_new(tank: Tank) -> No
     tank.leave(GIB)
     assert await member.commit({0: 3}) == [0]
     assert await committed(wire, "g", 0) == [3]
+
+
+async def states_of_groups(wire: Wire) -> dict[str, str]:
+    return {row.group_id: row.group_state for row in (await wire.call(ListGroupsRequest(), 4)).groups}
+
+
+async def test_below_half_of_the_mark_a_member_can_leave_its_group(tank: Tank) -> None:
+    """A record that says so has a value, but the group keeps less than before."""
+    wire = await tank.harness.wire()
+    await wire.create_topic("t")
+    member, consumer = GroupMember(wire, "classic"), Consumer(wire, "m", "consumer")
+    await member.enter()
+    assert await consumer.beat() == 0
+    tank.leave(MARK // 2 - 1)
+    other = Consumer(wire, "n", "consumer")
+    assert await other.beat() == ErrorCode.NOT_COORDINATOR
+    assert await consumer.leave() == 0
+    assert (await member.leave()).members[0].error_code == 0
+    assert await states_of_groups(wire) == {"classic": "Empty", "consumer": "Empty"}
+    assert not tank.harness.log.of("group_not_stored")
+    await tank.harness.restart()
+    assert await states_of_groups(await tank.harness.wire()) == {"classic": "Empty", "consumer": "Empty"}
+
+
+async def test_below_half_of_the_mark_a_consumer_whose_session_ends_is_removed(tank: Tank) -> None:
+    wire = await tank.harness.wire()
+    await wire.create_topic("t")
+    assert await Consumer(wire, "m", "g").beat() == 0
+    tank.leave(MARK // 2 - 1)
+    await asyncio.sleep(46)
+    assert await states_of_groups(wire) == {"g": "Empty"}
+    assert not tank.harness.log.of("consumer_not_removed")
+
+
+async def init(producer: TransactionalProducer) -> int:
+    request = InitProducerIdRequest(transactional_id=producer.name, transaction_timeout_ms=60_000)
+    return int((await producer.wire.call(request, 4)).error_code)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_below_half_of_the_mark_transactions_end_and_none_begins(tank: Tank, version: int) -> None:
+    wire = await tank.harness.wire()
+    await wire.create_topic("t", partitions=2)
+    await GroupMember(wire).enter()
+    commits, aborts, idle, dead = [
+        await TransactionalProducer(wire, version, name).init() for name in ("commits", "aborts", "idle", "dead")
+    ]
+    for producer in (commits, aborts, dead):
+        assert (await producer.produce("t", producer.name.encode())).error_code == 0
+    tank.leave(MARK // 2)
+    assert await init(TransactionalProducer(wire, version, "early")) == 0
+    tank.leave(MARK // 2 - 1)
+    refused = ErrorCode.NOT_COORDINATOR
+    assert await init(TransactionalProducer(wire, version, "new")) == refused
+    assert await init(idle) == refused
+    assert await idle.add("t", 0) == refused
+    assert await idle.add_group() == refused
+    assert await commits.add("t", 1) == refused, "a transaction that is open grows no more"
+    assert await commits.add("t", 0) == 0, "nothing is stored for it"
+    assert await commits.end() == 0
+    assert await aborts.end(commit=False) == 0
+    assert await init(dead) == refused, "its transaction is aborted, and the next instance is refused"
+    row = await wire.fetch("t", 0, max_wait_ms=0)
+    assert row.last_stable_offset == row.high_watermark, "each transaction has its marker"
+    tank.leave(GIB)
+    for name in ("commits", "aborts", "idle", "dead"):
+        producer = await TransactionalProducer(wire, version, name).init()
+        assert (await producer.produce("t", b"again")).error_code == 0
+        assert await producer.end() == 0
+
+
+async def test_below_half_of_the_mark_a_step_of_a_transaction_group_ends_and_none_begins(tank: Tank) -> None:
+    assert tank.harness.node is not None
+    groups = tank.harness.node.broker.transactions.groups
+    begin = Begin(group="g", owner="query", timeout_ms=60_000)
+    step = await groups.begin(begin)
+    tank.leave(MARK // 2 - 1)
+    with pytest.raises(KafkaError, match="bytes free") as refusal:
+        await groups.begin(begin)
+    assert refusal.value.code is ErrorCode.NOT_COORDINATOR
+    decision = await groups.decide(Decide(group="g", epoch=step.epoch, commit=False))
+    assert decision.group is not None
+    assert decision.group.epoch == step.epoch
+    tank.leave(GIB)
+    assert (await groups.begin(begin)).epoch == step.epoch + 1
 
 
 async def test_writes_are_allowed_again_only_well_above_the_mark(tank: Tank) -> None:

@@ -307,6 +307,14 @@ def complete(txn: TransactionMetadata, now_ms: int) -> TransactionMetadata:
     )
 
 
+def begins(before: TransactionMetadata | None, then: TransactionMetadata) -> bool:
+    """Whether `then` begins something: an id, an instance of its producer, a transaction, or one more partition of it.
+    Otherwise it ends something, or lets a new instance end what is prepared."""
+    if then.state is not ONGOING:
+        return then.state is EMPTY
+    return before is None or before.state is not ONGOING or len(then.partitions) > len(before.partitions)
+
+
 # --- timeouts --------------------------------------------------------------------------------------------------
 
 

@@ -447,6 +447,8 @@ async def _join(
     config = broker.config
     registration.on_admitted.append(broker.topics.local.take_roles)
     registration.on_lost.append(broker.topics.local.resign)
+    registration.offline = broker.topics.local.offline
+    broker.topics.local.on_offline.append(registration.offline_changed)
     parts.push_async_callback(registration.close)
     controller = Controller(broker.world, config, broker.store, broker.feed, registration)
     controller.start()
@@ -464,7 +466,6 @@ async def _join(
             peer_port=(config.peer_listener.advertised.port or peer_port) if home.is_shared else 0,
             rack=config.broker_rack,
             is_synced=config.durability == "fsync",
-            offline=broker.topics.local.offline() or msgspec.UNSET,
         )
     )
     return controller

@@ -16,7 +16,7 @@ as not live. It loses its leaderships and leaves the ISRs; then it is admitted. 
 `_trusted` chooses the members that stay.
 
 A broker that cannot use the files of a partition counts as not live for this partition. Its registration names such
-partitions.
+partitions, and the key `offline/<id>` those that went offline after it.
 
 Each change of leader raises the leader epoch by one; a change of the ISR alone does not. The ISR is never empty. A
 replica outside the ISR is elected only if an operator asks for it (`unclean`).
@@ -24,7 +24,7 @@ replica outside the ISR is elected only if an operator asks for it (`unclean`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_broker.cluster import records
 from semel_broker.cluster.image import Image, PartitionView, Place
-from semel_broker.cluster.records import NO_LEADER, BrokerRecord, PartitionState
+from semel_broker.cluster.records import NO_LEADER, PartitionState
 from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import Expect, Put
 
@@ -44,13 +44,12 @@ class BrokerStates(msgspec.Struct, frozen=True):
     live: dict[int, int]
     leaving: dict[int, None]
     may_lack_records: dict[int, None]
-    damaged: dict[int, BrokerRecord] = {}
-    """The registered brokers that cannot use the files of some partitions."""
+    offline: Mapping[int, Mapping[str, Sequence[int]]] = {}
+    """By registered broker: the partitions whose files it cannot use, by topic id."""
 
     def can_use(self, node_id: int, view: PartitionView) -> bool:
-        """Whether the broker can use the files of its replica, as far as its registration says."""
-        record = self.damaged.get(node_id)
-        return record is None or not record.is_offline(*view.place)
+        """Whether the broker can use the files of its replica, as far as it has said."""
+        return view.index not in self.offline.get(node_id, {}).get(view.topic_id, ())
 
     def serves(self, node_id: int, view: PartitionView) -> bool:
         """Whether the broker is live, and may lead this partition or be in sync."""
@@ -62,11 +61,11 @@ class BrokerStates(msgspec.Struct, frozen=True):
         live: dict[int, int] = {}
         leaving: dict[int, None] = {}
         may_lack_records: dict[int, None] = {}
-        damaged: dict[int, BrokerRecord] = {}
+        offline: dict[int, Mapping[str, Sequence[int]]] = {}
         for stored in image.registered():
             node_id = stored.value.node_id
-            if stored.value.offline is not msgspec.UNSET:
-                damaged[node_id] = stored.value
+            if found := image.offline(node_id):
+                offline[node_id] = found
             if image.is_admitted(node_id):
                 live[node_id] = stored.revision
                 if image.is_leaving(node_id):
@@ -75,7 +74,7 @@ class BrokerStates(msgspec.Struct, frozen=True):
                 before = image.admission(node_id)
                 if before is None or not before.is_synced:
                     may_lack_records[node_id] = None
-        return cls(live, leaving, may_lack_records, damaged)
+        return cls(live, leaving, may_lack_records, offline)
 
 
 def settled(view: PartitionView, brokers: BrokerStates) -> PartitionState:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -20,6 +20,7 @@ from semel_broker.cluster.records import (
     CONTROLLER,
     DELETIONS,
     LEAVING,
+    OFFLINE,
     PARTITIONS,
     QUOTAS,
     REASSIGNMENTS,
@@ -32,6 +33,7 @@ from semel_broker.cluster.records import (
     BrokerRecord,
     ControllerRecord,
     Leaving,
+    Offline,
     PartitionState,
     QuotaRecord,
     Reassignment,
@@ -101,6 +103,7 @@ _DECODERS: dict[type, Callable[[bytes], Any]] = {
         BrokerRecord,
         Admission,
         Leaving,
+        Offline,
         ControllerRecord,
         TopicRecord,
         PartitionState,
@@ -130,6 +133,7 @@ class Image:
         self._brokers: dict[int, StoredValue[BrokerRecord]] = {}
         self._admissions: dict[int, Admission] = {}
         self._leaving: dict[int, Leaving] = {}
+        self._offline: dict[int, Offline] = {}
         self._states: dict[Place, StoredValue[PartitionState]] = {}
         self._reassignments: dict[Place, StoredValue[Reassignment]] = {}
 
@@ -164,6 +168,19 @@ class Image:
         """Whether the broker's current registration has announced a shutdown."""
         stored, leaving = self._brokers.get(node_id), self._leaving.get(node_id)
         return stored is not None and leaving is not None and leaving.epoch == stored.revision
+
+    def offline(self, node_id: int) -> Mapping[str, Sequence[int]]:
+        """The partitions whose files the broker cannot use, by topic id, as its current registration says."""
+        stored, since = self._brokers.get(node_id), self._offline.get(node_id)
+        if stored is None:
+            return {}
+        if since is not None and since.epoch == stored.revision:
+            return since.partitions
+        return {} if stored.value.offline is msgspec.UNSET else stored.value.offline
+
+    def is_offline(self, node_id: int, place: Place) -> bool:
+        """Whether the broker cannot use the files of its replica of this partition."""
+        return place[1] in self.offline(node_id).get(place[0], ())
 
     # --- topics and partitions ---
 
@@ -254,6 +271,7 @@ class Image:
         brokers = [f"{BROKERS}{node_id}" for node_id in self._brokers]
         admissions = [f"{ADMISSIONS}{node_id}" for node_id in self._admissions]
         leaving = [f"{LEAVING}{node_id}" for node_id in self._leaving]
+        offline = [f"{OFFLINE}{node_id}" for node_id in self._offline]
         states = [records.partition_key(*place) for place in self._states]
         moving = [records.reassignment_key(*place) for place in self._reassignments]
         doomed = [records.deletion_key(*place) for place in self.deletions]
@@ -269,7 +287,7 @@ class Image:
             *self.written,
             *unbound,
         ]
-        return sorted([*brokers, *admissions, *leaving, *states, *moving, *doomed, *plain])
+        return sorted([*brokers, *admissions, *leaving, *offline, *states, *moving, *doomed, *plain])
 
     def _apply(self, change: Entry | Gone, delta: ImageDelta) -> None:
         key = change.key
@@ -296,6 +314,9 @@ class Image:
             delta.brokers[int(rest)] = None
         elif kind == LEAVING[:-1]:
             _set_value(self._leaving, int(rest), change, Leaving)
+            delta.brokers[int(rest)] = None
+        elif kind == OFFLINE[:-1]:
+            _set_value(self._offline, int(rest), change, Offline)
             delta.brokers[int(rest)] = None
         elif kind == CONTROLLER:
             self.controller = _read(change, ControllerRecord)

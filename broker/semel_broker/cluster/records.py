@@ -6,6 +6,7 @@
 | `brokers/<id>` | `BrokerRecord`, as long as the broker's session lives | the broker |
 | `admissions/<id>` | `Admission` | the controller |
 | `leaving/<id>` | `Leaving`, as long as the broker's session lives | the broker |
+| `offline/<id>` | `Offline`, as long as the broker's session lives | the broker |
 | `controller` | `ControllerRecord`, as long as its session lives | the first broker that writes it |
 | `topics/<name>` | `TopicRecord` | any broker |
 | `partitions/<topic id>/<index>` | `PartitionState`; absent: `initial_state` | the controller; the partition's leader |
@@ -45,6 +46,7 @@ CLUSTER_ID: Final = "cluster/id"
 BROKERS: Final = "brokers/"
 ADMISSIONS: Final = "admissions/"
 LEAVING: Final = "leaving/"
+OFFLINE: Final = "offline/"
 CONTROLLER: Final = "controller"
 TOPICS: Final = "topics/"
 PARTITIONS: Final = "partitions/"
@@ -76,6 +78,7 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
     `incarnation`: a random id of this session. `directory_id`: of its data directory, which one process uses at a time.
     `is_synced`: it acknowledges records only after a sync, so that a power cut loses none of them.
     `offline`: the partitions whose files it cannot use, by topic id. It can neither lead nor follow them. UNSET: none.
+    Those that go offline later are in its `Offline`.
     """
 
     node_id: int
@@ -90,10 +93,6 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: dict[str, Endpoint] | msgspec.UnsetType = msgspec.UNSET
     offline: dict[str, list[int]] | msgspec.UnsetType = msgspec.UNSET
 
-    def is_offline(self, topic_id: str, index: int) -> bool:
-        """Whether the broker cannot use the files of this partition."""
-        return self.offline is not msgspec.UNSET and index in self.offline.get(topic_id, ())
-
     def endpoint(self, listener: str) -> Endpoint | None:
         """The address for clients of this listener; None: the broker does not have the listener."""
         if self.endpoints is msgspec.UNSET:
@@ -107,6 +106,13 @@ class Admission(msgspec.Struct, frozen=True):
 
     epoch: int
     is_synced: bool = False
+
+
+class Offline(msgspec.Struct, frozen=True):
+    """All partitions whose files the registration with this broker epoch cannot use, by topic id."""
+
+    epoch: int
+    partitions: dict[str, list[int]] = {}
 
 
 class Leaving(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from semel_broker.cluster import elections, records
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
-from semel_broker.cluster.records import CONTROLLER, LEAVING, BrokerRecord, ControllerRecord, Leaving
+from semel_broker.cluster.records import CONTROLLER, LEAVING, OFFLINE, BrokerRecord, ControllerRecord, Leaving, Offline
 from semel_broker.cluster.store import (
     ABSENT,
     Change,
@@ -75,6 +75,8 @@ class NodeIdTakenError(ConfigError):
 class Registration:
     """One per broker. `on_registered`: called when this broker has a broker epoch. `on_admitted`: called when it may
     lead. `on_lost`: called as soon as it notices the end of its session; it registers again, and the others are called.
+    `offline`: returns the partitions whose files this broker cannot use, by topic id; call `offline_changed` after each
+    change.
 
     Code that acts as a leader checks `is_valid` each time: a paused process may continue before its timers run.
     """
@@ -83,6 +85,7 @@ class Registration:
         self.on_lost: list[Callable[[], None]] = []
         self.on_registered: list[Callable[[], None]] = []
         self.on_admitted: list[Callable[[], None]] = []
+        self.offline: Callable[[], dict[str, list[int]]] = dict
         self.epoch = NOT_REGISTERED
         """The broker epoch: the revision of the registration."""
         self._world = world
@@ -97,6 +100,7 @@ class Registration:
         self._first: Future[None] | None = None
         self._replaced = Event()
         self._moved = Event()
+        self._offline_changed = Event()
         feed.listeners.append(self._on_image_changed)
 
     # --- state ----------------------------------------------------------------------------------------------
@@ -131,7 +135,8 @@ class Registration:
     # --- joining and leaving ------------------------------------------------------------------------------------
 
     async def register(self, record: BrokerRecord) -> None:
-        """Join the cluster with `record`, whose incarnation is set here. Returns once this broker is admitted.
+        """Join the cluster with `record`, whose incarnation and offline partitions are set here. Returns once this
+        broker is admitted.
 
         While the store cannot be reached, or there is no controller, it waits and logs this. Raises NodeIdTakenError.
         """
@@ -147,6 +152,10 @@ class Registration:
         except BaseException:
             await self.close()
             raise
+
+    def offline_changed(self) -> None:
+        """A partition went offline: the cluster learns it, so that another replica leads."""
+        self._offline_changed.set()
 
     async def leave(self, timeout_ms: int = LEAVE_TIMEOUT_MS) -> None:
         """Leave the cluster: wait at most `timeout_ms` until other brokers lead this broker's partitions, and end the
@@ -213,8 +222,12 @@ class Registration:
         """Open a session, register, and wait for its end. Raises SessionEndedError, NodeIdTakenError, StoreError."""
         session = await self._open_session()
         try:
-            await self._enter(session, record)
-            await self._until_ended(session)
+            known = await self._enter(session, record)
+            offline = get_running_loop().create_task(self._tell_offline(session, known), name="tell offline partitions")
+            try:
+                await self._until_ended(session)
+            finally:
+                offline.cancel()
         except Exception:
             self._session_lost()
             await self._end(session)
@@ -238,10 +251,14 @@ class Registration:
                 self._world.log.warning("store_unavailable", action="open a session", error=str(error))
                 await sleep(RETRY_S)
 
-    async def _enter(self, session: Session, record: BrokerRecord) -> None:
-        """Write the registration, and try again until it is written. Raises SessionEndedError, NodeIdTakenError."""
+    async def _enter(self, session: Session, record: BrokerRecord) -> dict[str, list[int]]:
+        """Write the registration, and try again until it is written; the offline partitions that it names.
+
+        Raises SessionEndedError, NodeIdTakenError.
+        """
         incarnation = urlsafe_b64encode(self._world.rng.randbytes(16)).decode().rstrip("=")
-        record = replace(record, incarnation=incarnation)
+        offline = self.offline()
+        record = replace(record, incarnation=incarnation, offline=offline or msgspec.UNSET)
         self._session = session
         other = _OtherBroker(self._ttl_ms * OTHER_TTLS_MAX / 1000)
         while not session.has_ended:
@@ -256,7 +273,7 @@ class Registration:
                 self._world.log.info("registered", node_id=self._node_id, broker_epoch=revision)
                 self._notify(self.on_registered)
                 self._compare()
-                return
+                return offline
         raise SessionEndedError("the session ended before the broker was registered")
 
     async def _try_to_enter(self, session: Session, record: BrokerRecord, other: _OtherBroker) -> int | None:
@@ -298,6 +315,31 @@ class Registration:
             other.since = now
         other.revision = entry.revision
         await sleep(WAIT_FOR_OTHER_S)
+
+    async def _tell_offline(self, session: Session, known: dict[str, list[int]]) -> None:
+        """Write the partitions that go offline during this session; the registration names those of `known`."""
+        epoch = self.epoch
+        expects = [Expect(records.broker_key(self._node_id), epoch)]
+        while not session.has_ended:
+            self._offline_changed.clear()
+            offline = self.offline()
+            if offline == known:
+                await self._offline_changed.wait()
+                continue
+            put = Put(f"{OFFLINE}{self._node_id}", msgspec.json.encode(Offline(epoch, offline)), session.lease)
+            try:
+                if await self._store.transact(expects, [put]) is None:
+                    return  # the registration was replaced or removed: the next one names them
+            except (SessionEndedError, StoreClosedError):
+                return
+            except StoreError as error:
+                self._world.log.warning("store_unavailable", action="tell offline partitions", error=str(error))
+                await sleep(RETRY_S)
+                continue
+            known = offline
+            self._world.log.info(
+                "offline_partitions_told", node_id=self._node_id, partitions=sum(map(len, known.values()))
+            )
 
     async def _until_ended(self, session: Session) -> None:
         """Wait until the session has ended, its deadline has passed, or the image shows another registration."""

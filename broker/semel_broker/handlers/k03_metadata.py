@@ -148,7 +148,11 @@ def partition_row(topic: Topic, index: int, ctx: RequestContext) -> MetadataResp
         leader_epoch=epoch,
         replica_nodes=list(view.replicas),
         isr_nodes=view.state.isr,
-        offline_replicas=[node_id for node_id in view.replicas if not image.is_admitted(node_id)],
+        offline_replicas=[
+            node_id
+            for node_id in view.replicas
+            if not image.is_admitted(node_id) or image.is_offline(node_id, view.place)
+        ],
     )
 
 

@@ -46,6 +46,8 @@ class LocalPartitions:
         self, world: World, config: BrokerConfig, image: Image, logs: LogDirectory, lease: Lease | None
     ) -> None:
         self.listeners: list[Listener] = []
+        self.on_offline: list[Callable[[], None]] = []
+        """Called after a partition went offline."""
         self._world = world
         self._config = config
         self._image = image
@@ -107,6 +109,7 @@ class LocalPartitions:
             role=Role.NONE,
             lease=self._lease,
             space=self.space,
+            on_offline=self._went_offline,
         )
         if self._has_roles:
             self._give_role(partition, view)
@@ -180,6 +183,10 @@ class LocalPartitions:
 
     def _now_ms(self) -> int:
         return int(self._world.monotonic() * 1000)
+
+    def _went_offline(self) -> None:
+        for listener in self.on_offline:
+            listener()
 
     def _notify(self, partition: Partition) -> None:
         for listener in self.listeners:

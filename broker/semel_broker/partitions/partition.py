@@ -89,6 +89,7 @@ class Partition:
         role: Role = LEADER,
         lease: Lease | None = None,
         space: DiskSpace | None = None,
+        on_offline: Callable[[], None] | None = None,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -109,6 +110,7 @@ class Partition:
         self._flusher = flusher or Flusher(world.disk)
         self._lease = lease
         self._space = space
+        self._on_offline = on_offline
         self._log: Log | None = None
         self._is_retired = False
         self._offline: KafkaError | None = None
@@ -163,7 +165,8 @@ class Partition:
     def take_offline(self, reason: str) -> KafkaError:
         """The files of this replica cannot be used: from now on requests get KAFKA_STORAGE_ERROR, which is returned.
 
-        Other partitions are not concerned. In a cluster another replica leads.
+        Other partitions are not concerned. In a cluster another replica that is in sync leads: the broker tells the
+        controller (`Registration.offline_changed`).
         """
         self.offline_reason = reason
         self._offline = offline = KafkaError(
@@ -178,6 +181,8 @@ class Partition:
             reason=reason,
             do="repair its files, restore them from a copy, or move them away, then restart the broker",
         )
+        if self._on_offline is not None:
+            self._on_offline()
         return offline
 
     @property

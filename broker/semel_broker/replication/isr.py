@@ -112,19 +112,20 @@ class IsrKeeper:
         joining = [
             (replica, epoch)
             for replica, epoch in replicas.caught_up(partition.high_watermark, now_ms, lag_max_ms)
-            if replica in view.replicas and self._may_join(replica, epoch)
+            if replica in view.replicas and self._may_join(replica, epoch, view)
         ]
         isr = [*(each for each in state.isr if each not in lagging), *(replica for replica, _ in joining)]
         if isr == state.isr:
             return None
         return Proposal(partition, replicas, view, isr, joining)
 
-    def _may_join(self, replica: int, epoch: int) -> bool:
-        """Whether the broker is admitted under the registration that has fetched, and is not leaving."""
+    def _may_join(self, replica: int, epoch: int, view: PartitionView) -> bool:
+        """Whether the broker is admitted under the registration that has fetched, is not leaving, and can use its
+        files."""
         image = self._feed.image
         stored = image.registration(replica)
         is_it = stored is not None and stored.revision == epoch and image.is_admitted(replica)
-        return is_it and not image.is_leaving(replica)
+        return is_it and not image.is_leaving(replica) and not image.is_offline(replica, view.place)
 
     # --- writing ---------------------------------------------------------------------------------------------
 

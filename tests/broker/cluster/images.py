@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from semel_broker.cluster import records
 from semel_broker.cluster.image import Image, PartitionView
-from semel_broker.cluster.records import Admission, BrokerRecord, Leaving, PartitionState, TopicRecord
+from semel_broker.cluster.records import Admission, BrokerRecord, Leaving, Offline, PartitionState, TopicRecord
 from semel_broker.cluster.steps import Step
 from semel_broker.cluster.store import ABSENT, Entry, Gone, Put
 
@@ -68,6 +68,11 @@ class Sketch:
         kept = self.image.registration(node_id)
         assert kept is not None
         self.put(f"{records.LEAVING}{node_id}", Leaving(kept.revision))
+
+    def goes_offline(self, node_id: int, partitions: dict[str, list[int]]) -> None:
+        kept = self.image.registration(node_id)
+        assert kept is not None
+        self.put(f"{records.OFFLINE}{node_id}", Offline(kept.revision, partitions))
 
     def topic(self, *replicas: Sequence[int], name: str = TOPIC, topic_id: str = TOPIC_ID) -> None:
         self.put(records.topic_key(name), TopicRecord(name, topic_id, [list(row) for row in replicas], {}))

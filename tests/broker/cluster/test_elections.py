@@ -14,7 +14,7 @@ from semel_broker.cluster.elections import BrokerStates, leave, preferred, settl
 from semel_broker.cluster.image import PartitionView
 from semel_broker.cluster.records import NO_LEADER, PartitionState
 from semel_broker.cluster.steps import Step
-from semel_broker.cluster.store import Expect, Put
+from semel_broker.cluster.store import Entry, Expect, Listing, Put
 from semel_protocol.errors import ErrorCode, KafkaError
 
 
@@ -77,6 +77,32 @@ def test_the_only_replica_in_sync_stays_in_the_isr_until_its_files_are_repaired(
 def test_a_damaged_replica_of_another_partition_changes_nothing(three: Sketch) -> None:
     three.lives(1, offline={TOPIC_ID: [1], "another": [0]})
     assert settle(three) == (1, 0, [1, 2, 3])
+
+
+def test_a_partition_that_goes_offline_while_its_broker_runs_is_led_by_another_replica_in_sync(three: Sketch) -> None:
+    three.goes_offline(1, {TOPIC_ID: [0]})
+    assert three.image.is_offline(1, (TOPIC_ID, 0))
+    assert not three.image.is_offline(1, (TOPIC_ID, 1))
+    assert settle(three) == (2, 1, [2, 3])
+    three.goes_offline(3, {TOPIC_ID: [0]})
+    assert settle(three) == (2, 1, [2])
+    three.goes_offline(2, {TOPIC_ID: [0]})
+    assert settle(three) == (NO_LEADER, 2, [2]), "no replica outside of the ISR is elected"
+
+
+def test_offline_partitions_do_not_outlive_the_registration_that_has_named_them(three: Sketch) -> None:
+    three.goes_offline(1, {TOPIC_ID: [0]})
+    three.lives(1)
+    assert not BrokerStates.of(three.image).offline
+    three.lives(1, offline={TOPIC_ID: [1]})
+    assert BrokerStates.of(three.image).offline == {1: {TOPIC_ID: [1]}}
+    three.goes_offline(1, {TOPIC_ID: [0, 1]})
+    assert BrokerStates.of(three.image).offline == {1: {TOPIC_ID: [0, 1]}}
+    kept = three.image.registration(1)
+    assert kept is not None
+    remains = Entry(records.broker_key(1), msgspec.json.encode(kept.value), kept.revision)
+    three.image.replace(Listing([remains], three.image.revision + 1))
+    assert BrokerStates.of(three.image).offline == {1: {TOPIC_ID: [1]}}, "the key was removed"
 
 
 # --- deaths ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -70,6 +71,19 @@ async def test_all_topics_come_in_the_order_of_their_names_as_metadata_has_them(
             assert (row.error_code, row.leader_id, row.leader_epoch) == (0, other.leader_id, other.leader_epoch)
             assert (row.replica_nodes, row.isr_nodes, row.offline_replicas) == ([0], [0], [])
             assert (row.eligible_leader_replicas, row.last_known_elr) == ([], [])
+
+
+async def test_a_replica_whose_files_cannot_be_used_is_offline_once_the_cluster_knows_it(
+    broker: Harness, wire: Wire
+) -> None:
+    await wire.create_topic("t", partitions=2)
+    assert broker.node is not None
+    broker.node.broker.topics.partition("t", 1).take_offline("its disk gives errors")
+    await asyncio.sleep(1)
+    (described,) = (await ask(wire)).topics
+    (shown,) = (await wire.call(MetadataRequest(topics=None), 12)).topics
+    for topic in (described, shown):
+        assert [row.offline_replicas for row in topic.partitions] == [[], [0]]
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 1, 2, 3, 4, 5, 6, 8, 9, 100])

@@ -94,6 +94,8 @@ class Replicant:
         )
         self.registration.on_admitted.append(self.topics.local.take_roles)
         self.registration.on_lost.append(self.topics.local.resign)
+        self.registration.offline = self.topics.local.offline
+        self.topics.local.on_offline.append(self.registration.offline_changed)
         self.controller = Controller(world, self.config, self.store, self.feed, self.registration)
         self.controller.start()
         self.peers = Peers(world, self.feed, self.config)

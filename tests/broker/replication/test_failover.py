@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from broker.cluster.brokers import until
 from broker.replication.brokers import Cluster, Replicant
+from semel_broker.cluster.store import OutcomeUnknownError
 from semel_protocol.errors import ErrorCode, KafkaError
 from storage.batches import read_all
 
@@ -267,3 +268,98 @@ async def test_acknowledged_records_survive_any_two_of_three_brokers(seed: int) 
         assert "fetcher_failed" not in events
     finally:
         await cluster.close()
+
+
+# --- partitions that go offline while their broker runs ---
+
+
+def isr_of(it: Replicant) -> list[int]:
+    view = it.feed.image.partition(it.partition().topic_id, 0)
+    assert view is not None
+    return list(view.state.isr)
+
+
+async def test_a_leader_that_cannot_use_its_files_is_replaced_at_once_and_is_in_sync_after_a_repair(
+    cluster: Cluster,
+) -> None:
+    one, two, three = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
+    await cluster.topic([1, 2, 3], [1, 2, 3])
+    await one.put(b"before")
+    one.partition().take_offline("its disk gives errors")
+    await cluster.role(2, 2)
+    await cluster.role(3, 2)
+    await until(lambda: isr_of(two) == [2, 3])
+    assert one.partition(1).is_leading, "the other partition stays where it is"
+    await two.put(b"after")
+    await asyncio.sleep(300)
+    assert isr_of(two) == [2, 3], "it does not join again while it runs"
+    await one.stop()
+    await one.start()
+    await until(lambda: sorted(isr_of(two)) == [1, 2, 3])
+    await cluster.same(1, 2, 3)
+    assert values(three) == [b"before", b"after"]
+
+
+async def test_a_follower_that_cannot_use_its_files_leaves_the_isr_at_once_and_does_not_come_back(
+    cluster: Cluster,
+) -> None:
+    one, two, _ = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
+    await cluster.topic([1, 2, 3])
+    await one.put(b"before")
+    two.partition().take_offline("its disk gives errors")
+    await until(lambda: isr_of(one) == [1, 3])
+    end = one.feed.image.revision
+    await one.put(b"after")
+    await asyncio.sleep(300)
+    assert isr_of(one) == [1, 3]
+    assert one.feed.image.revision - end < 10, "the ISR does not go to and fro"
+
+
+async def test_no_replica_out_of_sync_is_elected_for_one_that_cannot_use_its_files(cluster: Cluster) -> None:
+    one, two = await cluster.start(1, 2, **{"replica.lag.time.max.ms": "1000"})
+    await cluster.topic([1, 2])
+    two.unplug()
+    await until(lambda: isr_of(one) == [1])
+    await one.put(b"only 1")
+    one.partition().take_offline("its disk gives errors")
+    await until(lambda: two.partition().leader == -1)
+    two.plug_in()
+    await asyncio.sleep(60)
+    assert (two.partition().leader, isr_of(two)) == (-1, [1])
+    await one.stop()
+    await one.start()
+    await cluster.role(2, 1)
+    await cluster.same(1, 2)
+    assert values(two) == [b"only 1"]
+
+
+async def test_a_broker_that_registers_again_names_the_partitions_that_went_offline(cluster: Cluster) -> None:
+    one, two = await cluster.start(1, 2)
+    await cluster.topic([1, 2])
+    one.partition().take_offline("its disk gives errors")
+    await cluster.role(2, 2)
+    epoch = one.registration.epoch
+    await one.session.expire()
+    await until(lambda: one.registration.is_valid() and one.registration.epoch > epoch)
+    await until(lambda: two.feed.image.is_admitted(1))
+    await asyncio.sleep(60)
+    assert two.feed.image.is_offline(1, (two.partition().topic_id, 0))
+    assert isr_of(two) == [2]
+
+
+async def test_a_store_that_cannot_be_reached_delays_the_new_leader_only(cluster: Cluster) -> None:
+    one, _ = await cluster.start(1, 2, **{"broker.session.timeout.ms": "60000"})
+    await cluster.topic([1, 2])
+    transact, fails = one.store.transact, 3
+
+    async def failing(*args: object) -> int | None:
+        nonlocal fails
+        if fails:
+            fails -= 1
+            raise OutcomeUnknownError("no answer")
+        return await transact(*args)  # type: ignore[arg-type]
+
+    one.store.transact = failing  # type: ignore[method-assign,assignment]
+    one.partition().take_offline("its disk gives errors")
+    await cluster.role(2, 2)
+    assert fails == 0

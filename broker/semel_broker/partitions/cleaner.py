@@ -201,14 +201,14 @@ class Cleaner:
         known, self._progress = self._progress, {}
         for partition in self._partitions():
             log = partition.log
-            if not log.config.is_compacted or not self._has_room_to_compact(log):
+            if not log.config.is_compacted:
                 continue
             key = (partition.topic, partition.index)
             progress = known.get(key)
             if progress is None or progress.log is not log:
                 progress = Progress(log, self._load(key, log))
             self._progress[key] = progress
-            if not progress.is_uncleanable:
+            if not progress.is_uncleanable and self._has_room_to_compact(log):
                 dirty = dirtiness(
                     log,
                     progress.first_dirty_offset,

@@ -13,10 +13,12 @@ from broker.wire import EventLog
 from msgspec.structs import replace
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.partitions.cleaner import CLEANER_OFFSET, Cleaner
+from semel_broker.partitions.disk_space import DiskSpace
 from semel_broker.partitions.partition import Partition
 from semel_broker.partitions.replicas import Replicas
 from semel_broker.world import World
 from semel_protocol.batch import MAGIC_AT, read_header
+from semel_storage.disk.disk import Space
 from semel_storage.disk.memory_disk import MemoryDisk
 from semel_storage.log.log import Log
 from semel_storage.log_directory import LogDirectory
@@ -30,10 +32,10 @@ DAY_MS = 86_400_000
 class Rig:
     """A cleaner over partitions on a memory disk; the clock is the test's."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, disk: MemoryDisk | None = None, **settings: int) -> None:
         self.now_ms = NOW_MS
         self.events = EventLog()
-        self.disk = MemoryDisk()
+        self.disk = MemoryDisk() if disk is None else disk
         self.world = World(
             now_ms=lambda: self.now_ms, monotonic=lambda: 0.0, rng=Random(1), disk=self.disk, log=self.events
         )
@@ -42,8 +44,10 @@ class Rig:
         self.partitions: list[Partition] = []
         self.cleaner = self.new_cleaner()
 
-    def new_cleaner(self) -> Cleaner:
-        return Cleaner(self.world, self.config, partitions=lambda: self.partitions, checkpoint=self.logs.checkpoint)
+    def new_cleaner(self, space: DiskSpace | None = None) -> Cleaner:
+        return Cleaner(
+            self.world, self.config, partitions=lambda: self.partitions, checkpoint=self.logs.checkpoint, space=space
+        )
 
     def partition(self, topic: str, config: LogConfig = COMPACTED, *, fsync: bool = False) -> Partition:
         def open_log() -> Log:
@@ -412,3 +416,81 @@ async def test_a_compacted_topic_of_a_running_broker(tmp_path: Path) -> None:
         assert (await wire.values("keyed"))[-4:] == values[-4:]
     finally:
         await harness.stop()
+
+
+# A disk without room
+
+
+class Tank(MemoryDisk):
+    """A disk with as many free bytes as the test says."""
+
+    free_bytes = 1 << 30
+
+    def space(self, path: str) -> Space | None:
+        return Space(self.free_bytes, 1 << 30)
+
+
+@pytest.fixture
+async def full() -> Rig:
+    """A broker whose disk has nothing free."""
+    rig = Rig(Tank(), log_min_free_bytes=1000)
+    rig.cleaner = rig.new_cleaner(DiskSpace(rig.world, rig.config, "data"))
+    return rig
+
+
+def leave(rig: Rig, free_bytes: int) -> None:
+    assert isinstance(rig.disk, Tank)
+    assert rig.cleaner._space is not None
+    rig.disk.free_bytes = free_bytes
+    rig.cleaner._space.look()
+
+
+async def test_a_log_is_compacted_only_where_its_copy_leaves_half_of_the_mark(full: Rig) -> None:
+    partition = full.partition("t")
+    fill(partition, [(b"a", b"1"), (b"a", b"2")], [(b"a", b"3")])
+    await full.logs.checkpoint()
+    size = partition.log.size
+    leave(full, 500 + size - 1)
+    assert not await full.cleaner.compact_dirtiest()
+    leave(full, 500 + size)
+    assert await full.cleaner.compact_dirtiest()
+    assert partition.log.size < size
+
+
+async def test_a_small_log_is_compacted_where_a_large_one_has_no_room(full: Rig) -> None:
+    large, small = full.partition("large"), full.partition("small")
+    fill(large, [(b"a", bytes(1000)), (b"a", bytes(1000))], [(b"a", b"3")])
+    fill(small, [(b"a", b"1"), (b"a", b"2")], [(b"a", b"3")])
+    await full.logs.checkpoint()
+    leave(full, 500 + small.log.size)
+    assert await full.cleaner.compact_dirtiest()
+    assert not await full.cleaner.compact_dirtiest()
+    assert [event["topic"] for event in full.events.of("log_compacted")] == ["small"]
+    leave(full, 500 + large.log.size)
+    assert await full.cleaner.compact_dirtiest()
+
+
+@pytest.mark.parametrize("free_bytes", [0, 499, 999])
+async def test_retention_deletes_and_the_checkpoint_is_written_on_a_full_disk(full: Rig, free_bytes: int) -> None:
+    partition = full.partition("t", LogConfig(retention_ms=1000))
+    fill(partition, [(None, b"a")], [(None, b"b")])
+    await partition.log.durability.sync()
+    leave(full, free_bytes)
+    full.now_ms += DAY_MS
+    await full.cleaner.sweep_segments()
+    await full.logs.checkpoint()
+    assert partition.log_start_offset == partition.end_offset == 2
+    assert full.logs.partitions() == [("t", 0)]
+    assert not full.events.of("log_sweep_failed")
+
+
+async def test_a_log_that_cannot_be_compacted_is_left_alone_also_after_a_time_without_room(full: Rig) -> None:
+    partition = full.partition("t")
+    fill(partition, [(b"a", b"1")], [(b"a", b"2")])
+    await full.logs.checkpoint()
+    path = partition.log.segments[0].path(".log")
+    full.disk.overwrite(path, full.disk.read_bytes(path)[:-1] + b"\xff")
+    for free_bytes in (1 << 30, 0, 1 << 30):
+        leave(full, free_bytes)
+        assert not await full.cleaner.compact_dirtiest()
+    assert len(full.events.of("log_uncleanable")) == 1

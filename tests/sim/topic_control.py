@@ -39,6 +39,7 @@ from semel_storage.log_directory import STRAY_SUFFIX, LogDirectory
 from sim.broker import DATA, Logger
 from sim.control import ControlBroker, ControlNode, ControlRun, Listener
 from sim.disk import DiskWeather
+from sim.faults import Fault
 from sim.store import NAMESPACE, SimStore
 from sim.world import NS
 
@@ -282,6 +283,20 @@ class TopicRun(ControlRun):
 
     def _own(self) -> list[TopicBroker]:
         return [cast(TopicBroker, broker) for broker in self.brokers.values()]
+
+
+class SlowStoreRun(TopicRun):
+    """A run with short times in which the store takes seconds for a write that it has received. Later ones are quick
+    again, so a request that timed out is carried out behind a newer answer unless the product prevents it."""
+
+    about = "topics with a slow store"
+
+    def __init__(self, seed: int, listener: Listener | None = None) -> None:
+        super().__init__(seed, listener)
+        self.faults = [
+            Fault(at_ms=at_ms, kind="slow store", host="store", lasting_ms=300, args={"factor": 1_000})
+            for at_ms in range(500, 58_000, 1_500)
+        ]
 
 
 def strange(topics: Topics) -> Iterator[str]:

@@ -109,9 +109,10 @@ def sync_before_offsets(seam: Seam) -> None:
         apply: Callable[[], None],
         refuse: Callable[[Exception], None],
         producer: Any = None,
+        **more: bool,
     ) -> None:
         refused: list[Exception] = []
-        write(self, rows, lambda: None, refused.append, producer)
+        write(self, rows, lambda: None, refused.append, producer, **more)
         if refused:
             refuse(refused[0])
         else:

@@ -238,7 +238,7 @@ def _(seam: Seam) -> None:
         return await transact(self, [each for each in expects if not each.key.startswith("brokers/")], puts)
 
     seam.replace(IsrKeeper, "_transact", without_registrations)
-    seam.replace(IsrKeeper, "_may_join", lambda self, replica, epoch: True)
+    seam.replace(IsrKeeper, "_may_join", lambda self, replica, epoch, view: True)
 
 
 # --- leadership ---

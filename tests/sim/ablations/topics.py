@@ -7,12 +7,18 @@ from functools import partial
 from msgspec.structs import replace
 from semel_broker.cluster import reassignments
 from semel_broker.cluster.elections import BrokerStates
+from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta, PartitionView
 from semel_broker.cluster.records import PartitionState, TopicRecord
+from semel_broker.cluster.store import Store
+from semel_broker.cluster.writes import catch_up
+from semel_broker.security import quota_store
+from semel_broker.topics import dynamic_configs, topics
 from semel_broker.topics.topics import Topics
+from semel_storage.log_directory import LogDirectory
 
 from sim.ablations.ablation import Seam, safeguard
-from sim.topic_control import TopicRun
+from sim.topic_control import SlowStoreRun, TopicRun
 
 of_topics = partial(safeguard, brokers=3, alone=TopicRun)
 
@@ -67,3 +73,33 @@ def without_registration(seam: Seam) -> None:
         self._expects = [each for each in self._expects if not each.key.startswith("brokers/")]
 
     seam.replace(reassignments._Edit, "end", unconditionally)
+
+
+@of_topics(
+    "a directory has one topic",
+    "a topic does not take over the records in the directory of another one",
+    needless="the files of a deleted topic are in the way only if the disk refuses to rename their directory, which no "
+    "simulated disk does; `tests/broker/topics` has one that does",
+)
+def any_directory(seam: Seam) -> None:
+    claim = LogDirectory._claim
+
+    def take_over(self: LogDirectory, topic: str, partition: int, topic_id: bytes) -> None:
+        if self.topic_id(topic, partition) is None:
+            claim(self, topic, partition, topic_id)
+
+    seam.replace(LogDirectory, "_claim", take_over)
+
+
+@safeguard(
+    "an answer that there is no such thing leaves a mark",
+    "a creation that timed out is not carried out behind a newer answer that there is no such topic or quota",
+    brokers=3,
+    alone=SlowStoreRun,
+)
+def absence_without_mark(seam: Seam) -> None:
+    async def only_known_here(store: Store, feed: Feed, key: str) -> None:
+        await catch_up(feed)
+
+    for module in (topics, quota_store, dynamic_configs):
+        seam.replace(module, "stays_absent", only_known_here)

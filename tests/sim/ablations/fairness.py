@@ -7,6 +7,7 @@ from typing import Any
 
 from semel_broker.context import INT32_MAX
 from semel_broker.net.connection import Connection
+from semel_broker.net.entrances import Entrances
 from semel_broker.net.frame_buffer import FrameBuffer
 from semel_broker.scheduling.answer_memory import AnswerMemory
 from semel_broker.scheduling.frame_memory import FrameMemory, Holding
@@ -14,6 +15,7 @@ from semel_broker.scheduling.turns import Slices
 
 from sim.ablations.ablation import Seam, safeguard
 from sim.crowd import CrowdRun
+from sim.quota_run import QuotaRun
 
 of_fairness = partial(safeguard, alone=CrowdRun)
 
@@ -92,3 +94,12 @@ def one_line(seam: Seam) -> None:
 )
 def answers_of_any_size(seam: Seam) -> None:
     seam.replace(AnswerMemory, "answer_bytes_max", property(lambda self: INT32_MAX))
+
+
+@safeguard(
+    "first requests of new connections wait",
+    "a client that opens a connection for each request stays within its quota",
+    alone=QuotaRun,
+)
+def no_entrances(seam: Seam) -> None:
+    seam.replace(Entrances, "wait", lambda *_: True)

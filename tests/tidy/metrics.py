@@ -171,8 +171,9 @@ clients send smaller batches. `where` in the garbage collector or in no request:
 
 The log has `disk_nearly_full` with the free bytes and the mark (`log.min.free.bytes`). Below the mark Produce and new
 partitions are refused with KAFKA_STORAGE_ERROR; producers try again until their delivery timeout. Reads, DeleteTopics,
-DeleteRecords, retention and the ends of transactions go on. Below half of the mark, offset commits are refused, too, and
-followers leave the ISR. Free space: delete topics (`semel topic delete`) or records (`semel topic truncate`), or
+DeleteRecords, retention and the ends of transactions go on. Below half of the mark, offset commits, new members of
+groups, InitProducerId with a transactional id and new partitions of transactions are refused, too (NOT_COORDINATOR:
+clients try again), and followers leave the ISR; members may leave, and EndTxn is served. Free space: delete topics (`semel topic delete`) or records (`semel topic truncate`), or
 shorten `retention.ms` or `retention.bytes`; files that are not the broker's count as well. `disk_has_room_again` ends it.
 
 `disk_reserve_given_up`: a write found no room at all, and the file `.semel-reserve` was removed for it. It is made again
@@ -182,7 +183,8 @@ or give the disk more space, then start it again.
 ### The files of a partition cannot be used
 
 The log has `partition_offline` with topic, partition, the reason, and what to do. The broker serves all its other
-partitions; in a cluster another replica leads. Repair the files or restore them from a copy, then restart the broker.
+partitions; in a cluster another replica that is in sync leads, and this one leaves the ISR, also if the files fail
+while the broker runs. Repair the files or restore them from a copy, then restart the broker.
 `semel log check` looks at them. In a cluster, a directory that is moved away is filled from the leader.
 
 ### The audit log loses lines

@@ -14,6 +14,7 @@ from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EMFILE, ENFILE, EROFS
 from pathlib import Path
 from random import SystemRandom
 from time import monotonic, time_ns
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -23,7 +24,9 @@ from semel_protocol import __version__
 if TYPE_CHECKING:
     from semel_storage.disk.os_disk import OsDisk
 
+    from semel_broker.audit_file import AuditFile, AuditStream
     from semel_broker.config.loading import BrokerConfig
+    from semel_broker.logging import LogOutput
     from semel_broker.metrics.server import MetricsServer
     from semel_broker.net.open_files import OpenFiles
     from semel_broker.world import Logger, World
@@ -33,6 +36,8 @@ OPEN_FILES_OF_MACOS = 10_240
 """What its kernel allows whatever its limits say (OPEN_MAX)."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 CONSOLE_PORT = 9480
+LAST_LINES_S = 2.0
+"""At its end the process waits for its outputs at most so long."""
 
 
 def _list_settings(ctx: click.Context, _: click.Parameter, form: str | None) -> None:
@@ -156,9 +161,7 @@ def serve(
     _check_extra("`semel serve`", "broker", "structlog", "h11", *(() if sys.platform == "win32" else ("uvloop",)))
     if console_port is not None:
         _check_extra("`semel serve --console`", "console", "starlette", "uvicorn")
-    from semel_broker.audit_file import open_audit
     from semel_broker.config.loading import ConfigError, load
-    from semel_broker.logging import make_logger
     from semel_broker.net.open_files import OpenFiles
     from semel_broker.net.peer_tls import ClientTls
     from semel_broker.net.socket_queue import hung_up, unacknowledged
@@ -175,25 +178,23 @@ def serve(
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     first_user = _first_user(bootstrap_user, bootstrap_password_file)
-    log = make_logger(log_level, log_format)
+    output, log, audit = _open_outputs(config, log_level, log_format)
     _allow_many_connections()
-    try:
-        audit = open_audit(config.audit_log_file, log)
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from None
     files = OpenFiles(log, monotonic)
-    disk = _make_disk(log, files)
+    disk = _make_disk(log, output, files)
     world = World(
         now_ms=lambda: time_ns() // 1_000_000,
         monotonic=monotonic,
         rng=SystemRandom(),
         disk=disk,
         log=log,
+        log_lost=lambda: output.lost_lines,
         may_keep_descriptor=files.may_keep,
         unacknowledged=unacknowledged,
         hung_up=hung_up,
         audit=None if audit is None else audit.write,
         audit_lost=lambda: 0 if audit is None else audit.lost_lines,
+        audit_is_behind=lambda: audit is not None and audit.is_behind(),
         sync_seconds=disk.pace.seconds,
         load_tls=lambda settings: ServerTls(settings, log),
         stretch=PasswordHashing().stretch,
@@ -201,15 +202,56 @@ def serve(
         read_otlp=otlp_reader(),
         load_peer_tls=lambda settings: ClientTls(settings, log),
     )
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        sys.exit(runner.run(_serve(config, world, files, first_user, console_port)))
+    status = _run(config, world, files, first_user, console_port)
+    if audit is not None:
+        audit.close(LAST_LINES_S)
+    output.close(LAST_LINES_S)
+    sys.exit(status)
 
 
-def _make_disk(log: Logger, files: OpenFiles) -> OsDisk:
+def _open_outputs(
+    config: BrokerConfig, log_level: str, log_format: Any
+) -> tuple[LogOutput, Logger, AuditFile | AuditStream | None]:
+    """Standard output, the log in it, and the audit log. Raises ClickException if the audit log cannot be opened."""
+    from semel_broker.audit_file import audit_room, open_audit
+    from semel_broker.config.loading import ConfigError
+    from semel_broker.logging import LogOutput, make_logger
+    from semel_broker.output.python_messages import route
+
+    is_required = config.audit_log_required
+    output = LogOutput(sys.stdout, audit_room=audit_room(is_required=is_required))
+    log = make_logger(log_level, log_format, output)
+    route(log.warning, log.error)
+    try:
+        return output, log, open_audit(config.audit_log_file, log, output, is_required=is_required)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _run(
+    config: BrokerConfig,
+    world: World,
+    files: OpenFiles,
+    first_user: tuple[str, str] | None,
+    console_port: int | None,
+) -> int:
+    """Run the broker; return the exit status. An unexpected error is printed here: Python's own report could hang."""
+    from semel_storage.disk.last_words import print_last
+
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(config, world, files, first_user, console_port))
+    except Exception as error:
+        world.log.error("ended_by_error", exc_info=error)
+        print_last("".join(format_exception(error)).rstrip())
+        return 1
+
+
+def _make_disk(log: Logger, output: LogOutput, files: OpenFiles) -> OsDisk:
     """The disk of the broker, whose troubles are events in the log."""
     from semel_storage.disk.os_disk import OsDisk
 
-    disk = OsDisk(lambda message: _end_for_disk(log, message))
+    disk = OsDisk(lambda message: _end_for_disk(log, output, message))
     disk.on_used_up = files.log_used_up
     disk.on_not_removed = lambda path, error: log.error("directory_not_removed", directory=path, error=str(error))
     disk.on_reserve_given_up = lambda path: log.error(
@@ -218,11 +260,12 @@ def _make_disk(log: Logger, files: OpenFiles) -> OsDisk:
     return disk
 
 
-def _end_for_disk(log: Logger, message: str) -> NoReturn:
-    """End the process after a failed write; the log has the reason as its last line."""
+def _end_for_disk(log: Logger, output: LogOutput, message: str) -> NoReturn:
+    """End the process after a failed write; the log has the reason as its last line, unless its output hangs."""
     from semel_storage.disk.os_disk import WHAT_TO_DO, end_process
 
     log.error("disk_failed", error=message, do=WHAT_TO_DO)
+    output.flush(LAST_LINES_S)
     end_process(message)
 
 
@@ -250,6 +293,8 @@ async def _serve(
     first_user: tuple[str, str] | None,
     console_port: int | None,
 ) -> int:
+    from semel_storage.disk.last_words import print_last
+
     from semel_broker.console_process import ConsoleProcess
     from semel_broker.node import Node
 
@@ -273,7 +318,7 @@ async def _serve(
         if text is None:
             raise
         log.error("start_failed", error=text)
-        print(f"semel: {text}", file=sys.stderr)  # noqa: T201
+        print_last(f"semel: {text}")
         return 1
     held = sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions())
     files.check_start(held)

@@ -1,6 +1,8 @@
 """EDGE: the setup of structlog: readable lines on a terminal, one JSON object per line elsewhere.
 
-Each line is an event name with fields (`connection_closed reason=... client_host=...`), so that it can be searched.
+Each line is an event name with fields (`connection_closed reason=... client_host=...`), so that it can be searched. A
+thread writes the lines (`output/line_writer`): an output that is not read does not hold the event loop. Errors have a
+room of their own in its queue, and so have lines of the audit log on standard output.
 """
 
 from __future__ import annotations
@@ -8,77 +10,151 @@ from __future__ import annotations
 import codecs
 import json
 import logging
-import sys
-from collections.abc import MutableMapping
-from errno import EIO, EPIPE
+from collections.abc import Callable, MutableMapping
+from datetime import UTC, datetime
 from functools import partial
-from io import TextIOWrapper
-from typing import Any, Literal, TextIO, cast
+from io import TextIOWrapper, UnsupportedOperation
+from typing import Any, Final, Literal, TextIO, cast
 
 import msgspec
 import structlog
 from semel_protocol.visible import encodable, visible, visible_json
 
+from semel_broker.output.descriptor_sink import DescriptorSink, StreamSink
+from semel_broker.output.line_queue import Lost, Room
+from semel_broker.output.line_writer import LineWriter
 from semel_broker.world import Logger
 
 LogFormat = Literal["auto", "console", "json"]
 
+LOG, ERROR, AUDIT = "log", "error", "audit"
+"""The kinds of lines on standard output; ERROR: those of the log with level error and above."""
+LOG_ROOM: Final = Room(lines_max=10_000, bytes_max=4 << 20)
+ERROR_ROOM: Final = Room(lines_max=1_000, bytes_max=1 << 20)
+UTF_8: Final = "utf-8"
 
-def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None) -> Logger:
-    """A logger that writes lines of `level` ("debug", "info", "warning", "error") and above to `stream` (stdout)."""
-    stream = stream or sys.stdout
-    if isinstance(stream, TextIOWrapper):
-        stream.reconfigure(errors="backslashreplace")  # it may have an encoding without most characters
-    console = log_format == "console" or (log_format == "auto" and stream.isatty())
+
+class LogOutput:
+    """The output of the log, with a writer of its own.
+
+    `is_terminal`: whether people read it. `is_utf8`: whether it has all characters.
+    """
+
+    def __init__(self, stream: TextIO | None, *, audit_room: Room) -> None:
+        """`stream`: stdout, or another one; None: there is no output, and the lines are dropped."""
+        self._stream = stream
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # it may have an encoding without most characters
+        self.is_terminal = stream is not None and stream.isatty()
+        self._encoding = codecs.lookup(stream.encoding).name if isinstance(stream, TextIOWrapper) else UTF_8
+        self.is_utf8 = self._encoding == UTF_8
+        self.log_lost: Callable[[int, str], str] = lambda lines, since: ""
+        """The line of the log in place of lost ones: their number, and when the first one came."""
+        self.audit_lost = self.log_lost
+        """The same for the audit log."""
+        rooms = {LOG: LOG_ROOM, ERROR: ERROR_ROOM, AUDIT: audit_room}
+        self._writer = LineWriter(self._sink(), rooms, self._describe, name="semel-log")
+
+    def put(self, kind: str, line: str) -> bool:
+        """Queue a line. `kind`: LOG, ERROR or AUDIT. False: it is lost."""
+        return self._writer.put(kind, self._encoded(line))
+
+    @property
+    def lost_lines(self) -> int:
+        """Lines of the log that were lost since the start."""
+        return self._writer.lost_lines(LOG, ERROR)
+
+    @property
+    def lost_audit_lines(self) -> int:
+        """Lines of the audit log that were lost since the start."""
+        return self._writer.lost_lines(AUDIT)
+
+    def is_behind(self, seconds: float) -> bool:
+        """Whether a line of the audit log may wait long; see `LineWriter.is_behind`."""
+        return self._writer.is_behind(AUDIT, seconds)
+
+    def flush(self, wait_s: float) -> bool:
+        """Wait until all lines are written, at most `wait_s` seconds. Returns whether they are."""
+        return self._writer.flush(wait_s)
+
+    def close(self, wait_s: float) -> bool:
+        """`flush`, and write no more."""
+        return self._writer.close(wait_s)
+
+    def _sink(self) -> DescriptorSink | StreamSink:
+        if self._stream is None:
+            return StreamSink(None, UTF_8)
+        try:
+            return DescriptorSink(self._stream.fileno())
+        except UnsupportedOperation:
+            return StreamSink(self._stream, self._encoding)
+
+    def _encoded(self, line: str) -> bytes:
+        return f"{line}\n".encode(self._encoding, errors="backslashreplace")
+
+    def _describe(self, lost: Lost) -> bytes:
+        since = iso(lost.since_ms)
+        of_log, of_audit = lost.lines.get(LOG, 0) + lost.lines.get(ERROR, 0), lost.lines.get(AUDIT, 0)
+        said = [self.log_lost(of_log, since)] if of_log else []
+        if of_audit:
+            said.append(self.audit_lost(of_audit, since))
+        return b"".join(map(self._encoded, said))
+
+
+def iso(time_ms: int) -> str:
+    """A wall clock's time (ms since 1970) in UTC, as in the audit log."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def make_logger(level: str, log_format: LogFormat, output: LogOutput) -> Logger:
+    """A logger that writes lines of `level` ("debug", "info", "warning", "error") and above to `output`."""
+    console = log_format == "console" or (log_format == "auto" and output.is_terminal)
     renderers: list[Any] = (
         [
             structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S.%f", utc=False),
             _escape,
             structlog.dev.ConsoleRenderer(
-                colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback, sort_keys=False
+                colors=output.is_terminal, exception_formatter=structlog.dev.plain_traceback, sort_keys=False
             ),
         ]
         if console
         else [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(serializer=partial(_json, is_ascii=not _is_utf8(stream))),
+            structlog.processors.JSONRenderer(serializer=partial(_json, is_ascii=not output.is_utf8)),
         ]
     )
+    processors = [structlog.processors.add_log_level, *renderers]
+
+    def lost(lines: int, since: str) -> str:
+        line: Any = {"event": "log_lines_lost", "lines": lines, "since": since}
+        for each in processors:
+            line = each(None, "warning", line)
+        return cast("str", line)
+
+    output.log_lost = lost
     logger = structlog.wrap_logger(
-        structlog.WriteLogger(cast("TextIO", _Lines(stream))),
-        processors=[structlog.processors.add_log_level, *renderers],
+        _Lines(output),
+        processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         cache_logger_on_first_use=True,
     )
     return cast("Logger", logger.bind())
 
 
-def _is_utf8(stream: TextIO) -> bool:
-    return not isinstance(stream, TextIOWrapper) or codecs.lookup(stream.encoding).name == "utf-8"
-
-
 class _Lines:
-    """Writes lines to a stream, and drops them once its terminal has hung up or its pipe is closed.
+    """Takes the rendered lines of structlog, which calls the method of a line's level."""
 
-    The broker then continues without its log, and can still stop cleanly.
-    """
+    def __init__(self, output: LogOutput) -> None:
+        self._output = output
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._is_gone = False  # permanently, unlike a full disk
+    def debug(self, line: str) -> None:
+        self._output.put(LOG, line)
 
-    def write(self, text: str) -> None:
-        if self._is_gone:
-            return
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except OSError as error:
-            self._is_gone = error.errno in (EIO, EPIPE)
+    info = warning = debug
 
-    def flush(self) -> None:
-        """Does nothing: `write` flushes each line."""
+    def error(self, line: str) -> None:
+        self._output.put(ERROR, line)
 
 
 def _escape(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

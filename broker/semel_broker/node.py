@@ -187,7 +187,7 @@ def _handlers(broker: Broker, audit: AuditLog | None) -> Mapping[int, Handler]:
 
         of_all = audit is not None and audit.has_everything
         permitted = dict.fromkeys(NOT_AUDITED, audit.permitted) if audit is not None and of_all else None
-        handlers = guarded(HANDLERS, authorizer, note, permitted)
+        handlers = guarded(HANDLERS, authorizer, note, permitted, broker.world.audit_is_behind)
     handlers = {**handlers, FETCH: with_sessions(handlers[FETCH])}
     return handlers if audit is None or not audit.has_administration else audited(handlers, audit, authorizer)
 
@@ -195,7 +195,8 @@ def _handlers(broker: Broker, audit: AuditLog | None) -> Mapping[int, Handler]:
 def _audit(config: BrokerConfig, world: World, parts: AsyncExitStack) -> AuditLog | None:
     if world.audit is None:
         return None
-    audit = AuditLog(world.audit, world.now_ms, get_running_loop().call_later, config.audit_log_allowed)
+    call_later = get_running_loop().call_later
+    audit = AuditLog(world.audit, world.now_ms, call_later, config.audit_log_allowed, world.audit_is_behind)
     parts.callback(audit.close)
     return audit
 

@@ -150,6 +150,10 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Writes a line of the audit log; never raises. None: there is no audit log."""
     audit_lost: Callable[[], int] = lambda: 0
     """Lines of the audit log that could not be written, since the start."""
+    audit_is_behind: Callable[[], bool] = lambda: False
+    """Whether requests that must have a line in the audit log are refused now; see `audit.log.required`."""
+    log_lost: Callable[[], int] = lambda: 0
+    """Lines of the log that could not be written, since the start."""
     sync_seconds: Histogram | None = None
     """How long the syncs of the disk took. None: the disk does not measure it."""
     load_tls: Callable[[Any], Tls] | None = None

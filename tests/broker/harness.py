@@ -28,6 +28,8 @@ class Harness:
         self.log = EventLog()
         self.audit: list[str] = []
         """The lines of the audit log, if `audit_log_file` is given."""
+        self.audit_is_behind = False
+        """Whether the audit log cannot be written, with `audit.log.required`."""
         self.node: Node | None = None
         self.read_otlp: Callable[[bytes], Iterator[Point]] | None = None
         """Set it before `start`: clients may push metrics then."""
@@ -49,6 +51,7 @@ class Harness:
             sync_seconds=disk.pace.seconds,
             log=self.log,
             audit=self.audit.append if self.settings.get("audit.log.file") else None,
+            audit_is_behind=lambda: self.audit_is_behind,
             load_tls=lambda settings: ServerTls(settings, self.log),
             read_jwks=self.read_jwks,
             read_otlp=self.read_otlp,

@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import threading
+from typing import Any, TextIO
 
 import pytest
-from semel_broker.logging import LogFormat, make_logger
+from semel_broker import logging as broker_logging
+from semel_broker.audit_file import audit_room, lost_line
+from semel_broker.logging import AUDIT, LogFormat, LogOutput, make_logger
+from semel_broker.output.line_queue import Room
+
+pytestmark = pytest.mark.real_time
 
 EVIL = "\x1b[2J\x9b31mFAKED\nFAKED event\u202e"
+
+
+def opened(stream: TextIO | None) -> LogOutput:
+    return LogOutput(stream, audit_room=audit_room(is_required=False))
+
+
+def written(form: LogFormat, stream: TextIO, event: str, **fields: Any) -> None:
+    output = opened(stream)
+    make_logger("info", form, output).error(event, **fields)
+    assert output.close(20)
 
 
 @pytest.mark.parametrize("form", ["console", "json"])
 def test_what_clients_choose_stays_in_its_line(form: LogFormat) -> None:
     stream = io.StringIO()
-    make_logger("info", form, stream).info("connection_closed", client_id=EVIL, count=3, why=ValueError(EVIL), id=None)
+    written(form, stream, "connection_closed", client_id=EVIL, count=3, why=ValueError(EVIL), id=None)
     (line,) = stream.getvalue().splitlines()
     assert not any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 or c == "\u202e" for c in line)
     assert "count=3" in line if form == "console" else json.loads(line)["client_id"] == EVIL
@@ -25,7 +43,7 @@ def test_a_traceback_keeps_its_lines() -> None:
     try:
         raise ValueError("wrong")
     except ValueError as e:
-        make_logger("info", "console", stream).error("unexpected_error", exc_info=e)
+        written("console", stream, "unexpected_error", exc_info=e)
     assert stream.getvalue().splitlines()[-1] == "ValueError: wrong"
 
 
@@ -39,10 +57,121 @@ def test_a_file_name_that_is_not_utf8_and_a_stream_that_is_not_either_are_writte
         "topic": "größer",
         "error": OSError("\udce9"),
     }
-    make_logger("info", form, stream).info("ready", **facts)
+    written(form, stream, "ready", **facts)
     (line,) = data.getvalue().decode("ascii").splitlines()
     if form == "json":
         read = json.loads(line)
         assert (read["data_dir"], read["topic"]) == ("caf\\udce9", "größer")
     else:
         assert "data_dir=caf\\udce9" in line
+
+
+class Pipe:
+    """A pipe as standard output. It is filled, so that the first line of the log waits until `lines` reads."""
+
+    def __init__(self) -> None:
+        self.outside, inside = os.pipe()
+        os.set_blocking(inside, False)
+        self._filled = 0
+        try:
+            while True:
+                self._filled += os.write(inside, b" " * 4096)
+        except BlockingIOError:
+            os.set_blocking(inside, True)
+        self.stream = os.fdopen(inside, "w", encoding="utf-8")
+
+    def lines(self, output: LogOutput) -> list[str]:
+        """Closes the output, and returns all that was written."""
+        data: list[bytes] = []
+
+        def read() -> None:
+            while chunk := os.read(self.outside, 65_536):
+                data.append(chunk)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert output.close(20)
+        self.stream.close()
+        reader.join(20)
+        os.close(self.outside)
+        return b"".join(data)[self._filled :].decode().splitlines()
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_lines_that_find_no_room_are_told_in_their_place_and_errors_and_the_audit_have_rooms_of_their_own(
+    form: LogFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_logging, "LOG_ROOM", Room(lines_max=10, bytes_max=1 << 20))
+    pipe = Pipe()
+    output = opened(pipe.stream)
+    output.audit_lost = lost_line
+    log = make_logger("info", form, output)
+    for number in range(100):  # returns: nothing waits for the pipe
+        log.info("event", number=number)
+    log.error("failed")
+    output.put(AUDIT, "audit line")
+    log.warning("late")
+    assert output.lost_lines == 91
+    lines = pipe.lines(output)
+    assert len(lines) == 14
+    assert all("event" in line for line in lines[:10])
+    assert ["log_lines_lost" in line for line in lines[10:]] == [True, False, False, True]
+    assert "failed" in lines[11]
+    assert lines[12] == "audit line"
+    if form == "json":
+        told = [json.loads(lines[at]) for at in (10, 13)]
+        assert [each["lines"] for each in told] == [90, 1]
+        assert all(each["level"] == "warning" and each["since"] <= each["timestamp"] for each in told)
+    assert output.lost_audit_lines == 0
+
+
+def test_lost_audit_lines_on_standard_output_are_told_as_in_a_file() -> None:
+    pipe = Pipe()
+    output = LogOutput(pipe.stream, audit_room=Room(1, 1 << 20))
+    output.audit_lost = lost_line
+    for _ in range(3):
+        output.put(AUDIT, "line")
+    assert output.lost_audit_lines == 2
+    first, told = pipe.lines(output)
+    assert first == "line"
+    assert (json.loads(told)["decision"], json.loads(told)["times"]) == ("lost", 2)
+
+
+def test_a_closed_pipe_costs_lines_alone_and_the_writer_rests() -> None:
+    outside, inside = os.pipe()
+    os.close(outside)
+    output = opened(os.fdopen(inside, "w"))
+    log = make_logger("info", "json", output)
+    log.info("first")
+    assert output.flush(20)
+    for _ in range(10):
+        log.info("later")
+    assert output.lost_lines == 11
+    assert output.close(20)
+
+
+def test_a_pipe_that_is_not_read_bounds_the_end() -> None:
+    pipe = Pipe()
+    output = opened(pipe.stream)
+    make_logger("info", "json", output).info("last")
+    assert not output.close(0.05)
+    pipe_lines = os.read(pipe.outside, 1 << 20)
+    assert pipe_lines.strip() == b""
+    os.close(pipe.outside)
+
+
+def test_a_pipe_that_another_process_has_set_to_non_blocking_gets_every_line() -> None:
+    pipe = Pipe()
+    os.set_blocking(pipe.stream.fileno(), False)
+    output = opened(pipe.stream)
+    log = make_logger("info", "json", output)
+    for number in range(1_000):
+        log.info("event", number=number, text="x" * 300)
+    lines = pipe.lines(output)
+    assert [json.loads(line)["number"] for line in lines] == list(range(1_000))
+
+
+def test_without_an_output_lines_are_dropped() -> None:
+    output = opened(None)
+    make_logger("info", "auto", output).info("event")
+    assert output.close(20)

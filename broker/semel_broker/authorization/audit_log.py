@@ -50,7 +50,8 @@ class Refused(msgspec.Struct):
 class AuditLog:
     """One per broker with an audit log. `write`: takes a line. `call_later`: seconds, and what to call then.
 
-    `allowed`: see `audit.log.allowed`.
+    `allowed`: see `audit.log.allowed`. `is_behind`: whether lines could not be written now and none may be lost, see
+    `audit.log.required`. Then refusals are counted alone, and their lines follow once they can be written.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class AuditLog:
         now_ms: Callable[[], int],
         call_later: Callable[[float, Callable[[], None]], Any],
         allowed: str = "admin",
+        is_behind: Callable[[], bool] = lambda: False,
     ) -> None:
+        self.is_behind = is_behind
         self._write, self._now_ms, self._call_later = write, now_ms, call_later
         self.has_administration = allowed != "none"
         self.has_everything = allowed == "all"
@@ -125,7 +128,7 @@ class AuditLog:
         """Write what is counted; the broker stops."""
         if self._window is not None:
             self._window.cancel()
-        self._end_window()
+        self._write_counts()
 
     # --- lines -----------------------------------------------------------------------------------------------
 
@@ -150,11 +153,19 @@ class AuditLog:
             refused.lines[key] += 1
         elif len(refused.lines) >= LINES_MAX:
             refused.uncounted += 1
+        elif self.is_behind():
+            refused.lines[key] = 1
         else:
             refused.lines[key] = 0
             self._line(fields)
 
     def _end_window(self) -> None:
+        if self.is_behind():
+            self._window = self._call_later(WINDOW_S, self._end_window)
+            return
+        self._write_counts()
+
+    def _write_counts(self) -> None:
         self._window = None
         all_refused, self._refused = self._refused, {}
         for (principal, host), refused in all_refused.items():

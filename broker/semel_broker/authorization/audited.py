@@ -12,6 +12,7 @@ from semel_protocol.schema import Message
 from semel_broker.answers import InOrder
 from semel_broker.authorization.administration import ADMINISTRATION, Administration, Deed
 from semel_broker.authorization.audit_log import AuditLog, rule_of, transactional_id_of
+from semel_broker.authorization.audit_refusal import refuse
 from semel_broker.authorization.requirements import REFUSAL_OF
 from semel_broker.context import RequestContext
 from semel_broker.handlers import Answer, Handler
@@ -53,6 +54,9 @@ def _audited(
 
         if not permitted:
             return handler(request, ctx)
+        if audit.is_behind():
+            refused = refuse(key, request, ctx)
+            return handler(request, ctx) if refused is None else refused
         try:
             made = handler(request, ctx)
         except KafkaError as error:

@@ -6,7 +6,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestTopic, FetchResponse
@@ -14,7 +14,8 @@ from semel_protocol.schema import Message
 
 from semel_broker.answers import InOrder
 from semel_broker.authorization.access import Access, Note
-from semel_broker.authorization.requirements import Complete, OnlyShown, Requirement, Steps
+from semel_broker.authorization.audit_refusal import NoAccess, refusing
+from semel_broker.authorization.requirements import Complete, OnlyShown, check_all
 from semel_broker.authorization.rules import RULES
 from semel_broker.context import RequestContext
 from semel_broker.handlers import Answer, Handler
@@ -24,15 +25,20 @@ PRODUCE, FETCH = 0, 1
 
 
 def guarded(
-    handlers: Mapping[int, Handler], authorizer: Authorizer, note: Note, permitted: Mapping[int, Note] | None = None
+    handlers: Mapping[int, Handler],
+    authorizer: Authorizer,
+    note: Note,
+    permitted: Mapping[int, Note] | None = None,
+    is_behind: Callable[[], bool] = lambda: False,
 ) -> dict[int, Handler]:
     """The handlers behind their requirements. `permitted`: gets what is allowed to the requests of these APIs.
+    `is_behind`: whether the requests of these APIs are refused now, see `audit.log.required`.
 
     Raises KeyError for an API that the table does not have.
     """
     noted = permitted or {}
     return {
-        key: _guarded(key, handler, RULES[key], authorizer, note, noted.get(key)) if RULES[key] else handler
+        key: _guarded(key, handler, authorizer, note, noted.get(key), is_behind) if RULES[key] else handler
         for key, handler in handlers.items()
     }
 
@@ -40,14 +46,19 @@ def guarded(
 def _guarded(
     key: int,
     handler: Handler,
-    requirements: Sequence[Requirement],
     authorizer: Authorizer,
     note: Note,
     permitted: Note | None,
+    is_behind: Callable[[], bool],
 ) -> Handler:
+    requirements = RULES[key]
+
     def handle(request: Any, ctx: RequestContext) -> Answer:
         access = Access(authorizer, ctx, key, request, note, permitted)
-        steps = _check_all(request, ctx, access, requirements)
+        if permitted is not None and is_behind():
+            steps = refusing(requirements, request, ctx, NoAccess(access, ctx, key, request))
+        else:
+            steps = check_all(request, ctx, access, requirements)
         slices = ctx.slices()
         done = slices.advance(steps)
         if done is None:
@@ -85,25 +96,6 @@ def _until_answered(fetch: Handler, authorizer: Authorizer) -> Handler:
         return cast("FetchResponse", again if isinstance(again, Message) else await cast("Awaitable[Any]", again))
 
     return handle
-
-
-Checked = tuple[Message, Message | None, list[Complete]]
-
-
-def _check_all(request: Any, ctx: RequestContext, access: Access, requirements: Sequence[Requirement]) -> Any:
-    """Check one requirement after the other, in steps. The first response of a refusal is the response."""
-    complete: list[Complete] = []
-    for requirement in requirements:
-        steps: Steps = requirement.check(request, ctx, access)
-        permitted = yield from steps
-        if permitted.answer is not None:
-            answer = permitted.answer
-            for each in complete:
-                answer = each(answer)
-            return permitted.request, answer, []
-        request = permitted.request
-        complete += permitted.complete
-    return request, None, complete
 
 
 async def _in_slices(handler: Handler, ctx: RequestContext, steps: Any) -> Message | None:

@@ -57,6 +57,25 @@ class Requirement(Protocol):
         ...
 
 
+CheckSteps = Generator[int, None, tuple[Message, Message | None, list[Complete]]]
+"""They return the request, the response if the handler is not to run, and what completes the handler's response."""
+
+
+def check_all(request: Any, ctx: RequestContext, access: Access, requirements: Sequence[Requirement]) -> CheckSteps:
+    """Check one requirement after the other, in steps. The first response of a refusal is the response."""
+    complete: list[Complete] = []
+    for requirement in requirements:
+        permitted = yield from requirement.check(request, ctx, access)
+        if permitted.answer is not None:
+            answer = permitted.answer
+            for each in complete:
+                answer = each(answer)
+            return permitted.request, answer, []
+        request = permitted.request
+        complete += permitted.complete
+    return request, None, complete
+
+
 class Whole(msgspec.Struct, frozen=True):
     """One resource for the whole request. `name`: its name; None: nothing is required of this request.
 

@@ -240,6 +240,13 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
             "allows, or nothing."
         ),
     ] = "admin"
+    audit_log_required: Annotated[
+        bool,
+        Doc(
+            "While the audit log cannot be written: refuse the requests that must have a line in it, instead of losing "
+            "the lines."
+        ),
+    ] = False
 
     # The cluster.
     etcd_endpoints: Annotated[

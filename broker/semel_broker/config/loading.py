@@ -334,6 +334,8 @@ def _check_together(config: BrokerConfig) -> None:
             f"audit.log.file = {config.audit_log_file}: must not be in log.dir, which is {config.log_dir}; give "
             "another directory"
         )
+    if config.audit_log_required and not config.audit_log_file:
+        raise ConfigError("audit.log.required is given without audit.log.file; give both")
     _check_listeners(config)
     _check_peers(config)
     _check_etcd(config)

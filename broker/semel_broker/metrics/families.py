@@ -184,6 +184,9 @@ REFUSALS = _s.counter(
 THROTTLES = _s.counter("throttles_total", "Requests or connections that a quota delayed.", "quota")
 THROTTLE_SECONDS = _s.counter("throttle_seconds_total", "Time of these delays.", "quota")
 AUDIT_LOST = _s.counter("audit_lines_lost_total", "Lines of the audit log that could not be written.")
+AUDIT_REFUSED = _s.counter(
+    "audit_refused_requests_total", "Requests refused because the audit log could not be written (audit.log.required)."
+)
 
 _s = _Section("Clients")
 TELEMETRY_INSTANCES = _s.gauge("telemetry_client_instances", "Clients that ask for subscriptions or push (KIP-714).")
@@ -209,6 +212,7 @@ START_TIME = _s.gauge("process_start_time_seconds", "Start of the process, in se
 LOOP_LAG = _s.histogram("event_loop_lag_seconds", "How late a timer of the event loop ran, 20 times a second.")
 STALLS = _s.counter("event_loop_stalls_total", "Times that something held the event loop for 100 ms or more.", "api")
 LONGEST_STALL = _s.gauge("event_loop_longest_stall_seconds", "The longest of them since the start.", "api")
+LOG_LOST = _s.counter("log_lines_lost_total", "Lines of the log that could not be written: its output was not read.")
 GC_COLLECTIONS = _s.counter("gc_collections_total", "Runs of Python's garbage collector.", "generation")
 GC_SECONDS = _s.histogram("gc_seconds", "Time of its full runs (generation 2).")
 DROPPED = _s.gauge("metrics_dropped_series", "Series that the last scrape left out for metrics.series.max.")

@@ -25,4 +25,6 @@ def read(node: Node, page: Page) -> Iterator[None]:
         page.add(to.THROTTLES, throttled.count, quota)
         page.add(to.THROTTLE_SECONDS, round(throttled.seconds, 6), quota)
     page.add(to.AUDIT_LOST, broker.world.audit_lost())
+    page.add(to.AUDIT_REFUSED, counters.refused_for_audit)
+    page.add(to.LOG_LOST, broker.world.log_lost())
     yield

@@ -16,7 +16,6 @@ import fcntl
 import os
 import shutil
 import stat
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future as Job
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from time import perf_counter
 from typing import NoReturn, TypeVar
 
 from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile, Space
+from semel_storage.disk.last_words import print_last
 from semel_storage.disk.os_sync import SyncPace, find_syncfs, sync_data, sync_names, timed_sync
 
 SYNC_THREADS = 4
@@ -47,8 +47,8 @@ T = TypeVar("T")
 
 
 def end_process(message: str) -> NoReturn:
-    """Print the reason and end the process at once, so that nothing is written after the failure."""
-    print(f"semel: {message}; the process ends; {WHAT_TO_DO}", file=sys.stderr, flush=True)  # noqa: T201
+    """Print the reason, within a bounded time, and end the process, so that nothing is written after the failure."""
+    print_last(f"semel: {message}; the process ends; {WHAT_TO_DO}")
     os._exit(EXIT_STATUS)
 
 

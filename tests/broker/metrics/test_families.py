@@ -306,6 +306,8 @@ async def test_refusals_of_the_authorizer_are_counted(start_broker: StartBroker)
     scraper = await Scraper(broker).scrape()
     assert sum(scraper.of("authorization_refusals_total").values()) >= 1
     assert scraper.value("audit_lines_lost_total") == 0
+    assert scraper.value("audit_refused_requests_total") == 0
+    assert scraper.value("log_lines_lost_total") == 0
 
 
 async def test_throttles_are_counted_by_quota(broker: Harness, wire: Wire) -> None:

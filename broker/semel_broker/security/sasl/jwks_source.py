@@ -7,9 +7,14 @@ Redirects are not followed, proxies of the environment are not used, and the ans
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import ssl
+import threading
 import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -19,17 +24,61 @@ from semel_broker.world import JWKS_BYTES_MAX, JwksError
 TIMEOUT_S: Final = 5.0
 """For the connection, and for each read."""
 WHOLE_TIMEOUT_S: Final = 10.0
+GIVE_UP_S: Final = 20.0
+"""What has no time-out of its own may hang: a disk, a name service."""
+THREADS_MAX: Final = 4
+"""The threads that may hang with one location."""
 CHUNK_BYTES: Final = 65_536
+
+_threads: Final[Counter[str]] = Counter()
+"""Threads that read, by location."""
 
 
 async def read_jwks(location: str, ca_file: str) -> bytes:
     """The text of a JWKS. `location`: a path, or an https URL. `ca_file`: the CAs to trust; "": those of the system.
 
-    It is read in a thread. Raises JwksError.
+    It is read in a thread. Raises JwksError, also after `GIVE_UP_S`.
     """
-    if location.startswith("https://"):
-        return await asyncio.to_thread(_fetched, location, ca_file)
-    return await asyncio.to_thread(_read, Path(location))
+    if _threads[location] >= THREADS_MAX:
+        raise JwksError(f"{location} cannot be read: {THREADS_MAX} earlier attempts hang")
+    is_url = location.startswith("https://")
+    read = partial(_fetched, location, ca_file) if is_url else partial(_read, Path(location))
+    reading = _in_thread(location, read)
+    await asyncio.wait((reading,), timeout=GIVE_UP_S)
+    if not reading.done():
+        hangs = "the name service" if is_url else "its disk"
+        raise JwksError(f"{location} was not read within {GIVE_UP_S:.0f} s: {hangs} may hang")
+    return reading.result()
+
+
+def _in_thread(location: str, read: Callable[[], bytes]) -> asyncio.Future[bytes]:
+    """Read in a thread of its own. If it hangs, neither other users of threads nor the end of the process wait for it,
+    as they would for a thread of the event loop's pool.
+    """
+    _threads[location] += 1
+    loop = asyncio.get_running_loop()
+    reading: asyncio.Future[bytes] = loop.create_future()
+
+    def report(text: bytes, error: BaseException | None) -> None:
+        if reading.done():
+            return
+        if error is None:
+            reading.set_result(text)
+        else:
+            reading.set_exception(error)
+
+    def run() -> None:
+        text, failure = b"", None
+        try:
+            text = read()
+        except BaseException as error:  # raised again by `reading`
+            failure = error
+        _threads[location] -= 1
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
+            loop.call_soon_threadsafe(report, text, failure)
+
+    threading.Thread(target=run, name="semel-jwks", daemon=True).start()
+    return reading
 
 
 def _read(path: Path) -> bytes:

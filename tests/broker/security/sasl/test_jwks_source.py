@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
+import os
 import ssl
 import threading
 from collections.abc import Iterator
@@ -129,3 +131,23 @@ async def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as file:
         file.truncate(1 << 33)
     assert len(await read_jwks(str(tmp_path / "large"), "")) == JWKS_BYTES_MAX + 1
+
+
+async def test_a_file_that_hangs_takes_few_threads_and_none_that_others_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A named pipe without a writer hangs as a disk does."""
+    monkeypatch.setattr(jwks_source, "GIVE_UP_S", 0.01)
+    path = tmp_path / "jwks.json"
+    os.mkfifo(path)
+    for _ in range(jwks_source.THREADS_MAX):
+        with pytest.raises(JwksError, match=r"was not read within .*: its disk may hang"):
+            await read_jwks(str(path), "")
+    with pytest.raises(JwksError, match="4 earlier attempts hang"):
+        await read_jwks(str(path), "")
+    assert await asyncio.to_thread(lambda: "others") == "others"
+    await asyncio.get_running_loop().shutdown_default_executor()  # waits for none of them
+    os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))  # the threads read the end
+    while jwks_source._threads[str(path)]:
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+        await asyncio.sleep(0.01)

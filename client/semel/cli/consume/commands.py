@@ -12,6 +12,7 @@ from semel import Consumer, TopicPartition
 from semel._config.consumer import ConsumerConfig
 from semel._edge import Edge
 from semel.admin import EARLIEST, LATEST
+from semel.cli.consume.printer import WAITING_BYTES_MAX, Printer
 from semel.cli.consume.record_text import ENCODINGS, Form, as_json, by_pattern
 from semel.cli.consume.starts import in_range, starts
 from semel.cli.shared.client_settings import ClientSettings, client_options
@@ -21,6 +22,7 @@ from semel.cli.shared.signals import Interrupted
 from semel.cli.shared.start_position import FORMS, StartPosition, parse
 from semel.cli.shared.times import plural
 
+ASK_AGAIN_S = 1.0
 CTRL_C = 130
 DEFAULTS = {"isolation_level": "read_committed"}
 BY_OPTION = {
@@ -125,7 +127,7 @@ def consume(
     if isolation is not None:
         options["isolation_level"] = isolation
     places, firsts = run(_places(client, topic, sorted(set(partitions)), start))
-    output = _Output()
+    output = Printer(sys.stdout.buffer)
     try:
         run(_read(client, options, topic, places, start, firsts, max_records, exit_at_end, show, output))
     except Interrupted as e:
@@ -147,13 +149,6 @@ def _start(client: ClientSettings, offset: str | None, *, from_beginning: bool) 
     return parse(words, "--offset", Edge().now_ms(), may_be_last=True)
 
 
-class _Output:
-    """The number of records printed so far. `is_closed`: the reader of the pipe has closed it."""
-
-    records = 0
-    is_closed = False
-
-
 async def _read(
     client: ClientSettings,
     options: Mapping[str, Any],
@@ -164,7 +159,7 @@ async def _read(
     max_records: int | None,
     exit_at_end: bool,
     show: Callable[[Any], bytes],
-    output: _Output,
+    output: Printer,
 ) -> None:
     async with client.consumer(options, DEFAULTS) as consumer:
         grouped = consumer.group_id is not None
@@ -176,30 +171,35 @@ async def _read(
             consumer.assign(places)
             for tp, first in found.items():
                 consumer.seek(tp, first)
+        taken = 0
         try:
-            while max_records is None or output.records < max_records:
+            while max_records is None or taken < max_records:
                 if exit_at_end and await _at_end(consumer, ends):
                     break
-                most = None if max_records is None else max_records - output.records
+                most = None if max_records is None else max_records - taken
                 for records in (await consumer.getmany(timeout_ms=200, max_records=most)).values():
-                    _write(b"".join(map(show, records)))
-                    output.records += len(records)
+                    output.put(b"".join(map(show, records)), len(records))
+                    taken += len(records)
+                await _keep_up(consumer, output, 0 if grouped else WAITING_BYTES_MAX)
                 if grouped:
                     await consumer.commit()
+            await _keep_up(consumer, output, 0)
         except BrokenPipeError:
-            output.is_closed = True
             sys.stderr.close()  # end without an error, as head(1) expects
+        except OSError as e:
+            raise failure(f"cannot write the records to the output: {e.strerror or e}") from e
 
 
-def _write(shown: bytes) -> None:
-    """Raises BrokenPipeError, and ClickException when the output is closed or its disk is full."""
-    try:
-        sys.stdout.buffer.write(shown)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as e:
-        raise failure(f"cannot write the records to the output: {e.strerror or e}") from e
+async def _keep_up(consumer: Consumer[Any, Any], output: Printer, bytes_max: int) -> None:
+    """Wait until at most `bytes_max` bytes are left to print. A member of a group asks for records meanwhile, without
+    getting any, so that it does not exceed max_poll_interval_ms. Raises OSError of the output.
+    """
+    while not await output.wait(bytes_max, ASK_AGAIN_S):
+        paused = consumer.paused()
+        consumer.pause(*consumer.assignment())
+        if held := consumer.paused():
+            await consumer.getmany(*held)
+        consumer.resume(*(consumer.paused() - paused))
 
 
 async def _places(

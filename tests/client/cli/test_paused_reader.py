@@ -1,0 +1,128 @@
+"""A reader of the output that pauses, as in `semel consume | less`, does not hold the client: it stays in its group."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fcntl import fcntl
+from typing import BinaryIO
+
+import pytest
+from semel import Producer
+from semel.cli.consume.printer import Printer
+from semel_broker.node import Node
+from semel_broker.testing.in_process import EphemeralBroker
+
+pytestmark = pytest.mark.real_time
+
+F_SETPIPE_SZ = 1031
+PIPE_BYTES = 4096
+RECORDS = 2_000
+HEARTBEAT = 12
+MORE_HEARTBEATS = 30
+"""At 100 ms each they take longer than max_poll_interval_ms, which is 1.5 s."""
+
+
+async def fill(broker: EphemeralBroker) -> None:
+    async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(RECORDS):
+            await producer.send("t", b"%d" % number)
+
+
+@contextmanager
+def consuming(broker: EphemeralBroker) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
+    """`semel consume` as a member of the group `g`, and the end of its pipe that is not read."""
+    outside, inside = os.pipe()
+    fcntl(inside, F_SETPIPE_SZ, PIPE_BYTES)
+    line = [sys.executable, "-m", "semel", "consume", "t", "-g", "g", "--from-beginning"]
+    settings = ("max_poll_interval_ms=1500", "heartbeat_interval_ms=100", "session_timeout_ms=6000")
+    line += ["-b", broker.bootstrap_servers, *(word for each in settings for word in ("-X", each))]
+    with os.fdopen(outside, "rb") as reader, subprocess.Popen(line, stdout=inside, stderr=subprocess.PIPE) as process:
+        os.close(inside)
+        try:
+            yield process, reader
+        finally:
+            process.kill()
+
+
+def heartbeats(broker: EphemeralBroker) -> int:
+    async def count(node: Node) -> int:
+        return node.broker.counters.requests.of(HEARTBEAT).requests
+
+    return broker.call(count)
+
+
+def wait_for_heartbeats(broker: EphemeralBroker, count: int) -> None:
+    until = time.monotonic() + 60
+    while heartbeats(broker) < count:
+        assert time.monotonic() < until, f"{heartbeats(broker)} heartbeats"
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sizes of pipes")
+def test_a_member_stays_in_its_group_while_its_output_is_not_read(semel_broker: EphemeralBroker) -> None:
+    semel_broker.create_topic("t", 1)
+    asyncio.run(fill(semel_broker))
+    with consuming(semel_broker) as (process, reader):
+        wait_for_heartbeats(semel_broker, 1)
+        before = heartbeats(semel_broker)
+        wait_for_heartbeats(semel_broker, before + MORE_HEARTBEATS)
+        for number in range(RECORDS):
+            assert reader.readline() == b"%d\n" % number
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read().strip() == b"2,000 records"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sizes of pipes")
+def test_a_signal_ends_a_command_whose_output_is_not_read(semel_broker: EphemeralBroker) -> None:
+    semel_broker.create_topic("t", 1)
+    asyncio.run(fill(semel_broker))
+    with consuming(semel_broker) as (process, _):
+        wait_for_heartbeats(semel_broker, 1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        said = process.stderr.read().strip()
+        assert said.endswith(b" records")
+        assert said != b"2,000 records", "those that the pipe has taken are counted"
+
+
+async def test_the_printer_waits_for_a_bound_and_prints_in_order() -> None:
+    outside, inside = os.pipe()
+    with os.fdopen(inside, "wb") as output:
+        printer = Printer(output)
+        assert await printer.wait(0, 0)
+        for number in range(100):
+            printer.put(b"%d" % number * 2_000, 1)
+        assert not await printer.wait(0, 0.01)
+        assert printer.records < 100
+        read = b""
+        while not await printer.wait(0, 0):
+            read += await asyncio.to_thread(os.read, outside, 65_536)
+        assert printer.records == 100
+    while piece := os.read(outside, 65_536):
+        read += piece
+    assert read == b"".join(b"%d" % number * 2_000 for number in range(100))
+    os.close(outside)
+
+
+async def test_a_closed_pipe_is_an_error_of_the_one_that_waits() -> None:
+    outside, inside = os.pipe()
+    os.close(outside)
+    with os.fdopen(inside, "wb") as output:
+        printer = Printer(output)
+        printer.put(b"line\n", 1)
+        with pytest.raises(BrokenPipeError):
+            await printer.wait(0, 60)
+        assert (printer.records, printer.is_closed) == (0, True)
+        printer.put(b"line\n", 1)
+        with pytest.raises(BrokenPipeError):
+            await printer.wait(0, 60)

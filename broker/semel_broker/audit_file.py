@@ -93,7 +93,7 @@ class Trouble:
             "audit_log_not_written",
             file=self._path,
             error=error or "its output takes no lines",
-            do="make room on its disk, repair it, or let the broker's user write there; see docs/audit.md",
+            do="make room on its disk, repair it, read its pipe, or let the user of the broker write there",
         )
 
     def end(self, lost: Mapping[str, int]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from broker.harness import Wire, batch
+from semel_protocol.errors import ErrorCode
 from semel_storage.disk.os_disk import EXIT_STATUS
 from support.etcd import free_ports
 
@@ -139,6 +140,47 @@ async def test_a_named_pipe_as_audit_log_stops_neither_requests_nor_the_end(tmp_
     assert events[-2:] == ["stopped", "audit_log_not_written"], "what could not be written is told at the end"
 
 
+async def test_a_required_audit_log_that_is_not_read_refuses_until_it_is_read_and_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "audit.pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDWR)
+    fcntl(reader, F_SETPIPE_SZ, PIPE_BYTES)
+    (port,) = free_ports(1)
+    settings = (f"audit.log.file={path}", "audit.log.required=true")
+    with (tmp_path / "log").open("wb") as log:
+        process = await start(tmp_path, *settings, port=port, stdout=log.fileno())
+    wire = await connected(port)
+    created, number = [], 0
+
+    async def create() -> int:
+        nonlocal number
+        number += 1
+        code = (await wire.create_topic(f"topic-{number}")).topics[0].error_code
+        if code == 0:
+            created.append(f"topic-{number}")
+        return code
+
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            while await create() == 0:
+                pass
+            assert await create() == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (await wire.produce("topic-1", batch(b"v"))).error_code == 0, "it has no line in the audit log"
+            data = b""
+            while b"topic_after" not in data:
+                data += await asyncio.to_thread(os.read, reader, 1 << 20)
+                if (await wire.create_topic("topic_after")).topics[0].error_code == 0:
+                    created.append("topic_after")
+    finally:
+        await wire.close()
+        status = await ended(process)
+        os.close(reader)
+    assert status == 0
+    assert [json.loads(line)["resource"] for line in data.splitlines()] == created
+    events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
+    assert events.count("audit_log_not_written") == 1
+
+
 async def test_a_closed_standard_output_stops_nothing(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     semel = str(Path(sys.executable).parent / "semel")
@@ -163,7 +205,8 @@ async def test_a_failed_start_ends_although_both_outputs_hang(tmp_path: Path, pi
 async def test_a_failed_disk_ends_the_process_with_its_reason_or_without(pipe: Pipe, is_stuck: bool) -> None:
     if is_stuck:
         fill(pipe[1])
-    program = "from semel_storage.disk.os_disk import end_process; end_process('write of x failed')"
+    program = "from semel_protocol.errors import ErrorCode
+from semel_storage.disk.os_disk import end_process; end_process('write of x failed')"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stderr=pipe[1])
     assert await ended(process, None) == EXIT_STATUS
     said = os.read(pipe[0], 1 << 20)

@@ -189,7 +189,15 @@ while the broker runs. Repair the files or restore them from a copy, then restar
 
 ### The audit log loses lines
 
-Its disk is full, or the broker may not write there: the log has `audit_log_not_written` ([audit](audit.md)).
+Its disk is full or hangs, the broker may not write there, or a pipe is not read: the log has `audit_log_not_written`
+([audit](audit.md)). With `audit.log.required` no line is lost, and requests are refused meanwhile:
+`semel_audit_refused_requests_total`. Make room, repair the disk, or read the pipe; the broker goes on by itself.
+
+### The log loses lines
+
+The output of the broker's log is not read fast enough, or not at all: a log collector that hangs, a stopped terminal, a
+full disk behind a file. The broker goes on without these lines. `log_lines_lost` in the log has their number in their
+place. Let the output be read again, or write the log to a file.
 
 ### Series are left out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from broker.harness import Wire, batch
 from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic
 from semel_storage.disk.os_disk import EXIT_STATUS
 from support.etcd import free_ports
 
@@ -141,36 +143,39 @@ async def test_a_named_pipe_as_audit_log_stops_neither_requests_nor_the_end(tmp_
 
 
 async def test_a_required_audit_log_that_is_not_read_refuses_until_it_is_read_and_loses_nothing(tmp_path: Path) -> None:
+    """Takes three seconds: a write counts as hanging after two."""
     path = tmp_path / "audit.pipe"
     os.mkfifo(path)
-    reader = os.open(path, os.O_RDWR)
+    reader = os.open(path, os.O_RDWR | os.O_NONBLOCK)
     fcntl(reader, F_SETPIPE_SZ, PIPE_BYTES)
     (port,) = free_ports(1)
     settings = (f"audit.log.file={path}", "audit.log.required=true")
     with (tmp_path / "log").open("wb") as log:
         process = await start(tmp_path, *settings, port=port, stdout=log.fileno())
     wire = await connected(port)
-    created, number = [], 0
+    created: list[str] = []
 
-    async def create() -> int:
-        nonlocal number
-        number += 1
-        code = (await wire.create_topic(f"topic-{number}")).topics[0].error_code
+    async def create(name: str) -> int:
+        row = CreateTopicsRequestTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        answer = await wire.call(CreateTopicsRequest(topics=[row], timeout_ms=10_000, validate_only=False))
+        code: int = answer.topics[0].error_code
         if code == 0:
-            created.append(f"topic-{number}")
+            created.append(name)
         return code
 
+    data = b""
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            while await create() == 0:
-                pass
-            assert await create() == ErrorCode.KAFKA_STORAGE_ERROR
-            assert (await wire.produce("topic-1", batch(b"v"))).error_code == 0, "it has no line in the audit log"
-            data = b""
-            while b"topic_after" not in data:
-                data += await asyncio.to_thread(os.read, reader, 1 << 20)
-                if (await wire.create_topic("topic_after")).topics[0].error_code == 0:
-                    created.append("topic_after")
+            while await create(f"topic-{len(created)}") == 0:
+                await asyncio.sleep(0.02)  # until a write has taken too long
+            assert await create("refused") == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (await wire.produce("topic-0", batch(b"v"))).error_code == 0, "it has no line in the audit log"
+            while b'"after"' not in data:
+                with contextlib.suppress(BlockingIOError):
+                    data += os.read(reader, 1 << 20)
+                await asyncio.sleep(0.02)
+                if created[-1] != "after":
+                    await create("after")
     finally:
         await wire.close()
         status = await ended(process)
@@ -179,6 +184,7 @@ async def test_a_required_audit_log_that_is_not_read_refuses_until_it_is_read_an
     assert [json.loads(line)["resource"] for line in data.splitlines()] == created
     events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
     assert events.count("audit_log_not_written") == 1
+    assert events.count("audit_log_written_again") == 1
 
 
 async def test_a_closed_standard_output_stops_nothing(tmp_path: Path) -> None:
@@ -205,8 +211,7 @@ async def test_a_failed_start_ends_although_both_outputs_hang(tmp_path: Path, pi
 async def test_a_failed_disk_ends_the_process_with_its_reason_or_without(pipe: Pipe, is_stuck: bool) -> None:
     if is_stuck:
         fill(pipe[1])
-    program = "from semel_protocol.errors import ErrorCode
-from semel_storage.disk.os_disk import end_process; end_process('write of x failed')"
+    program = "from semel_storage.disk.os_disk import end_process; end_process('write of x failed')"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stderr=pipe[1])
     assert await ended(process, None) == EXIT_STATUS
     said = os.read(pipe[0], 1 << 20)

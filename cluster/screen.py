@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from rich import box
 from rich.console import Console
@@ -70,6 +72,54 @@ class Tail:
         while True:
             self.read()
             await asyncio.sleep(FOLLOW_INTERVAL_S)
+
+
+class Screen:
+    """Prints messages and the lines of logs in a thread. A terminal that is stopped (Ctrl-S) or a pager that pauses
+    holds neither the services nor the forwarding of their ports.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._texts: SimpleQueue[str | None] = SimpleQueue()  # None: the end
+        self._read: Callable[[], None] = lambda: None
+        self._thread: threading.Thread | None = None
+
+    def say(self, text: str) -> None:
+        """Print a message."""
+        self._texts.put(text)
+        self._begin()
+
+    def follow(self, tail: Tail) -> None:
+        """Print new lines of logs, too, from now on."""
+        self._read = tail.read
+        self._begin()
+
+    def close(self, wait_s: float) -> bool:
+        """Print what waits, for at most `wait_s` seconds. Returns whether it is printed."""
+        self._texts.put(None)
+        if self._thread is None:
+            return True
+        self._thread.join(wait_s)
+        return not self._thread.is_alive()
+
+    def _begin(self) -> None:
+        """Start the thread, once there is something to print: the process may replace itself before."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._print_all, name="screen", daemon=True)
+            self._thread.start()
+
+    def _print_all(self) -> None:
+        while True:
+            try:
+                text = self._texts.get(timeout=FOLLOW_INTERVAL_S)
+            except Empty:
+                self._read()
+                continue
+            if text is None:
+                self._read()
+                return
+            self._console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def size(path: Path) -> int:

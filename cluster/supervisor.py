@@ -21,11 +21,13 @@ from cluster.namespaces import Namespaces
 from cluster.places import NotAvailableError, Place
 from cluster.programs import OWN
 from cluster.published_ports import PublishedPort, PublishedPorts, open_ports
-from cluster.screen import Tail
+from cluster.screen import Screen, Tail
 from cluster.service import ServiceError, cancelled
 from cluster.state import RunningError, StateFolder
 
 READY = "ready"
+LAST_LINES_S = 2.0
+"""At its end the process waits for its terminal at most so long."""
 
 
 class UpRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,17 +47,22 @@ class UpRequest(msgspec.Struct, frozen=True, kw_only=True):
 def run(request: UpRequest, console: Console) -> int:
     """Run the project until SIGINT, SIGTERM, SIGHUP or `down`. Returns the exit status."""
 
+    screen = Screen(console)
+
     def say(text: str) -> None:
-        console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+        screen.say(text)
         if request.report is not None and not request.report.closed:
             print(text, file=request.report, flush=True)
 
     try:
         place, published = place_and_ports(request)
-        return asyncio.run(Supervisor(request, place, published, say, console).run())
+        status = asyncio.run(Supervisor(request, place, published, say, screen, console).run())
     except (ComposeError, NotAvailableError, RunningError, ServiceError, TimeoutError, OSError) as error:
         say(f"not up: {error}")
-        return 1
+        status = 1
+    if not screen.close(LAST_LINES_S):
+        os._exit(status)  # Python would wait for the thread, which hangs in its buffer
+    return status
 
 
 def place_and_ports(request: UpRequest) -> tuple[Place, list[PublishedPort]]:
@@ -86,9 +93,10 @@ class Supervisor:
         place: Place,
         published: list[PublishedPort],
         say: Callable[[str], None],
+        screen: Screen,
         console: Console,
     ) -> None:
-        self._request, self._say, self._console = request, say, console
+        self._request, self._say, self._screen, self._console = request, say, screen, console
         self._cluster = Cluster(request.project, request.state, place, published=PublishedPorts(published), say=say)
         self._stopping = asyncio.Event()
 
@@ -97,7 +105,8 @@ class Supervisor:
             asyncio.get_running_loop().add_signal_handler(number, self._stop_requested)
         server = ControlServer(self._cluster, self._stopping.set)
         await self._cluster.open()
-        tail = asyncio.create_task(self._tail().follow()) if self._request.report is None else None
+        if self._request.report is None:
+            self._screen.follow(self._tail())
         try:
             await server.open()
             self._say_ignored_keys()
@@ -110,8 +119,6 @@ class Supervisor:
             else:
                 await cancelled(starting)
         finally:
-            if tail is not None:
-                await cancelled(tail)
             await server.close()
             await self._cluster.close()
         return 0

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL, EMFILE, ENFILE, EROFS
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from time import monotonic, time_ns
@@ -181,7 +182,8 @@ def serve(
     output, log, audit = _open_outputs(config, log_level, log_format)
     _allow_many_connections()
     files = OpenFiles(log, monotonic)
-    disk = _make_disk(log, output, files)
+    close_outputs = partial(_close_outputs, output, audit)
+    disk = _make_disk(log, close_outputs, files)
     world = World(
         now_ms=lambda: time_ns() // 1_000_000,
         monotonic=monotonic,
@@ -203,9 +205,7 @@ def serve(
         load_peer_tls=lambda settings: ClientTls(settings, log),
     )
     status = _run(config, world, files, first_user, console_port)
-    if audit is not None:
-        audit.close(LAST_LINES_S)
-    output.close(LAST_LINES_S)
+    close_outputs()
     sys.exit(status)
 
 
@@ -228,6 +228,13 @@ def _open_outputs(
         raise click.ClickException(str(error)) from None
 
 
+def _close_outputs(output: LogOutput, audit: AuditFile | AuditStream | None) -> None:
+    """Write the lines that wait, for a bounded time: the process ends."""
+    if audit is not None:
+        audit.close(LAST_LINES_S)
+    output.close(LAST_LINES_S)
+
+
 def _run(
     config: BrokerConfig,
     world: World,
@@ -247,11 +254,11 @@ def _run(
         return 1
 
 
-def _make_disk(log: Logger, output: LogOutput, files: OpenFiles) -> OsDisk:
+def _make_disk(log: Logger, close_outputs: Callable[[], None], files: OpenFiles) -> OsDisk:
     """The disk of the broker, whose troubles are events in the log."""
     from semel_storage.disk.os_disk import OsDisk
 
-    disk = OsDisk(lambda message: _end_for_disk(log, output, message))
+    disk = OsDisk(lambda message: _end_for_disk(log, close_outputs, message))
     disk.on_used_up = files.log_used_up
     disk.on_not_removed = lambda path, error: log.error("directory_not_removed", directory=path, error=str(error))
     disk.on_reserve_given_up = lambda path: log.error(
@@ -260,12 +267,12 @@ def _make_disk(log: Logger, output: LogOutput, files: OpenFiles) -> OsDisk:
     return disk
 
 
-def _end_for_disk(log: Logger, output: LogOutput, message: str) -> NoReturn:
+def _end_for_disk(log: Logger, close_outputs: Callable[[], None], message: str) -> NoReturn:
     """End the process after a failed write; the log has the reason as its last line, unless its output hangs."""
     from semel_storage.disk.os_disk import WHAT_TO_DO, end_process
 
     log.error("disk_failed", error=message, do=WHAT_TO_DO)
-    output.flush(LAST_LINES_S)
+    close_outputs()
     end_process(message)
 
 

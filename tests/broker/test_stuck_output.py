@@ -222,13 +222,38 @@ async def test_a_broker_ends_for_its_disk_although_both_outputs_hang(tmp_path: P
     """Its log and its last words wait for a bounded time."""
     fill(pipe[1])
     program = (
-        "import sys; from semel_broker.__main__ import _end_for_disk;"
+        "import sys; from semel_broker.__main__ import _close_outputs, _end_for_disk;"
         "from semel_broker.audit_file import audit_room; from semel_broker.logging import LogOutput, make_logger;"
         "output = LogOutput(sys.stdout, audit_room=audit_room(is_required=False));"
-        "_end_for_disk(make_logger('info', 'json', output), output, 'write of x failed')"
+        "log = make_logger('info', 'json', output);"
+        "_end_for_disk(log, lambda: _close_outputs(output, None), 'write of x failed')"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=pipe[1], stderr=pipe[1])
     assert await ended(process, None) == EXIT_STATUS
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+async def test_an_unexpected_error_ends_the_process_with_its_traceback_or_without(
+    tmp_path: Path, pipe: Pipe, is_stuck: bool
+) -> None:
+    if is_stuck:
+        fill(pipe[1])
+    program = (
+        "import semel_broker.__main__ as main\n"
+        "async def failing(*_): raise RuntimeError('a bug')\n"
+        "main._serve = failing\n"
+        f"main.serve(['--data-dir', {str(tmp_path / 'data')!r}])"
+    )
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        stdout = pipe[1] if is_stuck else out.fileno()
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=stdout, stderr=pipe[1])
+    assert await ended(process, None) == 1
+    assert (b"RuntimeError: a bug" in os.read(pipe[0], 1 << 20)) == (not is_stuck)
+    if not is_stuck:
+        line = json.loads(log.read_text())
+        assert line["event"] == "ended_by_error"
+        assert "RuntimeError: a bug" in line["exception"]
 
 
 async def test_what_python_and_libraries_would_print_is_in_the_log() -> None:

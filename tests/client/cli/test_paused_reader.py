@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -16,6 +18,8 @@ from typing import BinaryIO
 import pytest
 from semel import Producer
 from semel.cli.consume.printer import Printer
+from semel.cli.shared.warnings_thread import LINES_MAX as WARNINGS_MAX
+from semel.cli.shared.warnings_thread import WarningsThread
 from semel_broker.node import Node
 from semel_broker.testing.in_process import EphemeralBroker
 
@@ -33,6 +37,17 @@ async def fill(broker: EphemeralBroker) -> None:
     async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for number in range(RECORDS):
             await producer.send("t", b"%d" % number)
+
+
+def full_pipe() -> tuple[int, int]:
+    """A pipe that is full of spaces: (the end to read, the end to write)."""
+    outside, inside = os.pipe()
+    os.set_blocking(inside, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(inside, b" " * PIPE_BYTES)
+    os.set_blocking(inside, True)
+    return outside, inside
 
 
 @contextmanager
@@ -126,3 +141,35 @@ async def test_a_closed_pipe_is_an_error_of_the_one_that_waits() -> None:
         printer.put(b"line\n", 1)
         with pytest.raises(BrokenPipeError):
             await printer.wait(0, 60)
+
+
+def test_warnings_of_the_client_wait_in_a_thread_and_are_printed_in_order() -> None:
+    outside, inside = full_pipe()
+    handler = WarningsThread(inside)
+    for number in range(WARNINGS_MAX + 100):
+        handler.handle(logging.makeLogRecord({"msg": "%d " + "x" * 200, "args": (number,), "levelno": logging.WARNING}))
+    assert not handler.wait(0.01)
+    os.set_blocking(outside, False)
+    read = b""
+    while not handler.wait(0.001):
+        with contextlib.suppress(BlockingIOError):
+            read += os.read(outside, 1 << 20)
+    with contextlib.suppress(BlockingIOError):
+        read += os.read(outside, 1 << 20)
+    assert [int(line.split()[0]) for line in read.splitlines()] == list(range(WARNINGS_MAX))
+    os.close(outside)
+    os.close(inside)
+
+
+def test_a_command_prints_the_warnings_of_the_client_and_a_pipe_that_is_not_read_bounds_its_end() -> None:
+    program = (
+        "import logging; from semel.cli.shared.common import run\n"
+        "async def main(): logging.getLogger('semel').warning('first'); logging.getLogger('semel').info('not shown')\n"
+        "run(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "first\n")
+    outside, inside = full_pipe()
+    assert subprocess.run([sys.executable, "-c", program], stderr=inside, timeout=60).returncode == 0
+    os.close(outside)
+    os.close(inside)

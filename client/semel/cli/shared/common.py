@@ -15,6 +15,7 @@ from semel_protocol.tables import Table, captioned, hanging, wrapped
 from semel_protocol.visible import visible, visible_json
 
 from semel.cli.shared.signals import run_until_signal
+from semel.cli.shared.warnings_thread import warnings_in_a_thread
 from semel.errors import KafkaError, NotSemelBrokerError
 
 T = TypeVar("T")
@@ -49,7 +50,8 @@ def run(main: Coroutine[Any, Any, T], end: Callable[[], bool] = lambda: False) -
     Raises Interrupted after a signal.
     """
     try:
-        return run_until_signal(main, end)
+        with warnings_in_a_thread():
+            return run_until_signal(main, end)
     except NotSemelBrokerError as e:
         raise failure(f"`{click.get_current_context().command_path}` cannot do this here: {e}") from e
     except KafkaError as e:

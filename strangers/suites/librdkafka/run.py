@@ -29,6 +29,8 @@ PACKAGE = "@confluentinc/kafka-javascript"
 BROKER_VERSION = "4.1.0"
 """The version of the broker for the tests: from 4.2.0 on they expect share groups."""
 PARALLEL = 3
+TIMEOUT_MULTIPLIER = 3
+"""0119 has 20 s, waits for 15 of them, and starts a JVM four times."""
 PROTOCOLS = {"classic": "", "consumer": "consumer protocol: "}
 """The suite's names of the group protocols, and the prefix of the names of the tests that run with it."""
 OF_GROUPS = re.compile(r"cgrp|consume|offset|subscri|group|rebalance|assign|commit|pause|poll_interval|destroy")
@@ -55,7 +57,11 @@ def main() -> None:
         "LD_LIBRARY_PATH": os.pathsep.join(str(tests.parent / name) for name in ("src", "src-cpp")),
         "TEST_KAFKA_VERSION": BROKER_VERSION,
     }
-    (tests / "test.conf").write_text(f"metadata.broker.list={script.bootstrap()}\ntest.topic.random=true\n")
+    configuration = (
+        f"metadata.broker.list={script.bootstrap()}\ntest.topic.random=true\n"
+        f"test.timeout.multiplier={TIMEOUT_MULTIPLIER}\n"
+    )
+    (tests / "test.conf").write_text(configuration)
     for scenario, auto_create in SCENARIOS.items():
         if not asyncio.run(set_auto_create(auto_create)):
             continue  # Apache Kafka takes this setting at its start alone

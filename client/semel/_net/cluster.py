@@ -22,7 +22,7 @@ from semel_protocol.messages.k10_find_coordinator import FindCoordinatorRequest,
 
 from semel._config.client import ClientConfig
 from semel._edge import Edge
-from semel._net.connection import Connection
+from semel._net.connection import ASKING_METADATA, Connection
 from semel._net.metadata import is_topic_name, merged, with_leader
 from semel._net.missing_topics import MissingTopics
 from semel._net.outage import Outage
@@ -458,6 +458,31 @@ class Cluster:
             except TimeoutError:
                 pass  # the pause is over
 
+    async def _answer_of(self, node_id: int, connection: Connection, request: MetadataRequest) -> MetadataResponse:
+        """The answer, with at least one broker. Raises KafkaError.
+
+        Before the first answer, a broker that is connected and does not answer counts as not reached.
+        """
+        reachability, address = self.pool.reachability, self.pool.address(node_id)
+        is_first = not reachability.has_metadata
+        if is_first:
+            reachability.attempting(node_id, address, is_needed=False)
+            reachability.waits_for(address, ASKING_METADATA)
+        try:
+            answer: MetadataResponse = await connection.request(request, timeout_ms=self._answer_timeout_ms)
+            if not answer.brokers:
+                raise KafkaConnectionError(f"the metadata of {connection.name} has no broker yet")
+        except KafkaError as error:
+            if is_first:
+                reachability.failed(node_id, address, error)
+            raise
+        except BaseException:
+            reachability.given_up(address)
+            raise
+        if is_first:
+            reachability.reached(address)
+        return answer
+
     async def _fetch(self) -> None:
         node_id, connection = await self._any_node()
         # A caller of `refresh` from here on needs a newer answer than the one to this request.
@@ -468,12 +493,10 @@ class Cluster:
         # A name that no topic can have is not sent: some brokers answer it by closing the connection.
         legal = [name for name in wanted if is_topic_name(name)]
         topics = None if self._wants_all else [MetadataRequestTopic(name=name) for name in legal]
-        answer: MetadataResponse = await connection.request(
-            MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create_topics and topics is not None),
-            timeout_ms=self._answer_timeout_ms,
+        request = MetadataRequest(
+            topics=topics, allow_auto_topic_creation=self._auto_create_topics and topics is not None
         )
-        if not answer.brokers:
-            raise KafkaConnectionError(f"the metadata of {connection.name} has no broker yet")
+        answer = await self._answer_of(node_id, connection, request)
         for broker in answer.brokers:
             self.pool.set_address(broker.node_id, broker.host, broker.port)
         self.pool.reachability.metadata_answered(self.pool.address(broker.node_id) for broker in answer.brokers)

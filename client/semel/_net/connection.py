@@ -71,6 +71,7 @@ OPENING = "waiting for the connection to open"
 OPENING_TLS = "waiting for the connection to open, or for the TLS handshake"
 ASKING_VERSIONS = "connected, waiting for the answer to ApiVersions"
 LOGGING_IN = "connected, waiting for the answer to the login (SASL)"
+ASKING_METADATA = "connected, waiting for the answer to Metadata"
 
 
 class _Pending(PendingRequest):
@@ -500,7 +501,12 @@ async def connect(
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             begin(OPENING if tls is None else OPENING_TLS)
-            await edge.create_connection(lambda: connection, host, port, tls)
+            try:
+                await edge.create_connection(lambda: connection, host, port, tls)
+            except UnicodeError as error:  # no resolver is asked: a label is empty or too long
+                raise KafkaConnectionError(
+                    f"cannot connect to {name}: {host!r} is not the name of a host ({error})"
+                ) from error
             begin(ASKING_VERSIONS)
             await connection.agree_on_versions(timeout_ms)
             if credentials is not None:

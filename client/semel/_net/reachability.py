@@ -154,9 +154,9 @@ class Reachability:
     # Questions
 
     @property
-    def has_reached_any(self) -> bool:
-        """Whether this client has ever reached a broker."""
-        return bool(self._reached)
+    def has_metadata(self) -> bool:
+        """Whether a broker has ever answered this client's request for metadata."""
+        return self._metadata_at > float("-inf")
 
     def current(self) -> list[Trouble]:
         """The addresses that are being tried, or failed a moment ago."""

@@ -132,6 +132,25 @@ async def test_a_broker_whose_advertised_address_does_not_answer_ends_the_comman
     server.close()
 
 
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+async def test_a_broker_that_answers_no_request_for_metadata_ends_the_command(
+    fake_broker: FakeBroker, use: Callable[[dict[str, Any]], Awaitable[None]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The connection opens, and versions are agreed on: a broker whose event loop stands still, or a proxy."""
+
+    async def silent(_: object) -> None:
+        await asyncio.Event().wait()
+
+    fake_broker.answers[3] = silent
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    waits = f"{fake_broker.address}: connected, waiting for the answer to Metadata for"
+    with pytest.raises(UnreachableError, match=f"cannot connect to {waits} 3"):
+        await use({"bootstrap_servers": fake_broker.address, **QUICK})
+    assert 3 <= loop.time() - began < 4.5
+    assert capsys.readouterr().err == f"waiting for {waits} 1.0 s\n"
+
+
 async def test_a_broker_that_was_reached_may_restart(
     fake_broker: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -245,6 +245,25 @@ async def test_a_name_that_does_not_resolve_is_named() -> None:
         await Admin(bootstrap_servers="no-such-host.invalid:9092", bootstrap_timeout_ms=500).start()
 
 
+async def test_a_text_that_cannot_be_the_name_of_a_host_is_named(
+    hidden_broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's resolver raises UnicodeError for it, which is no OSError. Here it is what the broker advertises."""
+    connects = Edge.create_connection
+
+    async def create_connection(edge: Edge, protocol: Any, host: str, port: int, *more: Any) -> Any:
+        if port == 1:
+            "a..b".encode("idna")
+        return await connects(edge, protocol, host, port, *more)
+
+    monkeypatch.setattr(Edge, "create_connection", create_connection)
+    reason = r"'127\.0\.0\.1' is not the name of a host \(.*idna.*label empty or too long"
+    with pytest.raises(KafkaTimeoutError, match=rf"broker 0 at 127\.0\.0\.1:1: {reason}"):
+        await produced(hidden_broker)
+    with pytest.raises(KafkaConnectionError, match=rf"cannot connect to {CLOSED}: {reason}"):
+        await Admin(bootstrap_servers=CLOSED, bootstrap_timeout_ms=500).start()
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [

@@ -44,7 +44,8 @@ async def started(
     says nothing either.
 
     Raises UnreachableError when an address that is needed was never reached within three seconds, or within
-    `bootstrap_timeout_ms` if that is given. A broker that was reached before may restart: it is waited for.
+    `bootstrap_timeout_ms` if that is given; also when an address is reached and no request for metadata is answered. A
+    broker that was reached before may restart: it is waited for.
     """
     edge = Edge()
     client = kind(**settings, edge=edge)
@@ -116,7 +117,12 @@ class _Watch:
             if addresses and not set(addresses) <= set(self._said) and not self._quiet:
                 say(f"waiting for {_listed([trouble for trouble, _ in waits], self._edge)}", err=True)
             self._said = addresses
-            lost = [trouble for trouble, waited_s in waits if waited_s >= self._end_after_s and not trouble.was_reached]
+            may_restart = self._reachability.has_metadata
+            lost = [
+                trouble
+                for trouble, waited_s in waits
+                if waited_s >= self._end_after_s and not (may_restart and trouble.was_reached)
+            ]
             if lost:
                 self._failure = self._unreachable(lost)
                 timeout.reschedule(asyncio.get_running_loop().time())
@@ -125,7 +131,7 @@ class _Watch:
     def _waits(self) -> list[tuple[Trouble, float]]:
         """The addresses that the client cannot do without, each with the seconds that it has waited for it."""
         now, troubles = self._edge.monotonic(), self._reachability.current()
-        if not self._reachability.has_reached_any:
+        if not self._reachability.has_metadata:
             return [(trouble, now - self._began) for trouble in troubles]
         return [(each, now - each.needed_since) for each in troubles if each.needed_since is not None]
 
@@ -137,7 +143,7 @@ class _Watch:
     def _unreachable(self, lost: Sequence[Trouble]) -> UnreachableError:
         listed = _listed(lost, self._edge)
         tried = f"Tried for {self._end_after_s:.0f} s; -X bootstrap_timeout_ms=60000 waits longer"
-        if not self._reachability.has_reached_any:
+        if not self._reachability.has_metadata:
             advice = f"{_assumed(self._settings)}. Check the address (-b) and that the broker runs. {tried}"
             return UnreachableError(f"cannot connect to {listed}", advice)
         return UnreachableError(

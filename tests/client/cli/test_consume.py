@@ -181,3 +181,16 @@ def test_a_missing_key_or_value_is_told_from_an_empty_one() -> None:
     assert by_pattern(pattern, Form(null=b"NULL"))(record(None, b"")) == b"NULL,,-1,0"
     assert by_pattern("%v\\n", Form(null=b"NULL"))(record(None, None)) == b"NULL\n"
     assert by_pattern("%v\\n", Form())(record(None, None)) == b"\n"
+
+
+def test_names_of_headers_that_are_not_utf_8_are_printed() -> None:
+    """A record that another client has written never ends the command."""
+    foreign = ConsumerRecord("t", 0, 5, 9, 0, None, b"v", None, 0, 0, (("h\udcff", b"x"), ("\udcfe", None)))
+    assert by_pattern("%v %h", Form())(foreign) == b"v h\xff=x,\xfe="
+    for form in (Form(), Form(escaped=True)):
+        assert json.loads(as_json(form)(foreign))["headers"] == [["h\\udcff", "x"], ["\\udcfe", None]]
+    assert by_pattern("%h", Form(escaped=True))(foreign) == b"h\\xff=x,\\xfe="
+
+
+def test_bytes_of_the_pattern_that_are_not_utf_8_are_printed_as_they_are() -> None:
+    assert by_pattern("\udcff%v\udcfe", Form())(record(None, b"v")) == b"\xffv\xfe"

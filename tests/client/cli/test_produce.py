@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -67,6 +68,15 @@ def test_many_lines_with_keys_go_to_the_partitions_that_their_keys_have_in_every
         assert [int(row[2]) for row in mine[:-1]] == list(range(key, LINES, 50))
     said = semel.fails("produce", "keyed", "-k", "=", text=text + "no separator\n" + text)
     assert "50,000 records stored, but line 50001 has no '=' between key and value: b'no separator'" in said
+
+
+def test_separators_and_headers_that_are_not_utf_8_are_taken_as_bytes(semel: Shell) -> None:
+    semel("topic", "create", "bytes", "-p", "1")
+    semel("produce", "bytes", "-k", "é", "-H", "h\udcff=\udcfe", text="kévalue\n")
+    row = json.loads(semel("consume", "bytes", "-o", "0", "-e", "--json"))
+    assert (row["key"], row["value"], row["headers"]) == ("k", "value", [["h\\udcff", "\\xfe", "/g=="]])
+    said = semel.fails("produce", "bytes", "-k", "\udcff", text="kvalue\n")
+    assert "line 1 has no" in said, said
 
 
 def test_line_ends_of_windows_and_empty_lines_are_kept_apart_in_many_lines(semel: Shell) -> None:

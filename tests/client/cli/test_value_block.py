@@ -17,7 +17,9 @@ def one_by_one(values: list[bytes], headers: tuple[tuple[str, bytes | None], ...
     return b"".join(encode_record(0, row, None, value, headers) for row, value in enumerate(values))
 
 
-@pytest.mark.parametrize("headers", [(), (("a", b"1"), ("ö", None), ("", b""))], ids=["no headers", "headers"])
+@pytest.mark.parametrize(
+    "headers", [(), (("a", b"1"), ("ö", None), ("", b""), ("\udcff", b""))], ids=["no headers", "headers"]
+)
 @pytest.mark.parametrize(
     "values",
     [

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 import msgspec
-from semel_protocol.visible import visible_bytes, visible_json
+from semel_protocol.visible import encodable, visible_bytes, visible_json
 
 from semel import ConsumerRecord
+from semel.cli.shared.common import given_bytes
 
 Record = ConsumerRecord[bytes | None, bytes | None]
 Show = Callable[[Record], bytes]
@@ -51,7 +52,7 @@ def fields(form: Form) -> dict[str, Show]:
         "%T": lambda r: b"%d" % r.timestamp,
         "%K": lambda r: b"%d" % _length(r.key),
         "%S": lambda r: b"%d" % _length(r.value),
-        "%h": lambda r: b",".join(b"%b=%b" % (key.encode(), shown(value)) for key, value in r.headers),
+        "%h": lambda r: b",".join(b"%b=%b" % (given_bytes(key), shown(value)) for key, value in r.headers),
     }
 
 
@@ -75,7 +76,7 @@ def by_pattern(pattern: str, form: Form) -> Show:
         elif two.startswith("%"):
             raise click.BadParameter(f"{two!r} is not a field; fields: {' '.join(known)} %%", param_hint="--format")
         else:
-            parts.append(pattern[at].encode())
+            parts.append(given_bytes(pattern[at]))
             at -= 1
         at += 2
     return lambda record: b"".join([part if isinstance(part, bytes) else part(record) for part in parts])
@@ -89,7 +90,8 @@ def as_json(form: Form) -> Show:
     """A function from a record to a line of JSON.
 
     With the encoding "text", a key or value that is not UTF-8 is readable under its name, with \\xNN for the bytes that
-    are not, and exact under `key_base64` or `value_base64`. Such a header has its base64 as a third element.
+    are not, and exact under `key_base64` or `value_base64`. Such a header has its base64 as a third element. In the
+    name of a header, a byte that is not UTF-8 is \\udcNN.
     """
 
     def show(record: Record) -> bytes:
@@ -104,7 +106,7 @@ def as_json(form: Form) -> Show:
             made[name] = shown[0]
             if len(shown) > 1:
                 made[f"{name}_base64"] = shown[1]
-        made["headers"] = [[key, *_texts(value, form)] for key, value in record.headers]
+        made["headers"] = [[encodable(key), *_texts(value, form)] for key, value in record.headers]
         encoded = msgspec.json.encode(made)
         return (visible_json(encoded.decode()).encode() if form.escaped else encoded) + b"\n"
 

@@ -11,7 +11,7 @@ import click
 from semel._config.client import ProducerConfig
 from semel.cli.produce.job import Job
 from semel.cli.shared.client_settings import ClientSettings, client_options
-from semel.cli.shared.common import key_values, run
+from semel.cli.shared.common import given_bytes, key_values, run
 from semel.cli.shared.signals import Interrupted
 
 DEFAULTS = {"linger_ms": 5, "max_block_ms": 120_000}
@@ -91,7 +91,7 @@ def produce(
 
     A missing topic is created by the broker, as other producers do; the command says so. --no-create refuses it.
     """
-    pairs = [(key, value.encode()) for key, value in key_values(headers, "--header").items()]
+    pairs = [(key, given_bytes(value)) for key, value in key_values(headers, "--header").items()]
     options: dict[str, Any] = {} if linger_ms is None else {"linger_ms": linger_ms}
     if compression is not None:
         options["compression_type"] = compression
@@ -99,7 +99,7 @@ def produce(
         options["acks"] = "all" if acks == "all" else int(acks)
     if options.get("acks", client.value("acks", "all")) not in ("all", -1):
         options["enable_idempotence"] = False
-    separator = None if key_separator is None else key_separator.encode()
+    separator = None if key_separator is None else given_bytes(key_separator)
     job = Job(topic, separator, partition, pairs, may_create=may_create, quiet=quiet)
     with file.open("rb") if file else sys.stdin.buffer as source:
         hidden = quiet or (file is None and sys.stdin.isatty())

@@ -27,7 +27,7 @@ def encoded_headers(headers: Headers) -> bytes:
     """The headers of a record, with their count."""
     parts = [varint(len(headers))]
     for name, value in headers:
-        key = name.encode()
+        key = name.encode("utf-8", "surrogateescape")  # as `records.encode`
         parts += [varint(len(key)), key]
         parts += [varint(-1)] if value is None else [varint(len(value)), value]
     return b"".join(parts)

@@ -156,6 +156,13 @@ def tell_captioned(pairs: Sequence[tuple[str, Text | str]]) -> None:
         out.print(line, soft_wrap=True)
 
 
+def given_bytes(text: str) -> bytes:
+    """The bytes of an argument, or of the name of a header, as they were given: those that are not UTF-8 are surrogates
+    in the text.
+    """
+    return text.encode("utf-8", "surrogateescape")
+
+
 def key_values(pairs: tuple[str, ...], option: str) -> dict[str, str]:
     """`("a=1", "b=2")` as a dict. Raises click.BadParameter for a pair without `=`."""
     found = {}

@@ -490,6 +490,8 @@ def _start_failure(config: BrokerConfig, error: Exception) -> str | None:
             return f"{where}: this machine has no such address; give one of its addresses {host}"
         case OSError(errno=errno, filename=None) if errno == EACCES:
             return f"{where}: not permitted ({error}); choose another port {port}"
+        case ListenError():
+            return f"{where}: cannot listen there ({error.strerror}); give an address of this machine {host}"
         case OSError(errno=errno, filename=str() as file) if errno in (EACCES, EROFS) or _is_data_path(file, config):
             return f"{file}: {error.strerror}; give --data-dir a directory that this user may write to"
         case OSError(filename=str() as file) if Path(file).is_relative_to(config.log_dir):

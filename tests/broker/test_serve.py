@@ -217,6 +217,9 @@ async def test_a_port_in_use_is_refused_with_a_message(spawn: Spawn) -> None:
         (("--set", "num.partitions=none"), "whole number"),
         (("--port", "99999"), "65535"),
         (("--host", "192.0.2.1", "--port", "0"), "no such address"),
+        (("--host", "a..b", "--port", "0"), "no such address"),
+        (("--host", "no-such-host.invalid", "--port", "0"), "cannot listen there"),
+        (("--rack", "\udcff", "--port", "0"), "broker.rack = '\\udcff': must be Unicode text"),
         (("--host", "0.0.0.0", "--port", "0"), "--advertised-host"),
     ],
 )

@@ -22,6 +22,11 @@ PLAIN_MIN, PLAIN_BELOW = 1e-3, 1e7
 """Java writes a double without an exponent from here to there."""
 
 
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can encode the text. Python makes surrogates of bytes of arguments and variables that are not."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def whole_number(text: str) -> int:
     """An int or a long: a sign and decimal digits, of any script. Raises ValueError; the bounds are not looked at."""
     text = text.strip(BLANKS)

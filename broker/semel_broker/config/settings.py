@@ -103,6 +103,11 @@ class Setting(msgspec.Struct, frozen=True):
         return next((part for part in reversed(self.name.split(".")) if part in UNITS), None)
 
     @property
+    def is_path(self) -> bool:
+        """Whether the value names a file or a directory, whose name need not be UTF-8."""
+        return self.name.endswith((".dir", ".file", ".location"))
+
+    @property
     def default_text(self) -> str | None:
         """The default as Kafka describes it: an empty text is no default."""
         return _rendered(self.default) or (
@@ -122,6 +127,8 @@ class Setting(msgspec.Struct, frozen=True):
         """
         value: object = raw
         if isinstance(raw, str):
+            if not (self.is_path or setting_text.is_unicode(raw)):
+                raise ConfigError(f"{self.name} = {raw!r}: must be Unicode text, encoded in UTF-8")
             try:
                 value = _READ[self.kind](raw)
             except ValueError:

@@ -32,7 +32,9 @@ def is_wildcard(host: str) -> bool:
 
 
 async def bind(create: Create, host: str, port: int) -> tuple[list[Server], int]:
-    """The servers of one address, and their port, which is the same for all of them. Raises OSError.
+    """The servers of one address, and their port, which is the same for all of them.
+
+    Raises OSError: EADDRNOTAVAIL, too, for a text that cannot be the name of a host.
 
     A machine without IPv6 gets a server of IPv4 alone for `::`.
     """
@@ -40,6 +42,8 @@ async def bind(create: Create, host: str, port: int) -> tuple[list[Server], int]
     for left in reversed(range(TRIES)):
         try:
             first = await create(host, port)
+        except UnicodeError as error:  # of the encoding of the name, before a resolver is asked
+            raise OSError(errno.EADDRNOTAVAIL, f"{host!r} is not the name of a host ({error})") from error
         except OSError as error:
             if not is_dual or error.errno not in NO_SUCH_FAMILY:
                 raise

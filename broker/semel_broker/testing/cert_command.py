@@ -62,8 +62,12 @@ def dev(directory: Path, hosts: tuple[str, ...], servers: tuple[str, ...], days:
         ) from None
     except OSError as error:
         raise click.ClickException(f"{directory}: {error.strerror}; give a directory that you may write to") from None
-    for server in servers:
-        authority.issue(server, *names, days=days)
+    try:
+        for server in servers:
+            authority.issue(server, *names, days=days)
+    except ValueError as error:  # of a name that cannot be encoded (IDNA)
+        authority.ca_file.unlink()
+        raise click.BadParameter(f"not the name or the address of a host: {error}", param_hint="--host") from None
     authority.issue("client", days=days)
     files = "\n".join(
         f"{f'{directory}/{server}.pem':<18}  certificate and key of servers, for {', '.join(names)}: CN={server}"

@@ -116,6 +116,18 @@ def test_toml_values_of_the_wrong_type_are_refused(toml: str) -> None:
         load(toml)
 
 
+@pytest.mark.parametrize("name", ["broker.rack", "cluster.name", "super.users", "listeners", "etcd.password"])
+def test_bytes_that_are_not_utf_8_are_refused_but_in_names_of_files(name: str) -> None:
+    for overrides, environment in (
+        ([f"{name}=a\udcff"], {}),
+        ([], {f"SEMEL_{name.upper().replace('.', '_')}": "\udcff"}),
+    ):
+        with pytest.raises(ConfigError, match=f"{name} = .*must be Unicode text"):
+            load(environment=environment, overrides=overrides)
+    for path in ("log.dir", "ssl.keystore.location", "audit.log.file"):
+        assert BROKER_SETTINGS[path].parse("a\udcff") == "a\udcff"
+
+
 def test_a_file_that_is_not_toml_is_refused() -> None:
     with pytest.raises(ConfigError, match="not TOML"):
         load("num.partitions: 3")

@@ -65,6 +65,17 @@ async def test_the_wildcard_of_ipv6_is_bound_in_both_families_at_one_port(host: 
     assert machine.open() == [(host, 9092), ("0.0.0.0", 9092)]
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 70])
+async def test_a_text_that_cannot_be_the_name_of_a_host_is_no_address_of_this_machine(host: str) -> None:
+    async def create(host: str, port: int) -> Any:
+        host.encode("idna")  # as Python's resolver does
+        raise AssertionError
+
+    with pytest.raises(OSError, match="is not the name of a host") as raised:
+        await bind(create, host, 0)
+    assert raised.value.errno == errno.EADDRNOTAVAIL
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1", "::1", "fe80::1"])
 async def test_other_addresses_have_one_family(host: str) -> None:
     machine = Machine(1001)

@@ -46,3 +46,11 @@ def test_the_name_of_a_server_does_not_replace_another_file(tmp_path: Path, name
     assert refused.exit_code == 2
     assert "give the name of a file" in refused.output
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("host", ["a..b", "x y", "", "a" * 70, "\udcff"])
+def test_a_host_that_cannot_be_one_is_refused_and_nothing_is_left(tmp_path: Path, host: str) -> None:
+    made = CliRunner().invoke(cert, ["dev", str(tmp_path), "--host", host])
+    assert made.exit_code == 2, made.output
+    assert "--host" in made.output
+    assert list(tmp_path.iterdir()) == []

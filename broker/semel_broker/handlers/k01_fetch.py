@@ -90,7 +90,7 @@ async def _in_slices(fetch: Fetch, max_wait_ms: float, slices: Slices) -> FetchR
             fetch.drop_data()
             await sleep(min(max_wait_ms, UNWOKEN_WAIT_MS) / 1000)
         else:
-            await _woken(fetch, max_wait_ms)
+            await _woken_in_slices(fetch, max_wait_ms, slices)
         await fetch.wait_for_room()
         await fetch.read_in_slices(slices)
     return fetch.response()
@@ -115,6 +115,31 @@ async def _woken(fetch: Fetch, max_wait_ms: float) -> None:
         deadline.cancel()
         for partition in partitions:
             partition.view.remove_waiter(waiter)
+
+
+async def _woken_in_slices(fetch: Fetch, max_wait_ms: float, slices: Slices) -> None:
+    """`_woken` for very many partitions: registers and removes the waiter in slices."""
+    loop = get_running_loop()
+    waiter = FetchWaiter(loop, fetch.bytes_missing)
+    fetch.drop_data()
+    deadline = loop.call_later(max_wait_ms / 1000, waiter.release)
+    registered = 0
+    try:
+        while registered < fetch.partition_count and not waiter.future.done():
+            fetch.register_one(waiter, registered)
+            registered += 1
+            if slices.is_over():
+                await slices.next()
+        await waiter.future
+        while registered:
+            registered -= 1
+            fetch.unregister(waiter, registered)
+            if slices.is_over():
+                await slices.next()
+    finally:
+        deadline.cancel()
+        for at in range(registered):  # the request was cancelled
+            fetch.unregister(waiter, at)
 
 
 def _without_records(row: FetchResponsePartition) -> FetchResponsePartition:
@@ -308,13 +333,21 @@ class Fetch:
         Returns the partitions that `waiter` is registered with.
         """
         self.drop_data()
-        partitions = []
-        for at, partition in enumerate(self._partitions):
-            assert partition is not None, "a fetch with an error does not wait"
-            partition.add_fetch_waiter(waiter, self._isolation)
-            partitions.append(partition)
-            waiter.wake(partition.view.bytes_readable(self._isolation) - self._seen[at])
-        return partitions
+        return [self.register_one(waiter, at) for at in range(self.partition_count)]
+
+    def register_one(self, waiter: FetchWaiter, at: int) -> Partition:
+        """Register `waiter` with the partition of this row, and count the bytes that arrived since the read."""
+        partition = self._partitions[at]
+        assert partition is not None, "a fetch with an error does not wait"
+        partition.add_fetch_waiter(waiter, self._isolation)
+        waiter.wake(partition.view.bytes_readable(self._isolation) - self._seen[at])
+        return partition
+
+    def unregister(self, waiter: FetchWaiter, at: int) -> None:
+        """Remove `waiter` from the partition of this row."""
+        partition = self._partitions[at]
+        assert partition is not None, "a fetch with an error does not wait"
+        partition.view.remove_waiter(waiter)
 
     def response(self) -> FetchResponse:
         """The answer; without records if the session of the connection has ended while the request waited."""

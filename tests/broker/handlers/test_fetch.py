@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, fetch_request, headers_of, produce_request, records_of
+from semel_broker.partitions.read_view import ReadView
+from semel_broker.scheduling.turns import SLICE_STEPS, Slices
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from semel_protocol.messages.k20_delete_topics import DeleteTopicsRequest
@@ -220,6 +222,84 @@ async def test_a_disconnected_reader_leaves_no_waiter(broker: Harness) -> None:
         await other.close()
         while partition.view._waiters:
             await asyncio.sleep(0.005)
+
+
+WIDE = 600
+
+
+def waiting(broker: Harness, topic: str) -> list[int]:
+    """The partitions of a topic of `WIDE` partitions at which a fetch waits."""
+    assert broker.node is not None
+    topics = broker.node.broker.topics
+    return [index for index in range(WIDE) if topics.partition(topic, index).view._waiters]
+
+
+@pytest.mark.parametrize("at", [0, WIDE - 1])
+async def test_a_fetch_of_very_many_partitions_is_woken_by_any_of_them(broker: Harness, at: int) -> None:
+    reader, writer = await broker.wire(), await broker.wire()
+    await reader.create_topic("t", partitions=WIDE)
+    reader.send(fetch_many("t", dict.fromkeys(range(WIDE), 0), max_wait_ms=60_000))
+    await asyncio.sleep(0.02)
+    assert waiting(broker, "t") == list(range(WIDE))
+    await writer.produce("t", batch(b"a"), partition=at)
+    rows = (await reader.receive()).responses[0].partitions
+    assert [row.partition_index for row in rows if row.records] == [at]
+    assert waiting(broker, "t") == []
+
+
+async def test_readable_bytes_count_towards_min_bytes_of_a_fetch_of_very_many_partitions(broker: Harness) -> None:
+    reader, writer = await broker.wire(), await broker.wire()
+    await reader.create_topic("t", partitions=WIDE)
+    data = batch(b"x" * 400)
+    await writer.produce("t", data)
+    wanted = fetch_many("t", dict.fromkeys(range(WIDE), 0), max_wait_ms=60_000, min_bytes=2 * len(data))
+    reader.send(wanted)
+    await asyncio.sleep(0.02)
+    await writer.produce("t", data, partition=WIDE - 1)
+    rows = (await reader.receive()).responses[0].partitions
+    assert [row.partition_index for row in rows if row.records] == [0, WIDE - 1]
+
+
+async def test_a_disconnected_reader_of_very_many_partitions_leaves_no_waiter(broker: Harness) -> None:
+    wire, other = await broker.wire(), await broker.wire()
+    await wire.create_topic("t", partitions=WIDE)
+    other.send(fetch_many("t", dict.fromkeys(range(WIDE), 0), max_wait_ms=60_000))
+    await asyncio.sleep(0.02)
+    assert waiting(broker, "t") == list(range(WIDE))
+    await other.close()
+    await asyncio.sleep(0.02)
+    assert waiting(broker, "t") == []
+
+
+async def test_a_fetch_of_very_many_partitions_takes_its_places_in_slices(
+    broker: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire = await broker.wire()
+    await wire.create_topic("t", partitions=WIDE)
+    places = {"add_waiter": [0], "remove_waiter": [0]}
+    next_slice = Slices.next
+
+    def counted(name: str) -> Any:
+        original = getattr(ReadView, name)
+
+        def call(*arguments: Any) -> None:
+            places[name][-1] += 1
+            original(*arguments)
+
+        return call
+
+    async def next_counted(slices: Slices) -> None:
+        for counts in places.values():
+            counts.append(0)
+        await next_slice(slices)
+
+    for name in places:
+        monkeypatch.setattr(ReadView, name, counted(name))
+    monkeypatch.setattr(Slices, "next", next_counted)
+    await wire.call(fetch_many("t", dict.fromkeys(range(WIDE), 0), max_wait_ms=20))
+    for counts in places.values():
+        assert sum(counts) == WIDE
+        assert max(counts) <= SLICE_STEPS
 
 
 async def test_a_tail_reader_sees_every_record_once_in_order(either_broker: Harness) -> None:

@@ -56,9 +56,9 @@ def _rows(disk: Disk, path: str, columns: int) -> list[list[str]]:
     return rows
 
 
-def _write_rows(disk: Disk, path: str, rows: Iterable[Iterable[object]]) -> None:
+def _encoded(rows: Iterable[Iterable[object]]) -> bytes:
     lines = [" ".join(str(cell) for cell in row) for row in rows]
-    disk.write_atomically(path, "".join(f"{line}\n" for line in ("0", str(len(lines)), *lines)).encode())
+    return "".join(f"{line}\n" for line in ("0", str(len(lines)), *lines)).encode()
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
@@ -67,7 +67,21 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    _write_rows(disk, path, ((topic, partition, offset) for (topic, partition), offset in sorted(offsets.items())))
+    disk.write_atomically(path, encode_offsets(offsets))
+
+
+def write_offsets_later(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """As a debt of the directory (`Disk.write_later`)."""
+    disk.write_later(path, encode_offsets(offsets))
+
+
+async def write_offsets_aside(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """On a thread (`Disk.write_aside`)."""
+    await disk.write_aside(path, encode_offsets(offsets))
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    return _encoded((topic, partition, offset) for (topic, partition), offset in sorted(offsets.items()))
 
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
@@ -76,7 +90,12 @@ def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
 
 
 def write_epochs(disk: Disk, path: str, entries: Iterable[tuple[int, int]]) -> None:
-    _write_rows(disk, path, entries)
+    disk.write_atomically(path, _encoded(entries))
+
+
+async def write_epochs_aside(disk: Disk, path: str, entries: Iterable[tuple[int, int]]) -> None:
+    """As `write_epochs`, on a thread."""
+    await disk.write_aside(path, _encoded(entries))
 
 
 def topic_id_text(topic_id: bytes) -> str:
@@ -134,9 +153,9 @@ def _checksum(data: bytes) -> str:
 
 
 def write_topic_id(disk: Disk, path: str, topic_id: bytes) -> None:
-    """Write the topic id with a checksum, durably: records must not survive without the topic id of their log."""
+    """Write the topic id with a checksum. It is durable before the first record of the log counts as durable."""
     data = f"{TOPIC_ID_HEAD}{topic_id_text(topic_id)}".encode()
-    disk.write_atomically(path, data + f"{CHECKSUM_HEAD}{_checksum(data)}".encode())
+    disk.write_later(path, data + f"{CHECKSUM_HEAD}{_checksum(data)}".encode())
 
 
 def read_properties(disk: Disk, path: str) -> dict[str, str]:

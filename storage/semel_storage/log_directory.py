@@ -12,11 +12,13 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 
 from semel_storage import checkpoints
+from semel_storage.checkpoint_files import CheckpointFiles
 from semel_storage.checkpoints import TopicPartition
 from semel_storage.disk.disk import Disk, Event, MissingFile, ignore_event
 from semel_storage.identity import Identity, WrongDirectory, check_folder, identify
 from semel_storage.log.log import CHECKPOINT_BYTES, Log
 from semel_storage.segments.log_config import LogConfig
+from semel_storage.segments.segment import LOG
 
 __all__ = ["LogDirectory", "NotRemoved", "WrongDirectory", "partition_directory", "renamed_directory"]
 
@@ -51,6 +53,29 @@ def renamed_directory(topic: str, partition: int, *, unique: str, suffix: str) -
     return topic[: NAME_LENGTH_MAX - len(end)] + end
 
 
+class _LogCheckpoint:
+    """See `durability.Checkpoint`: the entries of one log."""
+
+    def __init__(self, directory: "LogDirectory", key: TopicPartition) -> None:
+        self._directory = directory
+        self._key = key
+
+    def note(self) -> None:
+        self._directory.note_log(self._key)
+
+    def save_now(self) -> None:
+        self.note()
+        self._directory.save_now()
+
+    async def saved(self) -> None:
+        self.note()
+        await self._directory.saved()
+
+    def save_soon(self) -> None:
+        self.note()
+        self._directory.save_soon()
+
+
 class LogDirectory:
     """One data directory. Open it with `LogDirectory.open`. `logs` has the open logs."""
 
@@ -65,9 +90,7 @@ class LogDirectory:
         self._unlock = unlock
         self._event = event
         self._problem = problem
-        self._recovery_points = checkpoints.read_offsets(disk, self._path(checkpoints.RECOVERY_POINT))
-        self._start_offsets = checkpoints.read_offsets(disk, self._path(checkpoints.LOG_START_OFFSET))
-        self._saved = (dict(self._recovery_points), dict(self._start_offsets))
+        self._files = CheckpointFiles(disk, root)
 
     @classmethod
     def open(
@@ -128,7 +151,7 @@ class LogDirectory:
     def missing(self) -> dict[TopicPartition, int]:
         """The partitions with a recovery point, which was durable, but without a directory: {partition: point}."""
         here = set(self.partitions())
-        return {key: point for key, point in sorted(self._recovery_points.items()) if key not in here}
+        return {key: point for key, point in sorted(self._files.points.items()) if key not in here}
 
     def forget(self, topic: str, partition: int) -> bool:
         """Remove the checkpoint entries of a partition whose directory is intentionally removed.
@@ -136,9 +159,10 @@ class LogDirectory:
         False: it had none. The caller saves the checkpoints before it counts as removed: a later topic of the name has
         no directory at first, and the next start would miss it.
         """
-        has_entry = (topic, partition) in self._recovery_points
-        self._recovery_points.pop((topic, partition), None)
-        self._start_offsets.pop((topic, partition), None)
+        key = (topic, partition)
+        has_entry = key in self._files.points
+        self._files.note_point(key, None)
+        self._files.note_start(key, None)
         return has_entry
 
     def set_aside(self, topic: str, partition: int, *, unique: str) -> str:
@@ -177,16 +201,19 @@ class LogDirectory:
         is_new = not self.disk.exists(path)
         if is_new:
             self.disk.mkdir(path, durable=False)
-            if point := self._recovery_points.pop(key, 0):
+            if point := self._files.points.get(key, 0):
                 self._event(
                     "log_damaged",
                     file=path,
                     position=0,
                     reason=f"the directory is missing, it was durable up to {point}",
                 )
-            self._start_offsets.pop(key, None)
+            self.forget(topic, partition)
         else:
             self.disk.check_directory(path)
+            if topic_id is not None and self._has_nothing_durable(topic, partition):
+                self._clear_away(topic, partition, topic_id)
+                is_new = True
         if topic_id is not None:
             self._claim(topic, partition, topic_id)
         log = Log.open(
@@ -194,29 +221,67 @@ class LogDirectory:
             path,
             config,
             now_ms=now_ms,
-            recovery_point=self._recovery_points.get(key),
-            start_offset=self._start_offsets.get(key, 0),
+            recovery_point=self._files.points.get(key),
+            start_offset=self._files.starts.get(key, 0),
             clean=self.was_clean and not is_new,
             allow_data_loss=allow_data_loss,
             event=partial(self._event, topic=topic, partition=partition),
             checkpoint_bytes=checkpoint_bytes,
-            save_checkpoints=self.save_checkpoints,
+            checkpoint=_LogCheckpoint(self, key),
+            is_own=topic_id is not None and (is_new or self.has_checked_topic_id(topic, partition)),
         )
         if is_new:
-            self.disk.sync_dir(self.root)  # after that of the new directory, which on most file systems commits both
+            self.disk.sync_dir_later(self.root)
         self.logs[key] = log
         return log
+
+    def _has_nothing_durable(self, topic: str, partition: int) -> bool:
+        """Whether a power loss took the topic id: then no record beside it was durable, or is of this topic for sure.
+
+        A sync of records makes the topic id durable first. Logs of other programs without a topic id have an entry in
+        the checkpoint file, or no records.
+        """
+        if (topic, partition) in self._files.points or self.topic_id(topic, partition) is not None:
+            return False
+        path = self._partition_path(topic, partition)
+        logs = [name for name in self.disk.listdir(path) if name.endswith(LOG)]
+        return any(self.disk.size(f"{path}/{name}") for name in logs)
+
+    def _clear_away(self, topic: str, partition: int, topic_id: bytes) -> None:
+        """Rename the directory to a unique name with `-stray`, and make an empty one."""
+        path, number = self._partition_path(topic, partition), 0
+        while self.disk.exists(aside := self._path(self._stray_name(topic, partition, topic_id, number))):
+            number += 1
+        self.disk.rename(path, aside)
+        self.disk.mkdir(path, durable=False)
+        self._event(
+            "records_without_topic_id_set_aside",
+            topic=topic,
+            partition=partition,
+            directory=aside,
+            do="a power loss took the topic id before any of these records was durable: remove the directory",
+        )
+
+    @staticmethod
+    def _stray_name(topic: str, partition: int, topic_id: bytes, number: int) -> str:
+        unique = f"{checkpoints.topic_id_text(topic_id).replace('-', '_')}.{number}"
+        return renamed_directory(topic, partition, unique=unique, suffix=STRAY_SUFFIX)
 
     def _claim(self, topic: str, partition: int, topic_id: bytes) -> None:
         """Write the topic id into a directory without one. Raises WrongDirectory if it has that of another topic."""
         known, path = self.topic_id(topic, partition), self._partition_path(topic, partition)
+        file = f"{path}/{checkpoints.PARTITION_METADATA}"
         if known is None:
-            checkpoints.write_topic_id(self.disk, f"{path}/{checkpoints.PARTITION_METADATA}", topic_id)
+            checkpoints.write_topic_id(self.disk, file, topic_id)
         elif known != topic_id:
             raise WrongDirectory(
                 f"{path} has the records of another topic: the topic id there is {checkpoints.topic_id_text(known)}, "
                 f"that of {topic} is {checkpoints.topic_id_text(topic_id)}; move the directory away"
             )
+        elif (topic, partition) not in self._files.points:
+            self.disk.sync_later(file)  # a killed process may have left it in the kernel's cache only
+            self.disk.sync_dir_later(path)
+            self.disk.sync_dir_later(self.root)
 
     def delete_log(self, topic: str, partition: int, *, unique: str) -> None:
         """Delete the partition: its directory is renamed now, its files are deleted soon after.
@@ -226,69 +291,69 @@ class LogDirectory:
         self.delete_logs(topic, [partition], unique=unique)
 
     def delete_logs(self, topic: str, partitions: Iterable[int], *, unique: str) -> None:
-        """Delete partitions of a topic as `delete_log` does one; all share the syncs, for which the caller waits."""
-        for _ in self.deletion(topic, partitions, unique=unique):
+        """Delete partitions of a topic as `delete_log` does one; all share the syncs, for which the caller waits.
+
+        Raises NotRemoved.
+        """
+        deletion = self.deletion(topic, partitions, unique=unique)
+        for _ in deletion.forget():
+            pass
+        self.save_checkpoints()
+        for _ in deletion.rename():
+            pass
+        self.disk.settle_now(self.root)
+        for _ in deletion.remove():
             pass
 
-    def deletion(self, topic: str, partitions: Iterable[int], *, unique: str) -> Generator[int, None, int]:
+    def deletion(self, topic: str, partitions: Iterable[int], *, unique: str) -> "Deletion":
         """`delete_logs` in steps, so that a topic with many partitions does not hold the event loop.
 
-        Yields 1 after each step and returns the number of directories. No log of these partitions may be opened
-        before the end. Raises NotRemoved once all others are removed.
+        No log of these partitions may be opened before the end.
         """
-        doomed: list[tuple[str, str]] = []
-        for partition in partitions:
-            log = self.logs.pop((topic, partition), None)
-            if log is not None:
-                log.abandon()
-            self.forget(topic, partition)
-            path = self._partition_path(topic, partition)
-            if self.disk.exists(path):
-                name = renamed_directory(topic, partition, unique=unique, suffix=DELETE_SUFFIX)
-                doomed.append((path, self._path(name)))
-            yield 1
-        self.save_checkpoints()  # first, so that the next start reports no missing directory
-        renamed, failures = [], []
-        for path, new in doomed:
-            try:
-                self.disk.rename(path, new)
-            except (OSError, MissingFile) as error:
-                self._report_removal(path, error)
-                failures.append(f"{path}: {error}")
-            else:
-                renamed.append(new)
-            yield 1
-        if renamed:
-            self.disk.sync_dir(self.root)
-        for new in renamed:
-            self.disk.remove_later(new)
-            yield 1
-        if failures:
-            raise NotRemoved(f"{failures[0]} ({len(failures)} of {len(doomed)} directories remain)")
-        return len(renamed)
+        return Deletion(self, topic, partitions, unique)
 
     async def checkpoint(self) -> None:
         """Make every log durable and move its recovery point to its end (log.flush.offset.checkpoint.interval.ms)."""
         for key in sorted(self.logs):
             log = self.logs.get(key)
-            if log is not None and log.durability.recovery_point < log.end_offset:
+            if log is not None and not log.is_in_truncation and log.durability.recovery_point < log.end_offset:
                 await log.durability.checkpoint()
-        self.save_checkpoints()
+        for key in list(self.logs):
+            self.note_log(key)
+        await self.saved()
+
+    def note_log(self, key: TopicPartition) -> None:
+        """Note the recovery point and the start offset of an open log, as of now."""
+        log = self.logs.get(key)
+        if log is None:
+            return
+        self._files.note_point(key, log.durability.recovery_point)
+        if log.start_offset > log.segments[0].base_offset:
+            self._files.note_start(key, log.start_offset)
+        elif not self.disk.owes(log.segments[0].path(LOG)):
+            self._files.note_start(key, None)  # unless a power loss could bring segments below it back
 
     def save_checkpoints(self) -> None:
-        """Write both checkpoint files as of now, durably."""
-        points, starts = self._recovery_points, self._start_offsets
-        for key, log in self.logs.items():
-            points[key] = log.durability.recovery_point
-            if log.start_offset > log.segments[0].base_offset:
-                starts[key] = log.start_offset
-            else:
-                starts.pop(key, None)
-        if points != self._saved[0]:
-            checkpoints.write_offsets(self.disk, self._path(checkpoints.RECOVERY_POINT), points)
-        if starts != self._saved[1]:
-            checkpoints.write_offsets(self.disk, self._path(checkpoints.LOG_START_OFFSET), starts)
-        self._saved = (dict(points), dict(starts))
+        """Write both checkpoint files as of now, durably. Blocks."""
+        for key in self.logs:
+            self.note_log(key)
+        self._files.save_now()
+
+    def save_now(self) -> None:
+        """Write what was noted. Blocks."""
+        self._files.save_now()
+
+    async def saved(self) -> None:
+        """Return once all that was noted before (`note_log`, `forget`) is durable."""
+        await self._files.saved()
+
+    def save_soon(self) -> None:
+        """Begin to write what was noted; nobody waits."""
+        self._files.save_soon()
+
+    async def idle(self) -> None:
+        """Return once nothing is written on a thread."""
+        await self._files.idle()
 
     def close(self) -> None:
         """Clean shutdown: close every log, save the checkpoints, write the clean shutdown marker, release the lock.
@@ -324,7 +389,7 @@ class LogDirectory:
                 try:
                     self.disk.rmtree(self._path(name))
                 except OSError as error:
-                    self._report_removal(self._path(name), error)
+                    self.report_removal(self._path(name), error)
             elif not name.isascii() or (_LIKE_PARTITION.fullmatch(name) and not _PARTITION.fullmatch(name)):
                 foreign.append(name)
         if foreign:
@@ -337,7 +402,7 @@ class LogDirectory:
             )
         self.disk.sync_dir(self.root)
 
-    def _report_removal(self, path: str, error: Exception) -> None:
+    def report_removal(self, path: str, error: Exception) -> None:
         self._problem(
             "directory_not_removed",
             directory=path,
@@ -351,3 +416,59 @@ class LogDirectory:
     def _partition_path(self, topic: str, partition: int, name: str | None = None) -> str:
         path = self._path(partition_directory(topic, partition))
         return path if name is None else f"{path}/{name}"
+
+
+class Deletion:
+    """The deletion of partitions of a topic in three parts, each in steps: they yield 1 after each.
+
+    What `forget` notes must be saved before `rename` begins, so that the next start reports no missing directory.
+    The debts of the data directory must be paid before `remove`, which at last raises NotRemoved if some remain.
+    """
+
+    def __init__(self, logs: LogDirectory, topic: str, partitions: Iterable[int], unique: str) -> None:
+        self._logs = logs
+        self._topic = topic
+        self._partitions = partitions
+        self._unique = unique
+        self._doomed: list[int] = []
+        self._renamed: list[str] = []
+        self._failures: list[str] = []
+
+    def forget(self) -> Generator[int, None, int]:
+        """Close the logs and forget their checkpoint entries. Returns the number of directories."""
+        for partition in self._partitions:
+            log = self._logs.logs.pop((self._topic, partition), None)
+            if log is not None:
+                log.abandon()
+            self._logs.forget(self._topic, partition)
+            if self._logs.has_directory(self._topic, partition):
+                self._doomed.append(partition)
+            yield 1
+        return len(self._doomed)
+
+    def rename(self) -> Generator[int, None, int]:
+        """Take their names from the directories. Returns how many could be renamed."""
+        disk, root = self._logs.disk, self._logs.root
+        for partition in self._doomed:
+            path = f"{root}/{partition_directory(self._topic, partition)}"
+            new = f"{root}/{renamed_directory(self._topic, partition, unique=self._unique, suffix=DELETE_SUFFIX)}"
+            try:
+                disk.rename(path, new)
+            except (OSError, MissingFile) as error:
+                self._logs.report_removal(path, error)
+                self._failures.append(f"{path}: {error}")
+            else:
+                self._renamed.append(new)
+            yield 1
+        if self._renamed:
+            disk.sync_dir_later(root)
+        return len(self._renamed)
+
+    def remove(self) -> Generator[int, None, int]:
+        """Remove the files. Returns the number of directories."""
+        for new in self._renamed:
+            self._logs.disk.remove_later(new)
+            yield 1
+        if self._failures:
+            raise NotRemoved(f"{self._failures[0]} ({len(self._failures)} of {len(self._doomed)} directories remain)")
+        return len(self._renamed)

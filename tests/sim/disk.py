@@ -62,12 +62,13 @@ class SimFile(MemoryFile):
         disk.changed(self.path, chunks)
         return position
 
-    def truncate(self, n: int) -> None:
-        if self._disk.weather.failing_syncs:
+    def truncate(self, n: int, *, durable: bool = True) -> None:
+        if durable and self._disk.weather.failing_syncs:
             self._disk.fail("truncate", self.path)
         self._disk.free(self.path, self._inode.data, n)
-        super().truncate(n)
-        self._disk.block()
+        super().truncate(n, durable=durable)
+        if durable:
+            self._disk.block()
 
     async def sync(self) -> None:
         if self._closed:
@@ -75,15 +76,17 @@ class SimFile(MemoryFile):
         self._check()
         inode = self._inode
         covered = len(inode.data)
-        if inode.synced_size >= covered:
-            return
         disk = self._disk
+        debts = disk.debts.of(self.path)
+        if self.is_synced() and not debts:
+            return
         boot = disk.boots
-        await asyncio.sleep(disk.sync_ms() / 1000)
+        await asyncio.sleep(sum(disk.sync_ms() for _ in range(1 + len(debts))) / 1000)
         if boot != disk.boots or self._closed:
             return
         if disk.weather.failing_syncs:
             disk.lose_unsynced(inode)
+        disk.pay(debts)
         self._sync_up_to(min(covered, len(inode.data)))
         disk.world.mark(covered)
 
@@ -129,7 +132,7 @@ class SimDisk(MemoryDisk):
 
     def sync_if_quick(self, files: Sequence[File]) -> bool:
         """True and synced in half of the cases; never on a slow disk. Callers must work with both answers."""
-        if self.weather.slowdown > 1 or self.rng.random() < 0.5:
+        if self.weather.slowdown > 1 or self.rng.random() < 0.5 or any(self.debts.of(file.path) for file in files):
             return False
         for file in files:
             assert isinstance(file, SimFile)
@@ -187,22 +190,55 @@ class SimDisk(MemoryDisk):
         self.failing_syncs = self.weather.failing_syncs
 
     def write_atomically(self, path: str, data: Buffer, *, durable: bool = True, private: bool = False) -> None:
+        self._write(path, data, durable=durable, private=private)
+        if durable:
+            self.block()
+
+    def _write(self, path: str, data: Buffer, *, durable: bool, private: bool) -> None:
         if not self.has_room(len(data)):
             self.fail("write", path)
         if durable and self.weather.failing_syncs:
             self.fail("fdatasync", path)
         super().write_atomically(path, data, durable=durable, private=private)
         self.changed(path, ())
-        if durable:
-            self.block()
+
+    async def write_aside(self, path: str, data: Buffer, *, private: bool = False) -> None:
+        aside = (path, bytes(data), private)
+        self.asides.append(aside)
+        await asyncio.sleep((self.sync_ms() + self.sync_ms()) / 1000)
+        self.finish_aside(aside)
+
+    def finish_aside(self, aside: tuple[str, bytes, bool]) -> None:
+        if any(each is aside for each in self.asides):
+            self.asides.remove(aside)
+            path, data, private = aside
+            self._write(path, data, durable=True, private=private)
+
+    async def settle(self, directory: str) -> None:
+        debts, boot = self.debts.of(f"{directory}/"), self.boots
+        if debts:
+            await asyncio.sleep(sum(self.sync_ms() for _ in debts) / 1000)
+            if boot == self.boots:
+                self._check_syncs(directory)
+                self.pay(debts)
+
+    def settle_now(self, directory: str) -> None:
+        debts = self.debts.of(f"{directory}/")
+        if debts:
+            self._check_syncs(directory)
+            self.pay(debts)
+            self.stand_still(sum(self.sync_ms() for _ in debts))
+
+    def _check_syncs(self, path: str) -> None:
+        if self.weather.failing_syncs:
+            self.fail("fsync of directory", path)
 
     def rename(self, old: str, new: str) -> None:
         super().rename(old, new)
         self.changed(new, ())
 
     def sync_dir(self, path: str) -> None:
-        if self.weather.failing_syncs:
-            self.fail("fsync of directory", path)
+        self._check_syncs(path)
         super().sync_dir(path)
         self.block()
 
@@ -231,10 +267,11 @@ class SimDisk(MemoryDisk):
         """
         if share := self.rng.choice((0.0, 0.0, 1.0, 0.5)):
             self.let_names_through(self.rng, share)
-        before = {path: bytes(inode.data) for path, inode in self._durable_names.items()}
-        synced = {path: inode.synced_size for path, inode in self._durable_names.items()}
+        files = {path: inode for path, inode in self._durable_names.items() if inode.before is None}
+        before = {path: bytes(inode.data) for path, inode in files.items()}
+        synced = {path: inode.synced_size for path, inode in files.items()}
         self.crash(self.rng)
-        for path in sorted(self._names):
+        for path in sorted(before.keys() & self._names.keys()):
             if len(before[path]) > synced[path]:
                 self._count_loss(path, synced[path], before[path])
                 if self.weather.stale_tails:
@@ -248,7 +285,8 @@ class SimDisk(MemoryDisk):
     def is_durable(self, path: str) -> bool:
         """Whether a power loss can take neither the file nor any of its bytes."""
         inode = self._names[path]
-        return self._durable_names.get(path) is inode and inode.synced_size == len(inode.data)
+        is_synced = inode.before is None and inode.synced_size == len(inode.data)
+        return self._durable_names.get(path) is inode and is_synced
 
     def put(self, path: str, data: Buffer) -> None:
         """Write a whole file durably, from outside of the process."""

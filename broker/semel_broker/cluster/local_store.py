@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import struct
-from asyncio import Event, Task, get_running_loop
+from asyncio import Event, Task, get_running_loop, wait
 from collections.abc import Sequence
 from typing import Final
 
@@ -302,8 +302,10 @@ class LocalStore:
             return
         self._history.close()
         await self._durable(self._state.revision)
+        if self._flushing is not None:
+            await wait((self._flushing,))  # it may be replacing the file
         if self._file.size() != self._compacted_bytes:
-            self._compact()
+            await self._compact()
         self._file.close()
 
     def _check_open(self) -> None:
@@ -345,21 +347,22 @@ class LocalStore:
                 await self._file.sync()
                 self._reached(pending[-1].revision)
                 if self._file.size() > max(COMPACT_BYTES_MIN, COMPACT_FACTOR * self._compacted_bytes):
-                    self._compact()
+                    await self._compact()
         except Exception as error:  # a bug of semel: a disk that fails ends the process
             self._waiters.fail(error)
             raise
         finally:
             self._flushing = None
 
-    def _compact(self) -> None:
-        """Replace the journal by its state, which includes the pending records."""
+    async def _compact(self) -> None:
+        """Replace the journal by its state, which includes the pending records. Later ones follow it."""
         self._pending = []
-        self._disk.write_atomically(self._path, frame(self._state.state()), private=True)
+        revision = self._state.revision
+        await self._disk.write_aside(self._path, frame(self._state.state()), private=True)
         self._file.close()
         self._file = self._disk.open(self._path)
         self._compacted_bytes = self._file.size()
-        self._reached(self._state.revision)
+        self._reached(revision)
 
     def _reached(self, revision: int) -> None:
         self._history.reached(revision)

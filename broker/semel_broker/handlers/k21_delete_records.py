@@ -19,24 +19,32 @@ from semel_protocol.messages.k21_delete_records import (
 
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.context import RequestContext
+from semel_broker.partitions.partition import Partition
 
 
 async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRecordsResponse:
     slices = ctx.slices()
     topics = []
+    moved: list[Partition] = []
     for topic in request.topics:
-        partitions = await slices.each(topic.partitions, partial(_delete, topic.name, ctx=ctx))
+        partitions = await slices.each(topic.partitions, partial(_delete, topic.name, moved=moved, ctx=ctx))
         topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=partitions))
+    for partition in moved:
+        await partition.log_start_saved()  # the first one saves all of them
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(topic: str, row: DeleteRecordsRequestPartition, ctx: RequestContext) -> DeleteRecordsResponsePartition:
+def _delete(
+    topic: str, row: DeleteRecordsRequestPartition, *, moved: list[Partition], ctx: RequestContext
+) -> DeleteRecordsResponsePartition:
     try:
         if topic in INTERNAL_TOPICS:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: only the broker deletes its records"
             )
-        low_watermark = ctx.broker.topics.partition(topic, row.partition_index).delete_records(row.offset)
+        partition = ctx.broker.topics.partition(topic, row.partition_index)
+        low_watermark = partition.delete_records(row.offset)
+        moved.append(partition)
     except KafkaError as error:
         return DeleteRecordsResponsePartition(
             partition_index=row.partition_index, low_watermark=-1, error_code=error.code

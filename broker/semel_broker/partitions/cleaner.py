@@ -17,7 +17,7 @@ from semel_protocol.batch import CorruptBatch
 from semel_storage import checkpoints
 from semel_storage.compaction.compaction import Compacted, CompactionAborted, Dirtiness, compact, dirtiness
 from semel_storage.compaction.filter import BYTES_PER_KEY
-from semel_storage.compaction.retention import apply_retention
+from semel_storage.compaction.retention import retention
 from semel_storage.log.log import Log
 from semel_storage.segments.segment import CorruptLog
 
@@ -116,11 +116,11 @@ class Cleaner:
     async def sweep_segments(self) -> None:
         """Roll segments that are open for too long, and delete those past retention (`retention`)."""
         for partition in self._partitions():
-            if not partition.is_retired:
+            if not partition.is_retired and not partition.log.is_in_truncation:
                 log, now_ms = partition.log, self._world.now_ms()
                 if not log.roll_if_due(now_ms) and (_delays_compaction(log, now_ms) or self._is_long(partition)):
                     log.roll()
-                deleted = apply_retention(log, high_watermark=partition.high_watermark, now_ms=now_ms)
+                deleted = await log.carry_out(retention(log, high_watermark=partition.high_watermark, now_ms=now_ms))
                 if deleted is not None:
                     self._world.log.info(
                         "segments_deleted",
@@ -183,7 +183,7 @@ class Cleaner:
         except Exception:
             progress.is_uncleanable = True  # a bug of ours: it would fail each time
             raise
-        self._save(partition, progress, done)
+        await self._save(partition, progress, done)
         self._world.log.info(
             "log_compacted",
             **where,
@@ -231,10 +231,11 @@ class Cleaner:
             self._world.log.warning("cleaner_offset_unusable", reason=str(e))
             return 0
 
-    def _save(self, partition: Partition, progress: Progress, done: Compacted) -> None:
+    async def _save(self, partition: Partition, progress: Progress, done: Compacted) -> None:
         progress.first_dirty_offset = done.end_offset
         key, path = (partition.topic, partition.index), f"{progress.log.directory}/{CLEANER_OFFSET}"
-        checkpoints.write_offsets(self._world.disk, path, {key: done.end_offset})
+        if not partition.is_retired:
+            await checkpoints.write_offsets_aside(self._world.disk, path, {key: done.end_offset})
 
 
 def _delays_compaction(log: Log, now_ms: int) -> bool:

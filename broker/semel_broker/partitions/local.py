@@ -21,6 +21,7 @@ from semel_broker.partitions.disk_space import DiskSpace
 from semel_broker.partitions.flusher import Flusher
 from semel_broker.partitions.partition import Lease, Partition, Role
 from semel_broker.partitions.replicas import Replicas
+from semel_broker.scheduling.turns import Slices
 from semel_broker.world import World
 
 Listener = Callable[[Partition], None]
@@ -280,26 +281,43 @@ class LocalPartitions:
         partition.retire()
         self._notify(partition)
 
-    def delete_topic(self, record: TopicRecord, *, has_successor: bool) -> Generator[int, None, int]:
+    async def delete_topic(self, record: TopicRecord, *, has_successor: bool, slices: Slices) -> None:
         """Delete the logs of a deleted topic, but not those of a new topic with the same name.
 
         A directory that has lost its topic id in a power cut belongs to the new topic, if there is one. One with a
-        damaged topic id is set aside, if no new topic may own it. Works in steps: yields 1 after each, and returns the
-        number of directories. Raises NotRemoved.
+        damaged topic id is set aside, if no new topic may own it. Raises NotRemoved.
         """
+        own = await slices.finish(self._own_directories(record, has_successor=has_successor))
+        deletion = self._logs.deletion(record.name, own, unique=record.topic_id)
+        await slices.finish(deletion.forget())
+        await self._logs.saved()
+        await slices.finish(deletion.rename())
+        await self._world.disk.settle(self._logs.root)
+        await slices.finish(deletion.remove())
+
+    def delete_topic_now(self, record: TopicRecord, *, has_successor: bool) -> None:
+        """As `delete_topic`, but blocks; for the start of the broker."""
+        steps = self._own_directories(record, has_successor=has_successor)
+        own: list[int] = []
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                own = end.value
+                break
+        self._logs.delete_logs(record.name, own, unique=record.topic_id)
+
+    def _own_directories(self, record: TopicRecord, *, has_successor: bool) -> Generator[int, None, list[int]]:
+        """The partitions of a deleted topic whose directories are its own. Forgets those without a directory."""
         unnamed = None if not has_successor else record.id_bytes
-        own, has_forgotten = [], False
+        own = []
         for index in range(len(record.replicas)):
             if not self._logs.has_directory(record.name, index):
-                has_forgotten |= self._logs.forget(record.name, index)
+                self._logs.forget(record.name, index)
             elif self._is_of(record, index, has_successor, unnamed):
                 own.append(index)
             yield 1
-        if has_forgotten:
-            self._logs.save_checkpoints()
-        if not own:
-            return 0
-        return (yield from self._logs.deletion(record.name, own, unique=record.topic_id))
+        return own
 
     def _is_of(self, record: TopicRecord, index: int, has_successor: bool, unnamed: bytes | None) -> bool:
         """Whether the directory of this partition is that of the deleted topic."""
@@ -312,9 +330,18 @@ class LocalPartitions:
                 self._set_aside(record.name, index)
             return False
 
-    def delete(self, partition: Partition) -> None:
+    async def delete(self, partition: Partition) -> None:
         """Delete the log of a partition that is closed."""
-        self._delete_log(partition.topic, partition.index)
+        deletion = self._logs.deletion(partition.topic, [partition.index], unique=self._unique())
+        for _ in deletion.forget():
+            """One step."""
+        await self._logs.saved()
+        for _ in deletion.rename():
+            """One step."""
+        await self._world.disk.settle(self._logs.root)
+        with suppress(NotRemoved):  # it is logged, and the next start tries it again
+            for _ in deletion.remove():
+                """One step."""
         self._world.log.info("replica_removed", topic=partition.topic, partition=partition.index)
 
     def _unique(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop
+import asyncio
+from asyncio import Future, Task, get_running_loop
 from collections.abc import Callable, Collection
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
@@ -22,6 +23,7 @@ from semel_broker.scheduling.waiters import OffsetWaiters
 if TYPE_CHECKING:
     from semel_protocol.batch import BatchHeader
     from semel_storage.log.log import AppendResult, Log
+    from semel_storage.log.steps import Steps
     from semel_storage.producers.producers import ProducerState
 
     from semel_broker.partitions.disk_space import DiskSpace
@@ -112,6 +114,8 @@ class Partition:
         self._space = space
         self._on_offline = on_offline
         self._log: Log | None = None
+        self._change: Task[None] | None = None
+        self._deletion: Task[None] | None = None
         self._is_retired = False
         self._offline: KafkaError | None = None
         self.offline_reason = ""
@@ -250,7 +254,7 @@ class Partition:
         self._give_up_waiting()
         self.role = LEADER
         self.leader, self.leader_epoch, self.replicas = NOBODY if replicas is None else replicas.me, epoch, replicas
-        if self._log is not None:
+        if self._log is not None and not self.is_changing:
             self.view.begin_counting()
             self._begin_epoch(self._log)
 
@@ -280,12 +284,13 @@ class Partition:
             raise self._gone()
         if self._offline is not None:
             raise self._offline
-        if self.role is not LEADER or (self._lease is not None and not self._lease.is_valid()):
+        if self.role is not LEADER or self.is_changing or (self._lease is not None and not self._lease.is_valid()):
             raise self._not_leader()
 
     def check_readable(self) -> None:
         """As `check_leading`, but a follower will do, whose session is valid (KIP-392)."""
-        is_following = self.role is Role.FOLLOWER and not self._is_retired and self._offline is None
+        is_available = not self.is_changing and not self._is_retired and self._offline is None
+        is_following = self.role is Role.FOLLOWER and is_available
         if not is_following or (self._lease is not None and not self._lease.is_valid()):
             self.check_leading()
 
@@ -449,7 +454,8 @@ class Partition:
     def delete_records(self, before: int) -> int:
         """Move the log start to `before` (-1: the high watermark); returns the new low watermark.
 
-        Raises OFFSET_OUT_OF_RANGE beyond the high watermark, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION.
+        It counts after `log_start_saved`. Raises OFFSET_OUT_OF_RANGE beyond the high watermark, NOT_LEADER_OR_FOLLOWER,
+        UNKNOWN_TOPIC_OR_PARTITION.
         """
         self.check_leading()
         if before == LATEST:
@@ -460,8 +466,20 @@ class Partition:
                 f"cannot delete records before {before}: the high watermark is {self.high_watermark}; ask for less",
             )
         if before > self.log_start_offset:
-            self.log.delete_records_before(before)
+            self._raise_start(self.log, before)
         return self.log_start_offset
+
+    async def log_start_saved(self) -> None:
+        """Return once the log start is durable as of now."""
+        if self._log is not None:
+            await self._log.durability.checkpoint_files.saved()
+
+    def _raise_start(self, log: Log, offset: int) -> None:
+        """Also begin to remove the segments below it. A removal that runs may leave some for the next sweep."""
+        log.raise_start_offset(offset)
+        log.durability.checkpoint_files.note()
+        if self._deletion is None:
+            self._deletion = get_running_loop().create_task(self._delete(log))
 
     # --- reading ---------------------------------------------------------------------------------------------
 
@@ -511,6 +529,8 @@ class Partition:
         return up_to if offset < up_to else 0
 
     def _check_range(self, offset: int) -> None:
+        if self.is_changing:
+            raise self._not_leader()
         if not self.log_start_offset <= offset <= self.end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -601,14 +621,23 @@ class Partition:
         if log is None:
             return
         if log.start_offset < log_start_offset <= self.end_offset:
-            log.delete_records_before(log_start_offset)
+            self._raise_start(log, log_start_offset)
         log.producers.transactions.first_unstable_offset(
             self.high_watermark
         )  # forgets the transactions that are decided below it
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether records are being removed from the end (`truncate_to`, `restart_at`). Then nothing is read or
+        appended: requests get NOT_LEADER_OR_FOLLOWER.
+        """
+        return self._change is not None
+
     def truncate_to(self, offset: int) -> None:
-        """Of a follower: remove the records at `offset` and above, which the leader's log does not have."""
-        assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
+        """Of a follower: begin to remove the records at `offset` and above, which the leader's log does not have.
+
+        Await `changed`.
+        """
         if offset < self.high_watermark:
             self._world.log.error(
                 "committed_records_truncated",
@@ -618,18 +647,49 @@ class Partition:
                 offset=offset,
             )
             self.view.follow(offset)
-        self.log.truncate_to(offset)
-        self.view.forget_counts()
+        if offset >= self.end_offset:
+            self.log.truncate_to(offset)  # nothing but epochs
+        else:
+            self._begin_change(self.log.truncation(offset))
 
     def restart_at(self, offset: int, producers: Collection[ProducerState]) -> None:
-        """Of a follower: remove all records. The leader's log starts at `offset`, the end of this one or above it.
+        """Of a follower: begin to remove all records. The leader's log starts at `offset`, the end of this one or above
+        it. Await `changed`.
 
         `producers`: as the leader has them at that offset.
         """
+        self._begin_change(self.log.restart(offset, producers), restarts_at=offset)
+
+    def _begin_change(self, steps: Steps[None], restarts_at: int | None = None) -> None:
         assert self.role is Role.FOLLOWER, (self.topic, self.index, self.role)
-        self.log.restart_at(offset, producers)
+        assert self._change is None, (self.topic, self.index)
+        self._change = get_running_loop().create_task(self._carry_out(steps, restarts_at))
+
+    async def _carry_out(self, steps: Steps[None], restarts_at: int | None) -> None:
+        log = self.log
+        try:
+            await log.carry_out(steps)
+        finally:
+            self._change = None
         self.view.forget_counts()
-        self.view.follow(offset)
+        if restarts_at is not None:
+            self.view.follow(restarts_at)
+        if self.is_leading:  # it was elected meanwhile
+            self.view.begin_counting()
+            self._begin_epoch(log)
+
+    async def _delete(self, log: Log) -> None:
+        """Remove what is below the log start."""
+        try:
+            await log.carry_out(log.deletion_of_records())
+        finally:
+            self._deletion = None
+
+    async def changed(self) -> None:
+        """Return once the change that was begun is done, or at once. Raises what made it fail."""
+        if self._change is not None:
+            await asyncio.wait((change := self._change,))
+            change.result()
 
     # --- life ------------------------------------------------------------------------------------------------
 
@@ -646,6 +706,8 @@ class Partition:
     async def close(self) -> None:
         """Sync all records and accept no append any more. The data directory closes the log itself."""
         durability = self.durability
+        if running := [task for task in (self._change, self._deletion) if task is not None]:
+            await asyncio.wait(running)
         if durability is not None:
             await durability.idle()
         was_retired, self._is_retired = self._is_retired, True
@@ -662,7 +724,7 @@ class Partition:
     def _update_high_watermark(self) -> None:
         """To be called when the durable end, the offset of a follower or the ISR has changed."""
         log, durability = self._log, self.durability
-        if log is None or durability is None:
+        if log is None or durability is None or self.is_changing:
             return
         end = durability.settled_end()
         if self.role is not LEADER:

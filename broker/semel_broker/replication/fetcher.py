@@ -184,10 +184,20 @@ class Fetcher:
         """Wait until the due partitions are durable, so that the leader may get their offsets. They share syncs."""
         for place in list(self._due):
             row = self._rows.get(place)
+            if row is not None and row.partition.is_changing:
+                await self._finish_change(place, row)
             if row is None or row.partition.fetch_offset == row.partition.end_offset:
                 continue
             with suppress(KafkaError):  # it was deleted
                 await row.partition.synced()
+
+    async def _finish_change(self, place: Place, row: Followed) -> None:
+        try:
+            await row.partition.changed()
+        except Exception:  # a bug of semel: only this replica must suffer
+            self._world.log.exception("replica_failed", topic=row.partition.topic, partition=row.partition.index)
+            row.rest(RETRY_S_MAX)
+            self._rest(place)
 
     def _request(self) -> FetchRequest:
         named: dict[bytes, FetchRequestTopic] = {}
@@ -196,7 +206,7 @@ class Fetcher:
             row = self._rows[place]
             if row.partition.is_retired:
                 continue
-            if row.partition.fetch_offset != row.partition.end_offset:
+            if row.partition.is_changing or row.partition.fetch_offset != row.partition.end_offset:
                 self._due[place] = None  # appended to after the sync, by this broker as its last leader
                 continue
             topic = named.get(place[0])

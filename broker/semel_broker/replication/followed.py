@@ -191,7 +191,6 @@ class Followed:
             producers=len(producers),
         )
         partition.restart_at(offset, producers)
-        partition.note_leader(answer.high_watermark, offset)
         return Outcome.MOVED
 
     def _complain(self, code: int, reason: str) -> Outcome:

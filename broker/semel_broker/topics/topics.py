@@ -153,8 +153,7 @@ class Topics:
     def _finish_removal(self, record: TopicRecord) -> bool:
         """Remove the directories of a deleted topic. False: some remain, and the next start tries it again."""
         try:
-            for _ in self.local.delete_topic(record, has_successor=record.name in self._by_name):
-                pass
+            self.local.delete_topic_now(record, has_successor=record.name in self._by_name)
         except NotRemoved:
             return False
         return True
@@ -482,7 +481,7 @@ class Topics:
                 if slices.is_over():
                     await slices.next()
             try:
-                await slices.finish(self.local.delete_topic(record, has_successor=record.name in self._by_name))
+                await self.local.delete_topic(record, has_successor=record.name in self._by_name, slices=slices)
             except NotRemoved as error:  # topic ids keep a new topic of this name from using what remains
                 self._world.log.error("topic_not_removed", topic=record.name, error=str(error))
                 return
@@ -493,7 +492,7 @@ class Topics:
         """Remove a replica that was moved to other brokers, with its log."""
         with self._freeing_directories(partition.topic):
             await partition.close()
-            self.local.delete(partition)
+            await self.local.delete(partition)
 
     @contextmanager
     def _freeing_directories(self, name: str) -> Iterator[None]:

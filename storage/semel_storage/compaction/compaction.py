@@ -27,8 +27,16 @@ from semel_storage.compaction.filter import (
 )
 from semel_storage.compaction.pace import Pace, Pause
 from semel_storage.log import recovery
+from semel_storage.log.steps import Steps
 from semel_storage.producers.producers import ProducerState
-from semel_storage.segments.compaction_swap import CLEANED, recover_swaps, swap_in
+from semel_storage.segments.compaction_swap import (
+    CLEANED,
+    SwappedSegment,
+    announced,
+    completed,
+    recover_swaps,
+    withdrawn,
+)
 from semel_storage.segments.index import RELATIVE_OFFSET_MAX
 from semel_storage.segments.log_config import INT64_MAX, LogConfig
 from semel_storage.segments.segment import LOG, SUFFIXES, Segment
@@ -235,9 +243,8 @@ class CleanedSegment(Segment):
         """
         self.seal()
         self.aborted.create()
-        for index in (self.index, self.time_index, self.aborted):
-            self.disk.write_atomically(index.path, self.disk.read_bytes(index.path))
-        await self.file.sync()
+        self.disk.sync_dir_later(self.directory)
+        await self.file.sync()  # and the debts: indexes and names
         self.disk.set_modified(self.path(LOG), modified_ms)
 
     def remove(self) -> None:
@@ -277,8 +284,30 @@ async def _clean_group(log: "Log", group: list[Segment], cleaning: Cleaning) -> 
         cleaned.remove()
         raise
     cleaned.close()
-    swap_in(log.disk, log.directory, group)
-    return log.segments.replace(group).size
+    return await log.carry_out(_replacement(log, group))
+
+
+def _replacement(log: "Log", group: list[Segment]) -> Steps[int]:
+    """Replace the group by its copy, in steps (`Log.carry_out`). Returns the bytes of the copy."""
+    disk, directory = log.disk, log.directory
+    for _ in announced(disk, directory, group[0]):
+        yield
+        if log.durability.is_closed:
+            raise CompactionAborted(f"{directory} was closed")
+    try:
+        for segment in group:
+            _check_there(log, segment)
+    except CompactionAborted:
+        withdrawn(disk, directory, group[0])
+        yield
+        raise
+    swapped = SwappedSegment(disk, directory, group[0].base_offset)
+    log.segments.replace(group, swapped)
+    for _ in completed(disk, directory, swapped):
+        yield
+        if log.durability.is_closed or swapped.is_deleted:
+            raise CompactionAborted(f"{directory} was closed or deleted")
+    return swapped.size
 
 
 def _expect_aborted(log: "Log", header: BatchHeader, fates: TransactionFates) -> None:

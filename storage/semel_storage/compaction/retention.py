@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from semel_storage.log.log import Log
+from semel_storage.log.steps import Steps
 from semel_storage.segments.log_config import LogConfig
 
 NO_LIMIT = -1
@@ -85,7 +86,12 @@ def _reason(segment: SegmentFacts, config: LogConfig, *, excess_bytes: int, now_
 
 
 def apply_retention(log: Log, *, high_watermark: int, now_ms: int) -> Deleted | None:
-    """Delete the expired segments of `log`; None if there is none.
+    """As `retention`, but blocks."""
+    return log.carry_out_now(retention(log, high_watermark=high_watermark, now_ms=now_ms))
+
+
+def retention(log: Log, *, high_watermark: int, now_ms: int) -> Steps[Deleted | None]:
+    """Delete the expired segments of `log`, in steps (`Log.carry_out`). Returns None if there is none.
 
     Unsynced records stay, also below the high watermark. If the active segment has expired too, it is rolled first, so
     that the log keeps its end offset.
@@ -103,5 +109,5 @@ def apply_retention(log: Log, *, high_watermark: int, now_ms: int) -> Deleted | 
     size_bytes = sum(segment.size for segment in old)
     if expired.count == len(log.segments):
         log.roll()
-    log.delete_segments(old)
+    yield from log.deletion_of_segments(old)
     return Deleted(len(old), size_bytes, log.start_offset, expired.reason)

@@ -6,6 +6,9 @@ Each of these guarantees needs one call:
   Before that, any subset of their sectors may be lost; a lost sector reads as zeros.
 * **Names** (a file created, renamed or removed) survive a power loss once `Disk.sync_dir()` of their directory has
   returned. A killed process loses neither bytes nor names: the kernel keeps them.
+* **Debts**: `sync_dir_later`, `sync_later` and `write_later` sync nothing. What they name is durable once a call of
+  `settle`, or a sync of a file in the same directory or below it, that began after them has returned: debts first, then
+  the bytes of the file. Threads pay debts, so that the event loop does not wait for the disk.
 * `Disk.write_atomically()` guarantees both: after a crash the path has either all old or all new bytes.
 
 A write for which the disk has no room is tried again once the reserve (`Disk.keep_reserve`) is given up. Any other
@@ -73,15 +76,17 @@ class File(Protocol):
         """Bytes in the file, without a system call."""
         ...
 
-    def truncate(self, n: int) -> None:
-        """Truncate the file to its first `n` bytes, durably: removed bytes do not reappear after a power loss."""
+    def truncate(self, n: int, *, durable: bool = True) -> None:
+        """Truncate the file to its first `n` bytes. If it is `durable`, removed bytes do not reappear after a power
+        loss; otherwise they may, until the file is synced.
+        """
         ...
 
     async def sync(self) -> None:
-        """Return once everything appended before this call is durable.
+        """Return once everything appended before this call is durable, and the debts of its directories are paid.
 
-        Group commit: calls during a running sync share the next one. Returns at once if nothing is dirty or the file
-        is closed. The cancellation of one caller affects neither the sync nor the other callers.
+        Group commit: calls during a running sync share the next one. Returns at once if nothing is dirty and no debt is
+        left, or if the file is closed. The cancellation of one caller affects neither the sync nor the other callers.
         """
         ...
 
@@ -111,7 +116,7 @@ class Disk(Protocol):
     def sync_if_quick(self, files: Sequence[File]) -> bool:
         """Sync these files on this thread if that is faster than a sync thread. False: nothing was done.
 
-        For few unsynced bytes; saves a turn of the event loop.
+        For few unsynced bytes; saves a turn of the event loop. Debts are paid with it, or nothing is done.
         """
         ...
 
@@ -160,7 +165,30 @@ class Disk(Protocol):
         ...
 
     def sync_dir(self, path: str) -> None:
-        """Make the names in this directory durable."""
+        """Make the names in this directory durable. Blocks."""
+        ...
+
+    def sync_dir_later(self, path: str) -> None:
+        """The names in this directory become durable with the next sync of a file in it, or below it: a debt."""
+        ...
+
+    def owes(self, path: str) -> bool:
+        """Whether the directory of this file, or one above it, has debts."""
+        ...
+
+    async def settle(self, directory: str) -> None:
+        """Return once the debts of this directory, and of those above it, are paid."""
+        ...
+
+    def settle_now(self, directory: str) -> None:
+        """As `settle`, but blocks."""
+        ...
+
+    def sync_later(self, path: str) -> None:
+        """The bytes of this file, which need not be open, become durable with the next sync in its directory: a debt.
+
+        No error if it is removed before.
+        """
         ...
 
     def read_bytes(self, path: str) -> bytes:
@@ -175,6 +203,21 @@ class Disk(Protocol):
 
         `private`: from its first byte on, only the user of this process may read and write the file.
         """
+        ...
+
+    async def write_aside(self, path: str, data: Buffer, *, private: bool = False) -> None:
+        """`write_atomically` on a thread; returns once the file is durable. One at a time for a path.
+
+        The cancellation of the caller does not end the write.
+        """
+        ...
+
+    def finish_asides(self) -> None:
+        """Block until every `write_aside` that has begun is done."""
+        ...
+
+    def write_later(self, path: str, data: Buffer) -> None:
+        """`write_atomically` without `durable`; bytes and name are a debt of the directory."""
         ...
 
     def space(self, path: str) -> Space | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from random import Random
 from typing import NoReturn
 
+from semel_storage.disk.debts import Debt, Debts, directory_of
 from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, MissingFile, Space
 
 SECTOR_BYTES = 512
@@ -30,9 +31,26 @@ class _Inode:
         self.modified_ms = now_ms
         self.data = bytearray()
         self.synced_size = 0
+        self.before: bytes | None = None
+        """The durable bytes before a truncation that is not durable."""
+
+    def truncate(self, n: int, *, durable: bool) -> None:
+        if durable:
+            self.before = None
+        elif self.before is None:
+            self.before = bytes(self.data[: self.synced_size])
+        del self.data[n:]
+        self.synced_size = n if durable else min(n, self.synced_size)
 
     def crash(self, rng: Random | None) -> None:
-        """Keep the synced bytes, and a random subset of the other sectors if there is an `rng`."""
+        """Keep the synced bytes, and a random subset of the other sectors if there is an `rng`.
+
+        A truncation that is not durable has happened or not, as chance decides; without `rng` it has not.
+        """
+        before, self.before = self.before, None
+        if before is not None and (rng is None or rng.random() < 0.5):
+            self.data[:] = before
+            self.synced_size = len(before)
         synced, size = self.synced_size, len(self.data)
         if rng is None:
             del self.data[synced:]
@@ -76,11 +94,10 @@ class MemoryFile:
     def size(self) -> int:
         return len(self._inode.data)
 
-    def truncate(self, n: int) -> None:
+    def truncate(self, n: int, *, durable: bool = True) -> None:
         self._check()
         self._disk.burn()
-        del self._inode.data[n:]
-        self._inode.synced_size = n
+        self._inode.truncate(n, durable=durable)
         self._inode.modified_ms = self._disk.clock()
 
     async def sync(self) -> None:
@@ -88,19 +105,26 @@ class MemoryFile:
             return
         self._check()
         covered = len(self._inode.data)
-        if self._inode.synced_size >= covered:
+        if self.is_synced() and not self._disk.debts.of(self.path):
             return
+        debts = self._disk.debts.of(self.path)
         boot = self._disk.boots
         if self._disk.held is not None:
             await asyncio.wait((self._disk.held,))
         else:
             await asyncio.sleep(0)
         if boot == self._disk.boots and not self._closed:
+            self._disk.pay(debts)
             self._sync_up_to(min(covered, len(self._inode.data)))
 
     def sync_now(self) -> None:
         self._check()
+        self._disk.pay(self._disk.debts.of(self.path))
         self._sync_up_to(len(self._inode.data))
+
+    def is_synced(self) -> bool:
+        """Whether a loss of power changes no byte."""
+        return self._inode.before is None and self._inode.synced_size >= len(self._inode.data)
 
     def close(self) -> None:
         self._closed = True
@@ -110,6 +134,7 @@ class MemoryFile:
         self._disk.syncs += 1
         if self._disk.failing_syncs:
             self._disk.fail("fdatasync", self.path)
+        self._inode.before = None
         self._inode.synced_size = max(self._inode.synced_size, size)
 
     def _check(self) -> None:
@@ -182,11 +207,6 @@ class _Directories:
         return copied
 
 
-def directory_of(path: str) -> str:
-    """The directory that a path lies in."""
-    return path.rpartition("/")[0]
-
-
 class MemoryDisk:
     """See `disk.Disk`.
 
@@ -205,6 +225,9 @@ class MemoryDisk:
         self.is_quick = False
         self.fuse: int | None = None
         self.held: asyncio.Future[None] | None = None
+        self.debts = Debts()
+        self.asides: list[tuple[str, bytes, bool]] = []
+        """The writes of `write_aside` that have begun: path, bytes, private."""
         self._names = _Files()
         self._durable_names = _Files()
         self._directories = _Directories()
@@ -235,6 +258,8 @@ class MemoryDisk:
     def crash(self, rng: Random | None = None) -> None:
         """Power loss: unsynced bytes (with `rng`: some of them) and names are lost. Open files become invalid."""
         self.boots += 1
+        self.debts = Debts()
+        self.asides.clear()
         self.held = None
         self.fuse = None
         self._directories = self._durable_directories.copy()
@@ -274,6 +299,8 @@ class MemoryDisk:
     def kill(self) -> None:
         """Kill the process but not the machine: no written bytes are lost. Open files become invalid."""
         self.boots += 1
+        self.debts = Debts()
+        self.asides.clear()
         self.held = None
         self.fuse = None
         self._locks.clear()
@@ -351,6 +378,7 @@ class MemoryDisk:
                 self._directories.add(new + directory[len(old) :])
             self._note_moved(old)
             self._note_moved(new)
+            self.debts.forget(old)
             first = self._renamed.get(directory_of(old), {}).pop(old, old)
             if first in self._durable_directories:
                 self._renamed.setdefault(directory_of(new), {})[new] = first
@@ -398,6 +426,57 @@ class MemoryDisk:
             if name not in self._names:
                 del self._durable_names[name]
         self._durable_names.update(self._names.inside(path))
+
+    def sync_dir_later(self, path: str) -> None:
+        self.debts.add_names(path)
+
+    def owes(self, path: str) -> bool:
+        return bool(self.debts.of(path))
+
+    async def settle(self, directory: str) -> None:
+        debts, boot = self.debts.of(f"{directory}/"), self.boots
+        if debts:
+            await asyncio.sleep(0)
+            if boot == self.boots:
+                self.pay(debts)
+
+    def settle_now(self, directory: str) -> None:
+        self.pay(self.debts.of(f"{directory}/"))
+
+    def sync_later(self, path: str) -> None:
+        self.debts.add_file(path)
+
+    async def write_aside(self, path: str, data: Buffer, *, private: bool = False) -> None:
+        aside = (path, bytes(data), private)
+        self.asides.append(aside)
+        await asyncio.sleep(0)
+        self.finish_aside(aside)
+
+    def finish_aside(self, aside: tuple[str, bytes, bool]) -> None:
+        """Do this write, unless it was done or the machine has stopped."""
+        if any(each is aside for each in self.asides):
+            self.asides.remove(aside)
+            path, data, private = aside
+            self.write_atomically(path, data, private=private)
+
+    def finish_asides(self) -> None:
+        while self.asides:
+            self.finish_aside(self.asides[0])
+
+    def write_later(self, path: str, data: Buffer) -> None:
+        self.write_atomically(path, data, durable=False)
+        self.debts.add_file(path)
+        self.debts.add_names(directory_of(path))
+
+    def pay(self, debts: Sequence[Debt]) -> None:
+        """Make durable what they name, in their order."""
+        for debt in debts:
+            if debt.is_directory:
+                MemoryDisk.sync_dir(self, debt.path)
+            elif (inode := self._names.get(debt.path)) is not None:
+                self.burn()
+                inode.synced_size, inode.before = len(inode.data), None
+        self.debts.paid(debts)
 
     def _note_moved(self, path: str) -> None:
         self._moved.setdefault(directory_of(path), {})[path] = None

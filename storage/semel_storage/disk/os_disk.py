@@ -19,12 +19,16 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future as Job
 from concurrent.futures import ThreadPoolExecutor
-from time import perf_counter
+from functools import partial
+from threading import Lock
+from time import monotonic, perf_counter, sleep
 from typing import NoReturn, TypeVar
 
+from semel_storage.disk.debts import Debt, Debts
 from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, FilesUsedUp, MissingFile, Space
 from semel_storage.disk.last_words import print_last
-from semel_storage.disk.os_sync import SyncPace, find_syncfs, sync_data, sync_names, timed_sync
+from semel_storage.disk.os_sync import find_syncfs, sync_data, sync_names, timed_sync
+from semel_storage.disk.sync_pace import SyncPace
 
 SYNC_THREADS = 4
 QUICK_BYTES = 64 << 10
@@ -36,6 +40,8 @@ MODE = 0o644
 NS_PER_MS = 1_000_000
 PRIVATE_MODE = 0o600
 USED_UP = (errno.EMFILE, errno.ENFILE)
+USED_UP_PAUSE_S = 0.01
+"""A sync thread at the limit of open files tries again after this time."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 BLOCK_BYTES = 512
 """The unit of `st_blocks`."""
@@ -68,7 +74,9 @@ class OsFile:
         self.device = status.st_dev
         self._dirty = False
         self._synced_size = self._size
-        self._job: Job[float] | None = None
+        self.paying: Sequence[Debt] = ()
+        """The debts that a thread pays now, with the sync of this file."""
+        self._to_close = -1
         self._running: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
 
@@ -95,35 +103,40 @@ class OsFile:
     def size(self) -> int:
         return self._size
 
-    def truncate(self, n: int) -> None:
+    def truncate(self, n: int, *, durable: bool = True) -> None:
         try:
             os.ftruncate(self._fd, n)
-            sync_data(self._fd)
+            if durable:
+                sync_data(self._fd)
         except OSError as error:
             self._disk.fail("truncate", self.path, error)
         self._size = self._synced_size = n
+        self._dirty = not durable
 
     async def sync(self) -> None:
-        if self._running is None:
-            if not self._dirty:
-                return
-            shared = asyncio.get_running_loop().create_future()
-            self._start(shared)
-        elif not self._dirty:
+        has_more = self._dirty or any(debt not in self.paying for debt in self._disk.debts.of(self.path))
+        if self._fd < 0 or (self._running is None and not has_more):
+            return  # closed, or nothing is left to sync
+        if self._running is not None and not has_more:
             shared = self._running
         else:
             if self._next is None:
                 self._next = asyncio.get_running_loop().create_future()
+                if self._running is None:
+                    self._disk.sync_soon(self)
             shared = self._next
         await asyncio.wait((shared,))
         shared.result()
 
     def sync_now(self) -> None:
         self.note_synced()
+        debts = self._disk.debts.of(self.path)
         try:
-            self._disk.pace.note(timed_sync(self._fd))
+            self._disk.pay(debts)
+            self._disk.pace.note(timed_sync(self._fd), on_loop=True)
         except OSError as error:
             self._disk.fail("fdatasync", self.path, error)
+        self._disk.debts.paid(debts)
 
     @property
     def descriptor(self) -> int:
@@ -135,8 +148,8 @@ class OsFile:
 
     @property
     def is_syncing(self) -> bool:
-        """Whether a thread is syncing this file."""
-        return self._running is not None
+        """Whether a thread syncs this file, or will."""
+        return self._running is not None or self._next is not None
 
     def note_synced(self) -> None:
         """Mark all bytes as synced; the caller syncs them now."""
@@ -146,41 +159,39 @@ class OsFile:
     def close(self) -> None:
         if self._fd < 0:
             return
-        if self._job is not None:
-            self._job.exception()  # waits: a running sync must not use a descriptor that another file gets
-        os.close(self._fd)
+        if self._running is None:
+            os.close(self._fd)
+        else:
+            self._to_close = self._fd  # a thread syncs it, and another file must not get its descriptor
         self._fd = -1
         self._dirty = False
+        if self._running is None and self._next is not None:
+            self._next.set_result(None)
+            self._next = None
 
-    def _start(self, shared: "asyncio.Future[None]") -> None:
-        """Sync on a thread; all callers wait for the future `shared`."""
+    def begin_sync(self) -> bool:
+        """A thread is going to sync this file, and to pay `paying`. False: it is closed."""
+        if self._fd < 0:
+            return False
+        self._running, self._next = self._next, None
+        self.paying = self._disk.debts.of(self.path)
         self.note_synced()
-        self._running = shared
-        loop = shared.get_loop()
-        job = self._disk.submit(timed_sync, self._fd)
-        self._job = job
+        return True
 
-        def report(done: Job[float]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, no caller waits
-                loop.call_soon_threadsafe(self._finish, done)
-
-        job.add_done_callback(report)
-
-    def _finish(self, job: Job[float]) -> None:
-        error = job.exception()
-        if isinstance(error, OSError):
-            self._disk.fail("fdatasync", self.path, error)
-        assert error is None, error
-        self._disk.pace.note(job.result())
-        waiting, self._running, self._job = self._running, None, None
-        following, self._next = self._next, None
-        if following is not None:
-            if self._fd < 0:
-                following.set_result(None)  # closed in the meantime: its log was deleted
-            else:
-                self._start(following)
-        assert waiting is not None
-        if not waiting.done():
+    def end_sync(self) -> None:
+        """The thread has done it: callers of `sync` go on."""
+        self._disk.debts.paid(self.paying)
+        waiting, self._running, self.paying = self._running, None, ()
+        if self._to_close >= 0:
+            os.close(self._to_close)
+            self._to_close = -1
+        if self._next is not None:
+            if self._fd >= 0:
+                self._disk.sync_soon(self)
+            else:  # closed in the meantime: its log was deleted
+                self._next.set_result(None)
+                self._next = None
+        if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
 
@@ -208,8 +219,13 @@ class OsDisk:
         self._reserve: str | None = None
         self._spare: int | None = None
         self._keeps_spare = False
+        self._spare_lock = Lock()
         self._threads: ThreadPoolExecutor | None = None
-        self.pace = SyncPace()
+        self.pace = SyncPace(monotonic)
+        self.debts = Debts()
+        self._due: list[OsFile] = []
+        self._is_sharing = False
+        self._asides: list[Job[None]] = []
         self._syncfs = find_syncfs()
 
     def open(self, path: str) -> OsFile:
@@ -288,6 +304,7 @@ class OsDisk:
             os.replace(old, new)
         except FileNotFoundError:
             raise MissingFile(old) from None
+        self.debts.forget(old)
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -310,6 +327,75 @@ class OsDisk:
             else:
                 os.unlink(path)
 
+    def sync_dir_later(self, path: str) -> None:
+        self.debts.add_names(path)
+
+    def owes(self, path: str) -> bool:
+        return bool(self.debts.of(path))
+
+    async def settle(self, directory: str) -> None:
+        debts = self.debts.of(f"{directory}/")
+        if not debts:
+            return
+        try:
+            await asyncio.wrap_future(self.submit(self.pay, debts))
+        except OSError as error:
+            self.fail("fsync in directory", directory, error)
+        self.debts.paid(debts)
+
+    def settle_now(self, directory: str) -> None:
+        debts = self.debts.of(f"{directory}/")
+        try:
+            self.pay(debts)
+        except OSError as error:
+            self.fail("fsync in directory", directory, error)
+        self.debts.paid(debts)
+
+    def sync_later(self, path: str) -> None:
+        self.debts.add_file(path)
+
+    async def write_aside(self, path: str, data: Buffer, *, private: bool = False) -> None:
+        job = self.submit(partial(self.write_atomically, private=private), path, data)
+        self._asides.append(job)
+        job.add_done_callback(self._asides.remove)
+        await asyncio.wrap_future(job)
+
+    def finish_asides(self) -> None:
+        for job in list(self._asides):
+            job.exception()
+
+    def write_later(self, path: str, data: Buffer) -> None:
+        self.write_atomically(path, data, durable=False)
+        self.debts.add_file(path)
+        self.debts.add_names(os.path.dirname(path))
+
+    def pay(self, debts: Sequence[Debt]) -> None:
+        """Make durable what they name, in their order. On any thread. Raises OSError for a failed sync."""
+        for debt in debts:
+            try:
+                fd = self._open_to_sync(debt.path)
+            except FileNotFoundError:
+                continue  # removed: that is a debt of its directory
+            try:
+                if debt.is_directory:
+                    sync_names(fd)
+                else:
+                    sync_data(fd)
+            finally:
+                os.close(fd)
+                self._keep_spare()
+
+    def _open_to_sync(self, path: str) -> int:
+        """Open on a sync thread. At the limit of open files it takes the spare descriptor, or waits for one."""
+        while True:
+            try:
+                return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                if error.errno not in USED_UP:
+                    raise
+            if not self._free_spare():
+                sleep(USED_UP_PAUSE_S)
+
     def sync_dir(self, path: str) -> None:
         with self._room_for_one():
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -323,13 +409,23 @@ class OsDisk:
     @contextlib.contextmanager
     def _room_for_one(self) -> Iterator[None]:
         """Free the spare descriptor, so that the block can open one file also at the limit of open files."""
-        if self._spare is not None:
-            os.close(self._spare)
-            self._spare = None
+        self._free_spare()
         try:
             yield
         finally:
-            if self._keeps_spare:
+            self._keep_spare()
+
+    def _free_spare(self) -> bool:
+        """Close the spare descriptor. False: another thread uses it."""
+        with self._spare_lock:
+            spare, self._spare = self._spare, None
+        if spare is not None:
+            os.close(spare)
+        return spare is not None
+
+    def _keep_spare(self) -> None:
+        with self._spare_lock:
+            if self._keeps_spare and self._spare is None:
                 with contextlib.suppress(OSError):  # another thread took it; the next call tries again
                     self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -469,22 +565,86 @@ class OsDisk:
             return False
         if len(ours) > 1:
             return self._sync_together(ours)
-        if self.pace.is_quick:
-            ours[0].sync_now()
-        return self.pace.is_quick
+        if not self.pace.is_quick or self.debts.of(ours[0].path):
+            return False
+        ours[0].sync_now()
+        return True
 
     def _sync_together(self, files: Sequence[OsFile]) -> bool:
         """Sync the files by one syncfs of the whole file system, instead of one fdatasync per file."""
         if self._syncfs is None or not self.pace.is_quick_together or len({file.device for file in files}) > 1:
             return False
         begun = perf_counter()
+        debts = [debt for file in files for debt in self.debts.of(file.path)]
         for file in files:
             file.note_synced()
         if self._syncfs(files[0].descriptor):
             number = ctypes.get_errno()
             self.fail("syncfs", files[0].path, OSError(number, os.strerror(number)))
         self.pace.note_together(perf_counter() - begun)
+        self.debts.paid(debts)
         return True
+
+    def sync_soon(self, file: OsFile) -> None:
+        """Sync the file on a thread. All that ask in one turn of the loop share one syncfs, where that is quicker."""
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self._begin_syncs)
+        self._due.append(file)
+
+    def _begin_syncs(self) -> None:
+        if self._is_sharing:
+            return  # one syncfs at a time: the next one is for all that came meanwhile
+        due, self._due = self._due, []
+        files = [file for file in due if file.begin_sync()]
+        count = len(files) + len({debt for file in files for debt in file.paying})
+        share = (
+            self._syncfs if count > 1 and self.pace.may_share and len({file.device for file in files}) == 1 else None
+        )
+        if share is not None:
+            self._is_sharing = True
+            self._run(files, count, partial(self._sync_shared, share, files[0].descriptor))
+        else:
+            for file in files:
+                self._run([file], 1, partial(self._pay_and_sync, file.paying, file.descriptor))
+
+    def _run(self, files: Sequence[OsFile], count: int, sync: Callable[[], float]) -> None:
+        """`count`: of the syncs that this one stands for."""
+        loop = asyncio.get_running_loop()
+
+        def report(done: Job[float]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, no caller waits
+                loop.call_soon_threadsafe(self._end_syncs, files, count, done)
+
+        self.submit(sync).add_done_callback(report)
+
+    def _end_syncs(self, files: Sequence[OsFile], count: int, job: Job[float]) -> None:
+        error = job.exception()
+        if isinstance(error, OSError):
+            self.fail("syncfs" if count > 1 else "fdatasync", files[0].path, error)
+        assert error is None, error
+        if count > 1:
+            self.pace.note_shared(job.result(), count)
+            self._is_sharing = False
+        else:
+            self.pace.note(job.result(), on_loop=False)
+        for file in files:
+            file.end_sync()
+        if count > 1 and self._due:
+            self._begin_syncs()
+
+    def _pay_and_sync(self, debts: Sequence[Debt], descriptor: int) -> float:
+        """On a thread. Returns the seconds of the sync of the file."""
+        self.pay(debts)
+        return timed_sync(descriptor)
+
+    @staticmethod
+    def _sync_shared(syncfs: Callable[[int], int], descriptor: int) -> float:
+        """On a thread: one sync of the whole file system. Returns its seconds."""
+        begun = perf_counter()
+        if syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return perf_counter() - begun
 
     def submit(self, call: Callable[..., T], *arguments: object) -> Job[T]:
         """Run `call` on one of the threads."""

@@ -1,4 +1,4 @@
-"""EDGE: syncs files by the system's own calls, and measures whether the disk is fast enough for the loop's thread."""
+"""EDGE: syncs files by the system's own calls."""
 
 import ctypes
 import errno
@@ -7,18 +7,9 @@ import os
 import platform
 import re
 import sys
-from collections import deque
 from collections.abc import Callable
-from time import monotonic, perf_counter
+from time import perf_counter
 
-from semel_storage.histogram import Histogram
-
-QUICK_S = 0.0005
-"""If the median of the last syncs is above this, threads sync. A single slow sync may be due to other processes."""
-SYNCS_REMEMBERED = 7
-SLOW_TOGETHER_S = 0.005
-PAUSE_S, PAUSE_S_MAX = 1.0, 300.0
-"""Pause after a slow syncfs, doubled each time: another process has many bytes to write."""
 KERNEL_MIN = (5, 15)
 """The first long-term kernel whose syncfs reports write errors, also on overlay file systems."""
 
@@ -69,36 +60,3 @@ def find_syncfs() -> Callable[[int], int] | None:
         return None
     function: Callable[[int], int] | None = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     return function
-
-
-class SyncPace:
-    """Measures how long the disk takes for a small sync, and for a sync of the whole file system."""
-
-    def __init__(self) -> None:
-        self.is_quick = False
-        """Whether a small sync is probably faster than a handover to a thread."""
-        self.seconds = Histogram()
-        """Of all syncs: of a file, and of several files together."""
-        self._last_s = deque((QUICK_S,) * SYNCS_REMEMBERED, SYNCS_REMEMBERED)
-        self._pause_s = PAUSE_S
-        self._not_before = 0.0
-
-    def note(self, seconds: float) -> None:
-        """Record the duration of a sync of one file."""
-        self.seconds.observe(seconds)
-        self._last_s.append(seconds)
-        self.is_quick = sorted(self._last_s)[SYNCS_REMEMBERED // 2] < QUICK_S
-
-    @property
-    def is_quick_together(self) -> bool:
-        """Whether a sync of the whole file system is probably fast, too."""
-        return self.is_quick and monotonic() >= self._not_before
-
-    def note_together(self, seconds: float) -> None:
-        """Record the duration of a sync of the whole file system."""
-        self.seconds.observe(seconds)
-        if seconds < SLOW_TOGETHER_S:
-            self._pause_s = max(PAUSE_S, self._pause_s / 2)
-            return
-        self._not_before = monotonic() + self._pause_s
-        self._pause_s = min(PAUSE_S_MAX, 2 * self._pause_s)

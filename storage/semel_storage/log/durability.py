@@ -1,7 +1,7 @@
 """Makes one log durable: syncs its files, writes producer snapshots and advances the recovery point."""
 
 import asyncio
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from semel_storage import checkpoints
@@ -31,12 +31,48 @@ class LogState(Protocol):
     def epochs(self) -> EpochHistory: ...
 
 
+class Checkpoint(Protocol):
+    """The entries of one log in the checkpoint files: its recovery point and its start offset."""
+
+    def note(self) -> None:
+        """They have changed: the next write has them as of now."""
+        ...
+
+    def save_now(self) -> None:
+        """Write them as of now. Blocks."""
+        ...
+
+    async def saved(self) -> None:
+        """Return once they are durable as of now."""
+        ...
+
+    def save_soon(self) -> None:
+        """Begin to write them as of now, for nobody who waits."""
+        ...
+
+
+class NoCheckpoint:
+    """Of a log without checkpoint files."""
+
+    def note(self) -> None:
+        pass
+
+    def save_now(self) -> None:
+        pass
+
+    async def saved(self) -> None:
+        pass
+
+    def save_soon(self) -> None:
+        pass
+
+
 class Durability:
     """Syncs one log.
 
     Everything below `synced_offset` survives a power loss. Recovery scans the log from `recovery_point` on: everything
-    below it is durable, and there is a producer snapshot of this offset. `save_checkpoints` writes the recovery point
-    and the start offset to their files; it is called when one of them changes.
+    below it is durable, and there is a producer snapshot of this offset. `checkpoint_files` keeps recovery point and
+    start offset; it is told when one of them has changed.
 
     `sync_due_bytes` and `snapshot_due_bytes` are values of the log's `bytes_appended`. From the first on, the log calls
     `sync_in_background`; from the second on, a sync ends with a producer snapshot.
@@ -50,25 +86,29 @@ class Durability:
         directory: str,
         *,
         checkpoint_bytes: int,
-        save_checkpoints: Callable[[], None],
+        checkpoint_files: Checkpoint,
     ) -> None:
         self.synced_offset: int = state.end_offset
         self.recovery_point: int = state.recovery_point
         self.snapshots: Snapshots = state.snapshots
-        self.save_checkpoints = save_checkpoints
+        self.checkpoint_files = checkpoint_files
         self.sync_due_bytes = log.bytes_appended + checkpoint_bytes
         self._log = log
         self._disk = disk
         self._directory = directory
+        self._epochs_path = f"{directory}/{checkpoints.LEADER_EPOCH}"
+        self.writing_epochs = asyncio.Lock()
         self._checkpoint_bytes = checkpoint_bytes
         self.snapshot_due_bytes = self.sync_due_bytes - state.replayed_bytes
         self._snapshot_offset = state.recovery_point
         self._unsynced: list[Segment] = []
         self._truncations = 0
+        self._held: asyncio.Future[None] | None = None
         self._end_in_gap = NOWHERE
         """The end offset after a truncation if no batch ends there: recovery could not find it."""
-        self._is_closed = False
+        self.is_closed = False
         self._background: asyncio.Task[None] | None = None
+        self._syncing: asyncio.Task[None] | None = None
 
     async def sync(self) -> None:
         """Return once everything appended before this call is durable; raises `synced_offset`.
@@ -78,8 +118,8 @@ class Durability:
         """
         await self._make_durable()
         if self.recovery_point < self._snapshot_offset <= self.synced_offset and await self._raise_recovery_point():
-            self.save_checkpoints()
-        if self._is_closed:
+            self.checkpoint_files.save_soon()
+        if self.is_closed:
             return
         if self._log.bytes_appended >= self.snapshot_due_bytes:
             self.write_snapshot()
@@ -88,7 +128,7 @@ class Durability:
         """The only file to sync, for `note_synced`; None if more is necessary: then await `sync()`."""
         if (
             self._unsynced
-            or self._is_closed
+            or self.is_closed
             or self.recovery_point < self._snapshot_offset
             or self._log.bytes_appended >= self.snapshot_due_bytes
         ):
@@ -110,12 +150,25 @@ class Durability:
         await self._raise_recovery_point()
 
     async def _raise_recovery_point(self) -> bool:
-        """Raise the recovery point to the last snapshot after a sync of the transaction index. False: not raised."""
+        """Raise the recovery point to the last snapshot. False: not raised.
+
+        Recovery will not replay what is below it: epochs, transaction index and all debts of the directory (sealed
+        indexes, names) are durable first.
+        """
         offset, truncations = self._snapshot_offset, self._truncations
-        await self._log.segments.all[-1].aborted.sync()
+        active = self._log.segments.all[-1]
+        async with self.writing_epochs:
+            if self._log.epochs.is_dirty and not self.is_closed:
+                entries, self._log.epochs.is_dirty = self._log.epochs.entries, False
+                await checkpoints.write_epochs_aside(self._disk, self._epochs_path, entries)
+        if not self.is_closed and not active.is_deleted:
+            await active.aborted.sync()
+        if not self.is_closed and not active.is_deleted:
+            await active.file.sync()
         if (
-            self._is_closed
+            self.is_closed
             or truncations != self._truncations
+            or self._held is not None
             or not self.recovery_point < offset <= self.synced_offset
             or offset == self._end_in_gap
         ):
@@ -128,18 +181,32 @@ class Durability:
         end_offset = self._log.end_offset
         self._stop_background()
         self.write_snapshot()
+        if self._log.epochs.is_dirty:
+            checkpoints.write_epochs(self._disk, self._epochs_path, self._log.epochs.entries)
+            self._log.epochs.is_dirty = False
         if self.synced_offset < end_offset:
             for file in self._unsynced_files():
                 file.sync_now()
         self.synced_offset = end_offset
         if end_offset != self._end_in_gap:
             self.recovery_point = end_offset
-        self._is_closed = True
+        self.is_closed = True
 
     def abandon(self) -> None:
         """Stop syncing: the content of the log is not needed any more."""
         self._stop_background()
-        self._is_closed = True
+        self.is_closed = True
+
+    def hold(self) -> None:
+        """Sync nothing and raise nothing until `release`: the end of the log is being removed."""
+        with suppress(RuntimeError):  # without a loop nobody else runs
+            self._held = asyncio.get_running_loop().create_future()
+
+    def release(self) -> None:
+        """See `hold`."""
+        held, self._held = self._held, None
+        if held is not None and not held.done():
+            held.set_result(None)
 
     def note_rolled(self, sealed: Segment) -> None:
         """The log continues in a new segment: the next sync includes `sealed`. Writes a snapshot of its end offset."""
@@ -162,7 +229,9 @@ class Durability:
         self.sync_due_bytes = self.snapshot_due_bytes = self._log.bytes_appended + self._checkpoint_bytes
 
     def write_snapshot(self) -> None:
-        """Write the producer snapshot of the end offset, the index entries in memory and the leader epochs."""
+        """Write the producer snapshot of the end offset and the index entries in memory."""
+        if self._held is not None:
+            return
         log = self._log
         end_offset, active = log.end_offset, log.segments.all[-1]
         if self._snapshot_offset != end_offset or not self.snapshots.has(end_offset):
@@ -173,14 +242,15 @@ class Durability:
             self.snapshots.write(end_offset, states, keep=keep, aborted=ending.aborted.sums, durable=durable)
             self._snapshot_offset = end_offset
         active.flush_indexes()
-        if log.epochs.is_dirty:
-            checkpoints.write_epochs(self._disk, f"{self._directory}/{checkpoints.LEADER_EPOCH}", log.epochs.entries)
-            log.epochs.is_dirty = False
         self.snapshot_due_bytes = log.bytes_appended + self._checkpoint_bytes
 
     async def _make_durable(self) -> None:
+        """Sync up to the present end."""
         log = self._log
-        while log.end_offset > self.synced_offset and not self._is_closed:
+        while log.end_offset > self.synced_offset and not self.is_closed:
+            if self._held is not None:
+                await asyncio.wait((self._held,))
+                continue
             end_offset = log.end_offset
             truncations = self._truncations
             active = log.segments.all[-1]
@@ -189,7 +259,7 @@ class Durability:
             self.sync_due_bytes = log.bytes_appended + self._checkpoint_bytes
             for file in self._unsynced_files():
                 await file.sync()
-            if truncations != self._truncations or self._is_closed:
+            if truncations != self._truncations or self.is_closed:
                 continue
             self._unsynced = [segment for segment in self._unsynced if segment not in rolled]
             self.synced_offset = max(self.synced_offset, end_offset)
@@ -210,11 +280,23 @@ class Durability:
 
         async def run() -> None:
             await self.checkpoint()
-            self.save_checkpoints()
+            await self.checkpoint_files.saved()
 
         self._background = loop.create_task(run(), name=f"sync {self._directory}")
 
+    def sync_soon(self) -> bool:
+        """Start a sync that no caller waits for, unless one runs. False: there is no event loop to run it."""
+        if self._syncing is not None and not self._syncing.done():
+            return True
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        self._syncing = loop.create_task(self._make_durable(), name=f"sync soon {self._directory}")
+        return True
+
     def _stop_background(self) -> None:
-        if self._background is not None:
-            self._background.cancel()
-            self._background = None
+        for task in (self._background, self._syncing):
+            if task is not None:
+                task.cancel()
+        self._background = self._syncing = None

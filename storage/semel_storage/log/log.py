@@ -4,7 +4,9 @@
 lock. Only the syncs of `durability` wait. Offsets: `start_offset <= durability.synced_offset <= end_offset`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from struct import Struct as Layout
 
@@ -17,7 +19,8 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage import checkpoints
 from semel_storage.disk.disk import Buffer, Disk, Event, ignore_event
 from semel_storage.log import recovery, replicated, snapshot
-from semel_storage.log.durability import Durability
+from semel_storage.log.durability import Checkpoint, Durability, NoCheckpoint
+from semel_storage.log.steps import Steps, T
 from semel_storage.producers import producers
 from semel_storage.producers.producer_table import ProducerTable
 from semel_storage.producers.producers import ProducerState
@@ -25,10 +28,12 @@ from semel_storage.producers.transactions import AbortedTransaction, decode, pai
 from semel_storage.segments import lookup
 from semel_storage.segments.index import RELATIVE_OFFSET_MAX
 from semel_storage.segments.log_config import LogConfig
-from semel_storage.segments.segment import Segment
+from semel_storage.segments.segment import LOG, Segment
 from semel_storage.segments.segments import Segments
 
 ROLL_FILES = 2
+SEGMENT_BYTES_MAX = 2**31 - 1
+"""Positions in an index have 31 bits."""
 CHECKPOINT_BYTES = 32 << 20
 """Appended bytes after which the recovery point advances, so that recovery after a crash scans little."""
 
@@ -62,9 +67,11 @@ class Log:
         *,
         now_ms: int,
         checkpoint_bytes: int,
-        save_checkpoints: Callable[[], None],
+        checkpoint: Checkpoint,
+        is_own: bool = False,
     ) -> None:
         self.disk = disk
+        self._is_own = is_own
         self.directory = directory
         self.config = config
         self.segments = Segments(state.segments)
@@ -78,8 +85,11 @@ class Log:
         self.duplicates = 0
         """Batches and markers that were not written again, since the log was opened."""
         self._last_now_ms = now_ms
+        self.is_in_truncation = False
+        """Records are being removed from the end: nothing may be read or appended."""
+        self._changing = asyncio.Lock()
         self.durability = Durability(
-            self, state, disk, directory, checkpoint_bytes=checkpoint_bytes, save_checkpoints=save_checkpoints
+            self, state, disk, directory, checkpoint_bytes=checkpoint_bytes, checkpoint_files=checkpoint
         )
 
     @classmethod
@@ -96,13 +106,16 @@ class Log:
         allow_data_loss: bool = False,
         event: Event = ignore_event,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
-        save_checkpoints: Callable[[], None] = lambda: None,
+        checkpoint: Checkpoint | None = None,
+        is_own: bool = False,
     ) -> "Log":
         """Create the log, or recover an existing one (see `recovery`).
 
         `recovery_point` and `start_offset` come from the checkpoint files of the data directory (None: no entry).
-        `clean`: the last owner closed the log. `checkpoint_bytes`: see CHECKPOINT_BYTES. `save_checkpoints`: see
-        `Durability`. Raises CorruptLog if records may be lost that were acknowledged, unless `allow_data_loss`.
+        `clean`: the last owner closed the log. `is_own`: semel made it, so that its offsets have no gaps but those that
+        the file CLEANER_OFFSET tells of, also without an entry in the checkpoint files. `checkpoint_bytes`: see
+        CHECKPOINT_BYTES. `checkpoint`: see `Durability`. Raises CorruptLog if records may be lost that were
+        acknowledged, unless `allow_data_loss`.
         """
         state = recovery.recover(
             disk,
@@ -113,6 +126,7 @@ class Log:
             start_offset=start_offset,
             clean=clean,
             allow_data_loss=allow_data_loss,
+            is_own=is_own,
             event=event,
         )
         return cls(
@@ -122,7 +136,8 @@ class Log:
             state,
             now_ms=now_ms,
             checkpoint_bytes=checkpoint_bytes,
-            save_checkpoints=save_checkpoints,
+            checkpoint=checkpoint or NoCheckpoint(),
+            is_own=is_own,
         )
 
     @property
@@ -149,6 +164,7 @@ class Log:
 
         The caller saves the recovery point.
         """
+        assert not self.is_in_truncation, f"{self.directory} is closed while records are removed"
         self.durability.close()
         self.active.sync_indexes()
         for segment in self.segments:
@@ -271,7 +287,7 @@ class Log:
         last_offset = base_offset + header.last_offset_delta
         size = header.batch_length + 12
         segment = self.segments.all[-1]
-        if segment.is_full(size, last_offset, header.max_timestamp, self.config, now_ms):
+        if segment.is_full(size, last_offset, header.max_timestamp, self.config, now_ms) and self._may_roll(header):
             segment = self.roll()
         if segment.size == 0:
             segment.opened_ms = now_ms
@@ -309,7 +325,7 @@ class Log:
         for header in headers:
             if header.base_offset > self.end_offset:
                 self._note_gap()
-            if self._is_beyond(segment, header, now_ms):
+            if self._is_beyond(segment, header, now_ms) and self._may_roll(header):
                 segment, written = self._write_run(segment, view[written:at]), at
                 segment = self._roll_for(header)
             self._appended_less_end += header.record_count - (header.next_offset - self.end_offset)
@@ -324,6 +340,22 @@ class Log:
         if self.bytes_appended >= self.durability.sync_due_bytes:
             self.durability.sync_in_background()
         return headers
+
+    def _may_roll(self, header: BatchHeader) -> bool:
+        """Whether the segment may be sealed before this batch. If not, it grows beyond its limits for a moment.
+
+        A log has at most one segment whose name is not durable. Otherwise a power loss could take a segment from the
+        middle, and recovery would not notice it in a log whose offsets have gaps.
+        """
+        segment = self.active
+        if not self.disk.owes(segment.path(LOG)):
+            return True
+        last_offset = header.base_offset + header.last_offset_delta
+        must_end = (
+            max(last_offset, self.end_offset + header.last_offset_delta) - segment.base_offset > RELATIVE_OFFSET_MAX
+            or segment.size + header.size > SEGMENT_BYTES_MAX
+        )
+        return must_end or not self.durability.sync_soon()
 
     def _is_beyond(self, segment: Segment, header: BatchHeader, now_ms: int) -> bool:
         """Whether a replicated batch needs a new segment; also an empty segment may start too far below it."""
@@ -343,7 +375,7 @@ class Log:
         old.seal()
         if len(self.segments) == 1 and (states := self.producers.all()):
             snapshots = self.durability.snapshots
-            snapshots.write(self.end_offset, states, keep=snapshots.offsets, durable=True)  # as in `delete_segments`
+            snapshots.write(self.end_offset, states, keep=snapshots.offsets, durable=True)  # as in a deletion
         new = self._new_segment(self.end_offset)
         self.segments.add(new)
         self.segments.drop(old)
@@ -376,7 +408,7 @@ class Log:
         """Create the cleaner checkpoint: the leader's log was compacted, and recovery must expect missing offsets."""
         path = f"{self.directory}/{checkpoints.CLEANER_OFFSET}"
         if not self.config.is_compacted and not self.disk.exists(path):
-            checkpoints.write_offsets(self.disk, path, {})
+            checkpoints.write_offsets_later(self.disk, path, {})
 
     def roll(self) -> Segment:
         """Seal the active segment and open a new one at the end offset. Returns the new one."""
@@ -384,8 +416,10 @@ class Log:
         if old.size == 0:
             return old
         self.disk.check_room(ROLL_FILES)
-        if len(self.segments) == 1:
-            self.durability.save_checkpoints()  # recovery of two or more segments needs a checkpoint entry
+        if self.disk.owes(old.path(LOG)):
+            old.file.sync_now()  # see `_may_roll`
+        if len(self.segments) == 1 and not self._is_own:
+            self.durability.checkpoint_files.save_now()  # recovery of two or more segments needs a checkpoint entry
         old.seal()
         self.durability.note_rolled(old)
         new = self._new_segment(self.end_offset)
@@ -393,11 +427,11 @@ class Log:
         return new
 
     def _new_segment(self, base_offset: int) -> Segment:
-        """Create an empty active segment, durably."""
+        """Create an empty active segment. Its names become durable with its first bytes."""
         new = Segment(self.disk, self.directory, base_offset)
         new.activate(reset_indexes=True)
         assert new.file.size() == 0, f"{new.file.path} holds data already"
-        self.disk.sync_dir(self.directory)
+        self.disk.sync_dir_later(self.directory)
         return new
 
     def roll_if_due(self, now_ms: int) -> bool:
@@ -407,10 +441,69 @@ class Log:
         self.roll()
         return True
 
+    # Changes in steps
+
+    async def carry_out(self, steps: Steps[T]) -> T:
+        """Do a change while others run. One change of a log at a time."""
+        async with self._changing, self.durability.writing_epochs:
+            try:
+                while True:
+                    next(steps)
+                    await self.disk.settle(self.directory)
+                    await self.durability.checkpoint_files.saved()
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            finally:
+                steps.close()
+
+    def carry_out_now(self, steps: Steps[T]) -> T:
+        """As `carry_out`, but blocks."""
+        try:
+            while True:
+                next(steps)
+                self.disk.settle_now(self.directory)
+                self.durability.checkpoint_files.save_now()
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
     # Truncation and deletion
 
     def truncate_to(self, offset: int) -> None:
-        """Remove all records at `offset` and above, durably; a batch that contains `offset` is removed completely.
+        """As `truncation`, but blocks."""
+        self.carry_out_now(self.truncation(offset))
+
+    def restart_at(self, offset: int, producers: Collection[ProducerState] = ()) -> None:
+        """As `restart`, but blocks."""
+        self.carry_out_now(self.restart(offset, producers))
+
+    def delete_records_before(self, offset: int) -> None:
+        """`raise_start_offset` and `deletion_of_records`, but blocks."""
+        if offset > self.start_offset:
+            self.raise_start_offset(offset)
+            self.carry_out_now(self.deletion_of_records())
+
+    def delete_segments(self, old: Sequence[Segment]) -> None:
+        """As `deletion_of_segments`, but blocks."""
+        self.carry_out_now(self.deletion_of_segments(old))
+
+    def _is_closed(self) -> bool:
+        return self.durability.is_closed
+
+    @contextmanager
+    def _in_truncation(self) -> Iterator[None]:
+        """The log is neither read nor appended to, and its durability stands still."""
+        self.is_in_truncation = True
+        self.durability.hold()
+        try:
+            yield
+        finally:
+            self.is_in_truncation = False
+            self.durability.release()
+
+    def truncation(self, offset: int) -> Steps[None]:
+        """Remove all records at `offset` and above; a batch that contains `offset` is removed completely.
 
         Also truncates epochs, snapshots and producer state. For an `offset` at or above the end offset, only epochs
         without records are removed.
@@ -419,8 +512,12 @@ class Log:
             self.epochs.truncate_from_end(offset)  # removes an epoch without records
             return
         if offset < self.segments[0].base_offset:
-            self.restart_at(offset)
+            yield from self.restart(offset)
             return
+        with self._in_truncation():
+            yield from self._truncation(offset)
+
+    def _truncation(self, offset: int) -> Steps[None]:
         segment, position = self.segments.locate(offset)
         first = next(segment.scan(position), None)
         end_offset = min(offset, first[1].base_offset) if first is not None else offset
@@ -428,14 +525,17 @@ class Log:
         durability = self.durability
         durability.lower_to(end_offset, last_batch_end=last_end)
         self.start_offset = min(self.start_offset, end_offset)
-        durability.save_checkpoints()
+        yield  # recovery must not expect the records any more
+        if self._is_closed():
+            return
+        durability.lower_to(end_offset, last_batch_end=last_end)  # a sync that ran meanwhile has raised it
         durability.snapshots.remove_above(end_offset)
         while self.active is not segment:
             self.segments.drop(self.active)
         if not segment.is_active:
             segment.activate()
         segment.truncate(position, end_offset)
-        self.disk.sync_dir(self.directory)
+        self.disk.sync_dir_later(self.directory)
         self._move_end(end_offset)
         self.epochs.truncate_from_end(end_offset)
         self.producers = recovery.producers_at(
@@ -446,6 +546,7 @@ class Log:
             decided=self.producers.decided,
         )
         self.segments.forget()
+        yield  # a power loss must not leave removed records behind new ones
 
     def producer_snapshot(self) -> bytes:
         """The snapshot of the producers as of the log start: of a replica whose log restarts there (`restart_at`).
@@ -467,48 +568,67 @@ class Log:
         here = [replace(state, last_append_ms=0) for state in self.producers.all()]
         return here == [replace(state, last_append_ms=0) for state in producers]
 
-    def restart_at(self, offset: int, producers: Collection[ProducerState] = ()) -> None:
-        """Remove everything, durably; the log is empty and starts at `offset`, which may be below or above the old one.
+    def restart(self, offset: int, producers: Collection[ProducerState] = ()) -> Steps[None]:
+        """Remove everything; the log is empty and starts at `offset`, which may be below or above the old one.
 
         Also removes epochs and producer state; `producers` replace it. A crash in the middle leaves the old log, a part
         of it, or an empty log, never with a higher end offset than before, and at `offset` never without `producers`.
         """
+        with self._in_truncation():
+            yield from self._restart(offset, producers)
+
+    def _restart(self, offset: int, producers: Collection[ProducerState]) -> Steps[None]:
         durability = self.durability
         durability.lower_to(0, last_batch_end=0)
         self.start_offset = self.segments[0].base_offset
-        durability.save_checkpoints()
-        checkpoints.write_epochs(self.disk, f"{self.directory}/{checkpoints.LEADER_EPOCH}", [])
+        yield  # recovery must not expect the records any more
+        if self._is_closed():
+            return
+        durability.lower_to(0, last_batch_end=0)
+        self.disk.remove(f"{self.directory}/{checkpoints.LEADER_EPOCH}")
         self.epochs.clear()
         durability.snapshots.remove_above(self.start_offset)  # a part of the old log needs that of its start
         for segment in reversed(self.segments):
             segment.delete()
-        self.disk.sync_dir(self.directory)  # a crash must not leave them beside the new segment
+        self.disk.sync_dir_later(self.directory)
+        yield  # a crash must not leave them beside the new segment
+        if self._is_closed():
+            return
         durability.snapshots.remove_all()
-        self.disk.sync_dir(self.directory)
+        self.disk.sync_dir_later(self.directory)
+        yield
+        if self._is_closed():
+            return
         if producers:
-            durability.snapshots.write(offset, producers, keep=(), durable=True)
+            durability.snapshots.write(offset, producers, keep=(), later=True)
+            yield  # before the segment: a log at `offset` has them
+            if self._is_closed():
+                return
         self.segments.restart(self._new_segment(offset))
         self.producers = ProducerTable(producers)
-        self.start_offset = offset
         self._move_end(offset)
-        durability.restart_at(offset)
-        durability.save_checkpoints()
-
-    def delete_records_before(self, offset: int) -> None:
-        """Raise the start offset, never lower it, and delete the segments below it. The start offset is saved first.
-
-        The caller has checked that `offset` is not above the high watermark.
-        """
-        assert offset <= self.end_offset
-        if offset <= self.start_offset:
+        yield  # before the recovery point, which promises the segment
+        if self._is_closed():
             return
         self.start_offset = offset
-        self.epochs.truncate_from_start(offset)
-        self.durability.save_checkpoints()
-        gone = [segment for segment, after in pairwise(self.segments) if after.base_offset <= offset]
-        self.delete_segments(gone)
+        durability.restart_at(offset)
+        yield
 
-    def delete_segments(self, old: Sequence[Segment]) -> None:
+    def raise_start_offset(self, offset: int) -> None:
+        """Records below `offset`, which is not above the high watermark, cannot be read any more. In memory alone."""
+        assert offset <= self.end_offset
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def deletion_of_records(self) -> Steps[None]:
+        """Save the start offset, then delete the segments below it."""
+        yield
+        gone = [segment for segment, after in pairwise(self.segments) if after.base_offset <= self.start_offset]
+        if not self._is_closed():
+            yield from self.deletion_of_segments(gone)
+
+    def deletion_of_segments(self, old: Sequence[Segment]) -> Steps[None]:
         """Retention: delete the oldest segments, never the active one, and raise the start offset."""
         assert old == self.segments[: len(old)], "only the oldest segments can be deleted"
         assert len(old) < len(self.segments), "the active segment cannot be deleted; roll it first"
@@ -516,16 +636,18 @@ class Log:
             return
         first = self.segments[len(old)].base_offset
         self.start_offset = max(self.start_offset, first)
-        durability, snapshots = self.durability, self.durability.snapshots
+        snapshots = self.durability.snapshots
         states = recovery.producers_at(self.segments.all, snapshots, first, now_ms=self._last_now_ms)
-        snapshots.write(first, states.all(), keep=snapshots.offsets, durable=True)
-        if len(old) > 1:
-            durability.save_checkpoints()  # so that recovery finishes an interrupted deletion (`finish_deletion`)
+        snapshots.write(first, states.all(), keep=snapshots.offsets, later=True)
+        yield  # the producers of deleted records; and the start offset, by which recovery finishes the deletion
+        if self._is_closed() or old != self.segments[: len(old)] or len(old) >= len(self.segments):
+            return  # the log was truncated or deleted
         for segment in old:
             self.segments.drop(segment)
-        self.disk.sync_dir(self.directory)  # otherwise a power loss may bring deleted records back
-        snapshots.remove_below(first)
         self.epochs.truncate_from_start(self.start_offset)
+        self.disk.sync_dir_later(self.directory)
+        yield  # otherwise a power loss may bring deleted records back
+        snapshots.remove_below(first)
 
 
 def _end_of_last(segment: Segment, position: int, offset: int) -> int:

@@ -60,6 +60,7 @@ def recover(
     start_offset: int,
     clean: bool,
     allow_data_loss: bool = False,
+    is_own: bool = False,
     event: Event = ignore_event,
 ) -> Recovered:
     """Recover the existing log, or create an empty one at `start_offset`; see `Log.open`. Raises CorruptLog."""
@@ -84,6 +85,7 @@ def recover(
             start_offset=start_offset,
             clean=clean,
             allow_data_loss=allow_data_loss,
+            is_own=is_own,
             event=event,
         )
     except BaseException:
@@ -103,6 +105,7 @@ def _recovered(
     start_offset: int,
     clean: bool,
     allow_data_loss: bool,
+    is_own: bool,
     event: Event,
 ) -> Recovered:
     """Scan the open `segments`, which the caller closes if this raises."""
@@ -110,13 +113,13 @@ def _recovered(
     if not segments:
         segments.append(_create(disk, directory, max(start_offset, recovery_point or 0)))
     elif not clean and (recovery_point or 0) <= segments[-1].base_offset:
-        disk.sync_dir(directory)  # a process killed while it created a segment leaves a name that is not durable
+        disk.sync_dir_later(directory)  # a process killed while it created a segment leaves a name that is not durable
     scan = _Scan(
         disk=disk,
         segments=segments,
         epochs=epochs,
         snapshots=Snapshots(disk, directory),
-        is_dense=recovery_point is not None and not config.is_compacted and not _has_gaps(disk, directory),
+        is_dense=(is_own or recovery_point is not None) and not config.is_compacted and not _has_gaps(disk, directory),
         floor=max(recovery_point or 0, segments[0].base_offset),
         verify=not clean,
         allow_data_loss=allow_data_loss,
@@ -239,7 +242,7 @@ def _has_gaps(disk: Disk, directory: str) -> bool:
 def _create(disk: Disk, directory: str, base_offset: int) -> Segment:
     segment = Segment(disk, directory, base_offset)
     assert segment.file.size() == 0
-    disk.sync_dir(directory)
+    disk.sync_dir_later(directory)
     return segment
 
 
@@ -247,7 +250,7 @@ class _Scan(msgspec.Struct, kw_only=True):
     """One scan of the end of a log. `floor`: the recovery point, at least the base offset of the first segment.
 
     `is_dense`: batches must follow each other without missing offsets. Offsets may be missing in a log that was
-    compacted, on this broker or on the leader, and in a log without a recovery point.
+    compacted, on this broker or on the leader, and in a log of another program without a recovery point.
     """
 
     disk: Disk

@@ -157,15 +157,19 @@ class Snapshots:
         keep: Collection[int],
         aborted: tuple[int, int] = NO_ABORTED,
         durable: bool = False,
+        later: bool = False,
     ) -> None:
         """Write the snapshot of `offset`; then remove all but it, its predecessor and those in `keep`.
 
         Callers keep those at segment bases: truncation starts from them, and they replace the state of deleted
         segments. Usually not synced: a snapshot that a power loss damages fails its CRC, and recovery replays the log
-        from the one before it.
+        from the one before it. `later`: it is a debt (`Disk.write_later`). `durable`: it is synced at once.
         """
         data = encode(states, offset=offset, aborted=aborted)
-        self._disk.write_atomically(self._path(offset), data, durable=durable)
+        if later:
+            self._disk.write_later(self._path(offset), data)
+        else:
+            self._disk.write_atomically(self._path(offset), data, durable=durable)
         previous = max((known for known in self.offsets if known < offset), default=offset)
         kept = [known for known in self.offsets if known in keep or known == previous]
         self._remove([known for known in self.offsets if known not in kept and known != offset])

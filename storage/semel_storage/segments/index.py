@@ -4,7 +4,8 @@ An entry of `.index` is (relative offset int32, position int32): a batch whose *
 at `position`. An entry of `.timeindex` is (timestamp int64, relative offset int32): when it was written, no record of
 the segment up to that offset was later than `timestamp`. All integers are big-endian.
 
-An index can be rebuilt from the log at any time, so it is not synced before it is sealed. The entries of the active
+An index can be rebuilt from the log at any time, so no caller waits for its sync: what is sealed or cut is a debt
+(`disk.Disk`), paid before the recovery point passes the segment. The entries of the active
 segment are in memory and written to the file at checkpoints. Those of sealed segments are searched in the file, so that
 memory does not grow with the log.
 """
@@ -72,14 +73,15 @@ class Index(ABC):
         self._flushed_bytes = len(self._entries)
 
     def seal(self) -> None:
-        """End appending: write and sync the entries, and search in the file from now on."""
+        """End appending: write the entries, and search in the file from now on."""
         if self._entries is None:
             return
-        self.sync()
+        self.flush()
+        self._disk.sync_later(self.path)
         self._entries = None
 
     def sync(self) -> None:
-        """Write all entries, durably."""
+        """Write all entries, durably. Blocks."""
         self.flush()
         file = self._disk.open(self.path)
         file.sync_now()
@@ -109,7 +111,9 @@ class Index(ABC):
 
     def _cut_file(self, size: int) -> None:
         file = self._disk.open(self.path)
-        file.truncate(size)
+        if file.size() > size:
+            file.truncate(size, durable=False)
+            self._disk.sync_later(self.path)
         file.close()
         self._flushed_bytes = size
 

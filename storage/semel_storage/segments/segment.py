@@ -186,7 +186,7 @@ class Segment:
             self.time_index.append(*largest)
         self.index.seal()
         self.time_index.seal()
-        self.aborted.sync_now()
+        self.aborted.sync_later()
         self.is_active = False
 
     def truncate(self, position: int, next_offset: int) -> None:

@@ -56,22 +56,17 @@ class Segments(Sequence[Segment]):
         self.forget()
         segment.delete()
 
-    def replace(self, old: Sequence[Segment]) -> Segment:
-        """Replace the neighbours `old`, whose files compaction has swapped for one of the first's name.
-
-        Returns the new segment.
-        """
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Replace the neighbours `old`, whose files are deleted, by their compacted copy."""
         at = self.all.index(old[0])
         assert list(old) == self.all[at : at + len(old)], "only neighbouring segments can be replaced"
         assert not any(segment.is_active for segment in old)
         for segment in old:
-            segment.close()
-        new = Segment(old[0].disk, old[0].directory, old[0].base_offset)
+            segment.delete()
         new.next_offset = old[-1].next_offset
         self.all[at : at + len(old)] = [new]
         del self.bases[at + 1 : at + len(old)]
         self.forget()
-        return new
 
     def locate(self, offset: int) -> tuple[Segment, int]:
         """The segment and position of the batch with `offset`, or of the first one after it."""

@@ -96,14 +96,14 @@ class TransactionIndex:
         return found, last.last_stable_offset >= end
 
     def truncate(self, offset: int) -> None:
-        """Remove, durably, the entries with a marker at `offset` or above, and a torn entry."""
+        """Remove the entries with a marker at `offset` or above, and a torn entry."""
         count = self.count
         if count and (self.last is None or self.last.last_offset >= offset):
             count = self._search(offset, LAST, 0, count)
         self._cut(count)
 
     def clear(self) -> None:
-        """Remove all bytes, durably, also those that are not a valid entry."""
+        """Remove all bytes, also those that are not a valid entry."""
         self._cut(0)
 
     def _cut(self, count: int) -> None:
@@ -111,7 +111,8 @@ class TransactionIndex:
             return
         file = self._open()
         if file.size() != count * ENTRY.size:
-            file.truncate(count * ENTRY.size)
+            file.truncate(count * ENTRY.size, durable=False)
+            self._disk.sync_later(self.path)
         if count != self.count:
             self.count = count
             self._last = self._checksum = None
@@ -122,16 +123,24 @@ class TransactionIndex:
     async def sync(self) -> None:
         """Return once every entry appended before is durable. No system call without new entries."""
         if self._is_dirty:
-            self._is_dirty = False
-            self._disk.sync_dir(self.path.rpartition("/")[0])  # the file may be as new as the entry
+            self._note_names()
             await self._open().sync()
 
     def sync_now(self) -> None:
         """As `sync`, but blocks."""
         if self._is_dirty:
-            self._is_dirty = False
-            self._disk.sync_dir(self.path.rpartition("/")[0])
+            self._note_names()
             self._open().sync_now()
+
+    def sync_later(self) -> None:
+        """As `sync`, with the next sync of a file in the directory."""
+        if self._is_dirty:
+            self._note_names()
+            self._disk.sync_later(self.path)
+
+    def _note_names(self) -> None:
+        self._is_dirty = False
+        self._disk.sync_dir_later(self.path.rpartition("/")[0])  # the file may be as new as the entry
 
     def close(self) -> None:
         if self._file is not None:

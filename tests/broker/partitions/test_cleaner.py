@@ -359,7 +359,7 @@ async def test_one_failing_sweep_does_not_stop_the_others(quick: Rig, monkeypatc
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("semel_broker.partitions.cleaner.apply_retention", fail)
+    monkeypatch.setattr("semel_broker.partitions.cleaner.retention", fail)
     partition = quick.partition("keyed")
     fill(partition, [(b"a", b"1")], [(b"a", b"2")])
     assert (await until(quick, "log_sweep_failed"))["sweep"] == "sweep_segments"

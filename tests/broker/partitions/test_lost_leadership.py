@@ -73,6 +73,7 @@ async def test_markers_of_a_former_leader_are_not_reported_as_committed(led: Mak
     for partition in partitions:
         partition.become_follower(OTHER, 2)
         partition.truncate_to(0)
+        await partition.changed()
         partition.become_leader(3, replicas())
         batch = make_batch()
         end = partition.append(batch, header=read_header(batch)).last_offset + 1

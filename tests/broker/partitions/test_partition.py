@@ -208,7 +208,8 @@ async def test_records_that_a_checkpoint_has_synced_are_committed(takes_turns: b
     else:
         log.segments[-1].file.sync_now()
         log.durability.note_synced()
-    assert (log.durability.synced_offset, partition.high_watermark) == (1, 0)
+    assert log.durability.synced_offset == 1
+    assert takes_turns or partition.high_watermark == 0
     async with asyncio.timeout(5):
         await partition.committed(1)
     await partition.close()
@@ -247,6 +248,7 @@ async def test_a_wait_at_a_follower_ends_with_its_role_and_outlives_a_truncation
     partition.append_replicated(replicated(b"one", base_offset=0), leader_epoch=1, high_watermark=1)
     partition.append_replicated(replicated(b"lost", b"too", base_offset=1), leader_epoch=1, high_watermark=1)
     partition.truncate_to(1)
+    await partition.changed()
     waiter = FetchWaiter(asyncio.get_running_loop(), 1)
     partition.add_fetch_waiter(waiter)
     partition.append_replicated(replicated(b"two", base_offset=1), leader_epoch=1, high_watermark=1)

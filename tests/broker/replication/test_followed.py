@@ -113,6 +113,7 @@ async def test_start_beyond_the_own_end_begins_anew_and_one_within_does_not(part
     out_of_range = int(ErrorCode.OFFSET_OUT_OF_RANGE)
     assert followed.take(row(error_code=out_of_range, log_start_offset=0)) is Outcome.FAILED
     assert followed.take(row(error_code=out_of_range, log_start_offset=500, high_watermark=700)) is Outcome.MOVED
+    await partition.changed()
     assert (partition.log_start_offset, partition.end_offset, partition.high_watermark) == (500, 500, 500)
     assert followed.wanted(1000).last_fetched_epoch == -1
 
@@ -128,6 +129,7 @@ async def test_damaged_producers_are_not_taken(partition: Partition, world: Worl
     assert "replica_not_followed" in cast("Notes", world.log).events()
     answer.producer_snapshot = snapshot
     assert followed.take(answer) is Outcome.MOVED
+    await partition.changed()
     assert [state.producer_id for state in partition.log.producers.all()] == [7]
 
 
@@ -147,6 +149,7 @@ async def test_an_empty_log_with_the_same_producers_stays_as_it_is(partition: Pa
         answer = row(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=1, high_watermark=1)
         answer.producer_snapshot = encode(producers, offset=1)
         assert followed.take(answer) is Outcome.MOVED
+        await partition.changed()
         assert followed.wanted(1000).last_fetched_epoch == -1, "it would be asked for ever"
         assert (cast("MemoryDisk", world.disk).syncs > syncs) is begins_anew
         assert ("log_begun_anew" in cast("Notes", world.log).events()) is begins_anew
@@ -165,6 +168,7 @@ async def test_diverging_epoch_cuts_and_always_gets_on(partition: Partition, wor
     assert (partition.end_offset, partition.log.epochs.latest) == (5, 1)
     followed.wanted(1000)
     assert followed.take(row(diverging_epoch=FetchResponseDivergingEpoch(epoch=1, end_offset=3))) is Outcome.MOVED
+    await partition.changed()
     assert (partition.end_offset, followed.state) == (3, State.DUE)
 
 

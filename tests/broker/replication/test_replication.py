@@ -97,7 +97,7 @@ async def test_replica_whose_next_records_are_deleted_begins_anew(cluster: Clust
     for n in range(30):
         await one.put(b"%d" % n * 200)
     one.partition().delete_records(25)
-    assert one.partition().log.segments[0].base_offset > 1
+    await until(lambda: one.partition().log.segments[0].base_offset > 1)
     await two.start()
     await cluster.isr(1, 2, by=1)
     await cluster.same(1, 2)

@@ -324,7 +324,7 @@ async def test_a_topic_of_any_length_is_deleted_moved_and_set_aside(machine: Mac
     assert machine.topics.partition(name, 1).end_offset == 0
     await write(machine.topics, name, 1, b"new")
     assert (await machine.crash()).partition(name, 1).end_offset == 1
-    machine.topics.local.delete(machine.topics.partition(name, 1))
+    await machine.topics.local.delete(machine.topics.partition(name, 1))
     assert machine.logs.partitions() == []
     await machine.crash()
     await write(machine.topics, name, 1, b"precious")
@@ -375,6 +375,7 @@ async def test_an_unknown_topic_id_under_the_name_of_a_topic_takes_its_partition
     await write(machine.topics, "t", 0, b"precious")
     path = f"{ROOT}/t-0/partition.metadata"
     write_topic_id(machine.disk, path, b"another topic's.")
+    machine.disk.settle_now(f"{ROOT}/t-0")
     if not is_checked:
         machine.disk.write_atomically(path, b"".join(machine.disk.read_bytes(path).splitlines(True)[:2]))
     await machine.crash()

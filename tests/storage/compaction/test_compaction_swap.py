@@ -55,7 +55,7 @@ def mortal(name: str) -> Callable[..., None]:
     return change
 
 
-for changing in ("rename", "remove", "sync_dir", "write_atomically"):
+for changing in ("rename", "remove", "sync_dir", "pay", "write_atomically"):
     setattr(MortalDisk, changing, mortal(changing))
 
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import pytest
 from semel_storage.disk.disk import DirectoryLocked, MissingFile
 from semel_storage.disk.os_disk import EXIT_STATUS, OsDisk
+from semel_storage.disk.os_sync import find_syncfs
 
 
 class ProcessEnded(Exception):  # noqa: N818 (stands for an end)
@@ -35,12 +36,18 @@ class CountingSync:
     """A replacement of os.fdatasync that counts calls, and can be held and made to fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
+        self.count = self.calls = 0
         self.gate = threading.Event()
         self.error: OSError | None = None
         monkeypatch.setattr("os.fdatasync", self)
 
+    async def begun(self, calls: int) -> None:
+        """Return once so many syncs have begun."""
+        while self.calls < calls:
+            await asyncio.sleep(0.001)
+
     def __call__(self, fd: int) -> None:
+        self.calls += 1
         assert self.gate.wait(10)
         self.count += 1
         if self.error is not None:
@@ -109,7 +116,7 @@ async def test_append_during_a_sync_waits_for_the_next_one(
     file = os_disk.open(f"{tmp_path}/f")
     file.append(b"x")
     first = asyncio.ensure_future(file.sync())
-    await asyncio.sleep(0)
+    await syncing.begun(1)
     file.append(b"y")
     second = [asyncio.ensure_future(file.sync()) for _ in range(5)]
     await asyncio.sleep(0)
@@ -140,21 +147,61 @@ async def test_a_cancelled_caller_does_not_affect_the_others(
     assert syncing.count == 2
 
 
-async def test_closing_waits_for_the_running_sync(
+async def test_a_file_that_is_closed_amid_a_sync_keeps_its_descriptor_until_the_end(
     os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Closing does not wait for the disk, and another file must not get the descriptor that a thread syncs."""
     syncing = CountingSync(monkeypatch)
     file = os_disk.open(f"{tmp_path}/f")
     file.append(b"x")
     first = asyncio.ensure_future(file.sync())
-    await asyncio.sleep(0)
+    await syncing.begun(1)
     file.append(b"y")
     second = asyncio.ensure_future(file.sync())
     await asyncio.sleep(0)
-    threading.Timer(0.05, syncing.gate.set).start()
+    descriptor = file.descriptor
     file.close()
-    assert syncing.count == 1, "the descriptor may not be closed under a sync"
+    os.fstat(descriptor)
+    syncing.gate.set()
     await asyncio.wait_for(asyncio.gather(first, second), 5)
+    assert syncing.count == 1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+@pytest.mark.skipif(find_syncfs() is None, reason="no syncfs that reports errors on this machine")
+async def test_all_that_ask_in_one_turn_share_one_sync_on_a_thread(
+    os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncing = CountingSync(monkeypatch)
+    syncing.gate.set()
+    files = [os_disk.open(f"{tmp_path}/{name}") for name in "abc"]
+    for file in files:
+        file.append(b"x")
+        os_disk.sync_dir_later(str(tmp_path))
+    await asyncio.gather(*(file.sync() for file in files))
+    assert syncing.count == 0, "syncfs did it"
+    assert not os_disk.owes(files[0].path)
+    os_disk.pace.note_shared(1.0, 3)
+    for file in files:
+        file.append(b"y")
+    await asyncio.gather(*(file.sync() for file in files))
+    assert syncing.count == 3, "a slow one is followed by a pause"
+
+
+async def test_debts_are_paid_before_a_file_counts_as_synced(os_disk: OsDisk, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    file = os_disk.open(f"{tmp_path}/d/f")
+    os_disk.write_later(f"{tmp_path}/d/id", b"1")
+    os_disk.sync_dir_later(str(tmp_path))
+    assert os_disk.owes(file.path)
+    os_disk.sync_later(f"{tmp_path}/d/removed")
+    await file.sync()
+    assert not os_disk.owes(file.path)
+    os_disk.sync_later(f"{tmp_path}/d/id")
+    assert not os_disk.owes(f"{tmp_path}/f"), "a directory does not owe what those below it owe"
+    file.sync_now()
+    assert not os_disk.owes(file.path)
 
 
 async def test_failed_fsync_ends_the_process_and_is_not_retried(

@@ -1,4 +1,4 @@
-"""When a disk counts as fast, and the sync of several files by one call."""
+"""Syncs by the calls of the system: small ones at once, several files by one call."""
 
 from __future__ import annotations
 
@@ -11,51 +11,14 @@ from pathlib import Path
 import pytest
 from semel_storage.disk import os_sync
 from semel_storage.disk.os_disk import QUICK_BYTES, OsDisk
-from semel_storage.disk.os_sync import PAUSE_S, QUICK_S, SLOW_TOGETHER_S, SYNCS_REMEMBERED, SyncPace, find_syncfs
-
-HALF = SYNCS_REMEMBERED // 2
-
-
-class Clock:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now_s = 100.0
-        monkeypatch.setattr(os_sync, "monotonic", lambda: self.now_s)
+from semel_storage.disk.os_sync import find_syncfs
+from semel_storage.disk.sync_pace import QUICK_S, SLOW_S, SYNCS_REMEMBERED
 
 
 def quick(disk: OsDisk) -> OsDisk:
     for _ in range(SYNCS_REMEMBERED):
-        disk.pace.note(QUICK_S / 5)
+        disk.pace.note(QUICK_S / 5, on_loop=False)
     return disk
-
-
-def test_a_disk_is_quick_when_most_of_its_last_syncs_were() -> None:
-    pace = SyncPace()
-    assert not pace.is_quick
-    for _ in range(HALF + 1):
-        pace.note(QUICK_S / 5)
-    assert pace.is_quick
-    for _ in range(HALF):
-        pace.note(1.0)
-    assert pace.is_quick, "a few that took long may be others' work"
-    pace.note(1.0)
-    assert not pace.is_quick
-
-
-def test_the_pause_after_a_slow_syncfs_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, pace = Clock(monkeypatch), SyncPace()
-    for _ in range(SYNCS_REMEMBERED):
-        pace.note(0.0)
-    for pause_s in (PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S):
-        assert pace.is_quick_together
-        pace.note_together(2 * SLOW_TOGETHER_S)
-        clock.now_s += pause_s - 0.25
-        assert not pace.is_quick_together
-        clock.now_s += 0.25
-    for _ in range(10):
-        pace.note_together(0.0)
-    pace.note_together(2 * SLOW_TOGETHER_S)
-    clock.now_s += PAUSE_S
-    assert pace.is_quick_together, "quick ones have shortened the pause again"
 
 
 @pytest.mark.parametrize("release", ["5.14.0", "4.19.1-generic", "what"])
@@ -73,6 +36,31 @@ def test_several_files_are_synced_with_one_call(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("semel_storage.disk.os_sync.os.fdatasync", lambda fd: pytest.fail("not one by one"))
     assert disk.sync_if_quick(files)
     assert [file.unsynced_bytes for file in files] == [0, 0, 0]
+
+
+def test_the_first_slow_sync_on_the_loop_is_the_last_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = quick(OsDisk())
+    files = [disk.open(str(tmp_path / name)) for name in "abcd"]
+    for file in files:
+        file.append(b"x")
+    monkeypatch.setattr("semel_storage.disk.os_disk.timed_sync", lambda fd: SLOW_S)
+    assert [disk.sync_if_quick([file]) for file in files] == [True, False, False, False]
+    assert [file.unsynced_bytes for file in files] == [0, 1, 1, 1]
+
+
+@pytest.mark.skipif(find_syncfs() is None, reason="no syncfs that reports errors on this machine")
+def test_the_first_slow_sync_of_several_files_is_the_last_on_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = quick(OsDisk())
+    files = [disk.open(str(tmp_path / name)) for name in "ab"]
+    now_s = iter((0.0, SLOW_S))
+    monkeypatch.setattr("semel_storage.disk.os_disk.perf_counter", lambda: next(now_s))
+    for expected in (True, False):
+        for file in files:
+            file.append(b"x")
+        assert disk.sync_if_quick(files) is expected
+    assert not disk.sync_if_quick(files[:1]), "a small sync is left to threads, too"
 
 
 def test_threads_sync_many_bytes(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from semel_protocol.batch import crc_ok, iterate, read_header
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.records import decode_batch
 from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.log.durability import NoCheckpoint
 from semel_storage.log.log import Log
 from semel_storage.segments.log_config import LogConfig
 from storage.batches import DIRECTORY, NOW_MS, headers_of, make_batch, open_log, put, read_all
@@ -243,7 +244,12 @@ async def test_log_may_be_closed_while_a_sync_is_awaited(disk: MemoryDisk, end: 
 async def test_recovery_point_follows_the_synced_bytes(disk: MemoryDisk) -> None:
     log = open_log(disk, checkpoint_bytes=1000)
     saved: list[int] = []
-    log.durability.save_checkpoints = lambda: saved.append(log.durability.recovery_point)
+
+    class Files(NoCheckpoint):
+        def save_soon(self) -> None:
+            saved.append(log.durability.recovery_point)
+
+    log.durability.checkpoint_files = Files()
     for _ in range(100):
         put(log, make_batch(producer_id=-1))
         await log.durability.sync()

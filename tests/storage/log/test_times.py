@@ -115,13 +115,16 @@ async def test_look_ups_agree_with_a_naive_model(seed: int) -> None:
         elif chance < 0.93:
             await log.durability.checkpoint()
         elif chance < 0.96:
+            await data.logs.idle()
             data.restart()
         elif chance < 0.98:
             await log.durability.sync()
+            await data.logs.idle()  # the tasks of a killed process end with it
             data.kill_and_open()
         else:
             await log.durability.checkpoint()
             data.logs.save_checkpoints()
+            await data.logs.idle()
             data.disk.crash(random)
             data.open()
         check(data.log, random, (seed, step))

@@ -340,6 +340,7 @@ async def test_an_index_is_not_rebuilt_from_a_damaged_segment(disk: MemoryDisk) 
     for sequence in range(8):
         begin(log, 7, sequence=sequence)
         end(log, 7, False)
+        await log.durability.sync()
     await log.durability.checkpoint()
     assert log.active is not damaged
     third = [position for position, _, _ in damaged.scan()][2]

@@ -122,7 +122,8 @@ def test_each_later_segment_costs_one_search() -> None:
 
 async def test_retention_of_aborted_transactions_reads_no_index() -> None:
     disk = CountingDisk()
-    log = aborted_log(disk, 1_500, LogConfig(segment_bytes=50_000, retention_bytes=60_000))
+    config = LogConfig(segment_bytes=50_000, retention_bytes=60_000)
+    log = await asyncio.to_thread(aborted_log, disk, 1_500, config)  # without a loop it rolls at once
     await log.durability.sync()
     disk.forget()
     assert apply_retention(log, high_watermark=log.end_offset, now_ms=NOW_MS) is not None

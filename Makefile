@@ -9,7 +9,7 @@
 # make crashes  Spark's drivers, workers and brokers killed at every point of a batch, on a standalone cluster too; the demo
 # make sim    the simulator: 300 seeds, or SEEDS=100000; SEED=17 shows one, SHRINK=1 makes it small; WORKLOAD=plain,churn;
 #             BROKERS=3; ALONE=elections or ALONE=topics: three brokers without logs and clients; ALONE=crowd: fairness;
-#             ALONE=groups: members that die amid a rebalance, and deleted offsets
+#             ALONE=disks: slow disks; ALONE=groups: members that die amid a rebalance, and deleted offsets
 # make sim-exhaustive  an application of two batches, struck before each of its steps (SEEDS=20); late requests of old clients
 # make ablations  safeguards switched off in turn: some seed has to miss each (NAME='duplicate window' WRITE=1)
 # make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7);

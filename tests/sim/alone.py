@@ -1,4 +1,4 @@
-"""EDGE: runs simulations of one part: elections, topics, a crowd, or groups. Many seeds, or one with its transcript.
+"""EDGE: runs simulations of one part: elections, topics, a crowd, groups, or disks. Many seeds, or one transcript.
 
     python -m sim.alone elections --seeds 1000
     python -m sim.alone topics --seeds 1000 --first 300
@@ -23,6 +23,7 @@ from sim.crowd import CrowdRun
 from sim.group_control import GroupRun
 from sim.many import ANOMALIES_SHOWN, SEEDS_PER_TASK, show_findings
 from sim.run import Verdict
+from sim.slow_disk import SlowDiskRun
 from sim.topic_control import TopicRun
 from sim.world import NS
 
@@ -42,7 +43,13 @@ class AloneRun(Protocol):
     def judged(self) -> Verdict: ...
 
 
-RUNS: dict[str, type[AloneRun]] = {"elections": ControlRun, "topics": TopicRun, "crowd": CrowdRun, "groups": GroupRun}
+RUNS: dict[str, type[AloneRun]] = {
+    "elections": ControlRun,
+    "topics": TopicRun,
+    "crowd": CrowdRun,
+    "groups": GroupRun,
+    "disks": SlowDiskRun,
+}
 
 
 def judged(about: str, seed: int) -> Verdict:

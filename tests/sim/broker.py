@@ -109,6 +109,11 @@ class SimBroker:
         is_told_to_stop = self._stop is None or self._stop.done()
         return self.node is not None and not is_told_to_stop and loop is not None and not loop.paused
 
+    @property
+    def is_in_service(self) -> bool:
+        """Whether the broker has started and is not stopping; its process may wait or be paused."""
+        return self.node is not None and self._stop is not None and not self._stop.done() and self.host.is_running
+
     def nodes(self) -> list[Node]:
         """The node, if it has started."""
         return [] if self.node is None else [self.node]

@@ -15,12 +15,15 @@ import msgspec
 from semel_protocol.batch import CorruptBatch, crc_ok, iterate
 from semel_storage.disk.disk import Buffer, File, Space
 from semel_storage.disk.memory_disk import SECTOR_BYTES, MemoryDisk, MemoryFile, _Inode
+from semel_storage.disk.sync_pace import SYNCS_REMEMBERED, SyncPace
 from semel_storage.segments.segment import LOG, offset_of
 
 if TYPE_CHECKING:
+    from sim.stalls import Stalls
     from sim.world import World
 
 NS = 1_000_000_000
+NS_PER_MS = 1_000_000
 FREED_SECTORS_MAX = 200
 UNLIMITED_BYTES = 1 << 40
 Exit = Callable[[str], NoReturn]
@@ -29,21 +32,26 @@ Exit = Callable[[str], NoReturn]
 class DiskWeather(msgspec.Struct):
     """The present behaviour of a disk; faults change it.
 
-    `sync_ms`: least and most time of a sync. `slowdown`: a factor for it. `full_bytes`: the capacity; None for no
+    `sync_ms`: least and most time of a sync. `slow_ms`: the same of a slow disk, whose times the broker's own measure
+    judges (`SyncPace`), and which holds also the removal of a segment; None for another disk. `slowdown`: a factor.
+    `hangs_until_ns`: no sync ends before this time. `full_bytes`: the capacity; None for no
     limit. `failing_syncs`: every sync fails with EIO. `stale_tails`: a sector that a power loss takes may show old
     contents of the disk in place of zeros: sectors of files that were truncated or removed, or random bytes. Where
     the next batch of a log was, they never show a whole batch of another log: no broker could see the difference.
     """
 
     sync_ms: tuple[float, float] = (0.05, 4.0)
+    slow_ms: tuple[float, float] | None = None
+    hangs_until_ns: int = 0
     slowdown: float = 1.0
     full_bytes: int | None = None
     failing_syncs: bool = False
     stale_tails: bool = False
 
     def heal(self) -> None:
-        """Remove the capacity limit, the slowdown and the sync failures."""
+        """Remove the capacity limit, the slowness and the sync failures."""
         self.slowdown, self.full_bytes, self.failing_syncs = 1.0, None, False
+        self.slow_ms, self.hangs_until_ns = None, 0
 
 
 class SimFile(MemoryFile):
@@ -81,13 +89,15 @@ class SimFile(MemoryFile):
         if self.is_synced() and not debts:
             return
         boot = disk.boots
-        await asyncio.sleep(sum(disk.sync_ms() for _ in range(1 + len(debts))) / 1000)
+        sync_ms = disk.sync_ms()
+        await asyncio.sleep((sync_ms + sum(disk.sync_ms() for _ in debts)) / 1000)
         if boot != disk.boots or self._closed:
             return
         if disk.weather.failing_syncs:
             disk.lose_unsynced(inode)
         disk.pay(debts)
         self._sync_up_to(min(covered, len(inode.data)))
+        disk.pace.note(sync_ms / 1000, on_loop=False)
         disk.world.mark(covered)
 
     def sync_now(self) -> None:
@@ -123,6 +133,10 @@ class SimDisk(MemoryDisk):
         """Files with stale sectors from a power loss, by path, with their contents if these sectors were zeros. Cleared
         by a successful start of the broker.
         """
+        self.stalls: Stalls | None = None
+        """Is told of each call that holds the broker's loop."""
+        self.pace = SyncPace(lambda: world.now_ns / NS)
+        self._is_on_thread = False
         self._reserve = ""
         self._freed: deque[bytes] = deque(maxlen=FREED_SECTORS_MAX)
 
@@ -131,14 +145,34 @@ class SimDisk(MemoryDisk):
         return SimFile(self, path, self._names.setdefault(path, _Inode(self.clock())))
 
     def sync_if_quick(self, files: Sequence[File]) -> bool:
-        """True and synced in half of the cases; never on a slow disk. Callers must work with both answers."""
-        if self.weather.slowdown > 1 or self.rng.random() < 0.5 or any(self.debts.of(file.path) for file in files):
+        """True and synced in half of the cases; never on a disk that a fault makes slow. Callers must work with both
+        answers. With `slow_ms` the broker's measure decides, which does not know how long the next sync takes.
+        """
+        if any(self.debts.of(file.path) for file in files):
+            return False
+        if self.weather.slow_ms is not None:
+            if not (self.pace.is_quick_together if len(files) > 1 else self.pace.is_quick):
+                return False
+        elif self.weather.slowdown > 1 or self.rng.random() < 0.5:
             return False
         for file in files:
             assert isinstance(file, SimFile)
             file.sync_in_no_time()
-        self.stand_still(self.weather.sync_ms[0])
+        if self.weather.slow_ms is None:
+            self.stand_still(self.weather.sync_ms[0])
+            return True
+        sync_ms = self.block(is_small=True)
+        if len(files) > 1:
+            self.pace.note_together(sync_ms / 1000)
+        else:
+            self.pace.note(sync_ms / 1000, on_loop=True)
         return True
+
+    def turn_slow(self, slow_ms: tuple[float, float]) -> None:
+        """From now on syncs take this long. The broker has measured a fast disk until now."""
+        self.weather.slow_ms = slow_ms
+        for _ in range(SYNCS_REMEMBERED):
+            self.pace.note(0.0, on_loop=False)
 
     def used_bytes(self) -> int:
         return sum(len(inode.data) for inode in self._names.values())
@@ -171,12 +205,18 @@ class SimDisk(MemoryDisk):
 
     def sync_ms(self) -> float:
         """The duration of the next sync."""
-        low, high = self.weather.sync_ms
-        return (low + (high - low) * self.rng.random() ** 3) * self.weather.slowdown
+        weather = self.weather
+        low, high = weather.slow_ms or weather.sync_ms
+        sync_ms = (low + (high - low) * self.rng.random() ** 3) * (1.0 if weather.slow_ms else weather.slowdown)
+        return max(sync_ms, (weather.hangs_until_ns - self.world.now_ns) / NS_PER_MS)
 
-    def block(self) -> None:
-        """A sync that blocks the process."""
-        self.stand_still(self.sync_ms())
+    def block(self, *, is_small: bool = False) -> float:
+        """A call that blocks the process; returns its duration in ms. `is_small`: a small sync of decision 10."""
+        sync_ms = self.sync_ms()
+        if self.stalls is not None:
+            self.stalls.note(sync_ms, is_small=is_small)
+        self.stand_still(sync_ms)
+        return sync_ms
 
     def fail(self, action: str, path: str) -> NoReturn:
         self._end_process(f"{action} of {path} failed")
@@ -245,7 +285,25 @@ class SimDisk(MemoryDisk):
     def remove(self, path: str) -> None:
         if path in self._names:
             self.free(path, self._names[path].data)
+            if path.endswith(LOG):
+                self._hold_by_removal()
         super().remove(path)
+
+    def rmtree(self, path: str) -> None:
+        self._hold_by_removal()
+        super().rmtree(path)
+
+    def remove_later(self, path: str) -> None:
+        self._is_on_thread = True
+        try:
+            super().remove_later(path)
+        finally:
+            self._is_on_thread = False
+
+    def _hold_by_removal(self) -> None:
+        """The unlink of a large file waits for the file system's journal."""
+        if self.weather.slow_ms is not None and not self._is_on_thread:
+            self.block()
 
     def free(self, path: str, data: bytearray, start: int = 0) -> None:
         """Release the sectors of a file from `start` on: their contents may appear in stale sectors."""

@@ -331,6 +331,19 @@ def _well_disk(targets: FaultTargets, fault: Fault) -> None:
     targets.host(fault.host).disk.weather.failing_syncs = False
 
 
+def _slow_syncs(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).disk.turn_slow((fault.args["low_ms"], fault.args["high_ms"]))
+
+
+def _quick_syncs(targets: FaultTargets, fault: Fault) -> None:
+    targets.host(fault.host).disk.weather.slow_ms = None
+
+
+def _hanging_disk(targets: FaultTargets, fault: Fault) -> None:
+    weather = targets.host(fault.host).disk.weather
+    weather.hangs_until_ns = targets.world.now_ns + fault.lasting_ms * NS_PER_MS
+
+
 def _hold_args(rng: Random, role: str) -> dict[str, float]:
     return {
         "api_key": rng.choice(API_KEYS_OF[role]),
@@ -405,5 +418,16 @@ RIGHTS_FAULTS: dict[str, Kind] = {
     ),
 }
 """The kinds for runs with an authorizer."""
-KINDS = {**FAULTS, **RIGHTS_FAULTS}
+DISK_FAULTS: dict[str, Kind] = {
+    "slow syncs": Kind(
+        begin=_slow_syncs,
+        end=_quick_syncs,
+        meets="broker",
+        lasting_ms=(2_000, 30_000),
+        args=drawn(low_ms=(30.0, 100.0), high_ms=(100.0, 300.0)),
+    ),
+    "hanging disk": Kind(begin=_hanging_disk, meets="broker", every_ms=(10_000, 60_000), lasting_ms=(1_000, 30_000)),
+}
+"""The kinds for runs with slow disks."""
+KINDS = {**FAULTS, **RIGHTS_FAULTS, **DISK_FAULTS}
 """These and the kinds for several brokers (`cluster_faults`)."""

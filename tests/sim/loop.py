@@ -84,6 +84,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.busy_until_ns = 0
         self.dead = False
         self.tasks_created = 0
+        self.turns = 0
         self._clock_offset_ns = host.clock.monotonic_offset_ns
 
     # Callbacks and timers

@@ -15,7 +15,7 @@ from sim import cluster_swarm, rights, swarm
 from sim.broker import RECOMPRESSED_AT_ONCE
 from sim.cluster import BROKER, KEEPS, NAMES_OF, STORE
 from sim.disk import DiskWeather
-from sim.faults import WHICHEVER, Fault
+from sim.faults import DISK_FAULTS, WHICHEVER, Fault
 from sim.network import NetworkWeather
 from sim.workloads import (
     ALWAYS_DRAWN,
@@ -35,6 +35,8 @@ SHARES = {CONSUMERS: 0.1, CONSUMER_PIPELINE: 0.05, CONSUMER_CHURN: 0.05, RENEWAL
 """The shares of the runs that have one of these workloads beside the others."""
 INTRUDERS_SHARE = 0.15
 """The share of the runs with an intruder, of those whose producers it can imitate."""
+SLOW_DISKS_SHARE = 0.1
+"""The share of the runs whose disks are slow for a while, and whose loops must not wait for them."""
 Finale = Literal["none", "kill", "power loss", "terminate"]
 
 
@@ -79,6 +81,11 @@ class RunPlan(msgspec.Struct, kw_only=True):
         return any(topic.cleanup == "delete" for workload in self.workloads for topic in workload.topics)
 
     @property
+    def has_slow_disks(self) -> bool:
+        """Whether a fault makes the syncs of a broker slow; then the brokers' loops are watched."""
+        return any(fault.kind in DISK_FAULTS for fault in self.faults)
+
+    @property
     def hosts(self) -> list[str]:
         """All hosts that a fault can name."""
         return [*NAMES_OF[self.brokers], *self.clients, STORE, WHICHEVER]
@@ -119,7 +126,15 @@ def draw(seed: int, kinds: Sequence[str] = (), brokers: int = 1) -> RunPlan:
     plan.rot = rng.choice((0, 0, 0, 1, 4))
     plan = plan if brokers == 1 else spread(plan, brokers)
     add_intruder(plan, Random(f"intruder/{seed}"), share=INTRUDERS_SHARE)
+    add_slow_disks(plan, Random(f"slow disks/{seed}/{brokers}"), until_ms)
     return plan
+
+
+def add_slow_disks(plan: RunPlan, rng: Random, until_ms: int) -> None:
+    """Slow disks in their share of the runs that sync at all."""
+    if rng.random() < SLOW_DISKS_SHARE and plan.settings.get("durability") != "os":
+        found = swarm.draw_slow_disks(rng, NAMES_OF[plan.brokers], until_ms)
+        plan.faults = sorted([*plan.faults, *found], key=lambda fault: fault.at_ms)
 
 
 def add_intruder(plan: RunPlan, rng: Random, *, share: float) -> None:

@@ -33,6 +33,7 @@ from sim.plan import RunPlan
 from sim.replicas import replicas_of
 from sim.rights import Rights
 from sim.rot import Rot
+from sim.stalls import Stalls
 from sim.workloads import WORKLOADS
 from sim.workloads.base import ClientContext, FaultFreePhase
 from sim.workloads.plan import ClientPlan, Script, WorkloadPlan
@@ -101,6 +102,7 @@ class Run:
         self.commitment = None if self.cluster.store is None else Commitment(self.cluster.brokers, self.cluster.store)
         self.coordinators = Coordinators(self.cluster.brokers) if plan.has_consumers else None
         self.log_starts = LogStarts(self.cluster.brokers, self.history.topics) if plan.has_retention else None
+        self.stalls = [Stalls(broker) for broker in self.cluster.brokers.values()] if plan.has_slow_disks else []
         self.rot: Rot | None = None
         self._mains: dict[str, Callable[[Host], Any]] = {}
         self._done: dict[str, bool] = {}
@@ -347,6 +349,8 @@ def execute(plan: RunPlan, listener: Listener | None = None) -> tuple[Verdict, R
         verdict.failures = [str(failure) for failure in world.failures]
         facts = HistoryIndex(targets.history, targets.final)
         verdict.anomalies = judge(facts)
+        for stalls in targets.stalls:
+            verdict.anomalies += stalls.found()
         if targets.rot is not None and not verdict.failures:
             verdict.anomalies += targets.rot.found()
             world.count("came/rotten batches met by readers", targets.rot.errors)

@@ -7,10 +7,10 @@ and in half some wait for a moment of the broker. A fault at a random time mostl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
-from sim.faults import FAULTS, RIGHTS_FAULTS, Fault
+from sim.faults import DISK_FAULTS, FAULTS, KINDS, RIGHTS_FAULTS, Fault
 from sim.holds import API_KEYS_OF
 from sim.moments import EPOCH, GENERATION, MARKER, OFFSETS, SERVES, SNAPSHOT, STEPS, SWAP
 
@@ -104,6 +104,18 @@ def draw_revocations(rng: Random, roles: Mapping[str, str], until_ms: int) -> It
         at_ms += rng.expovariate(1 / mean_ms)
 
 
+def draw_slow_disks(rng: Random, brokers: Sequence[str], until_ms: int) -> Iterator[Fault]:
+    """Disks whose syncs take long for a while, and some that hang. Each broker has a disk of its own."""
+    for broker in brokers:
+        for name, kind in DISK_FAULTS.items():
+            mean_ms = rng.uniform(*kind.every_ms)
+            at_ms = rng.expovariate(1 / mean_ms)
+            while at_ms < until_ms:
+                fault = _fault(rng, name, broker, int(at_ms), {})
+                yield fault
+                at_ms += fault.lasting_ms + rng.expovariate(1 / mean_ms)
+
+
 def _draw_aimed(rng: Random, roles: Mapping[str, str], broker: str, until_ms: int, *, fsync: bool) -> Iterator[Fault]:
     """Faults of one or two kinds that each wait for a request."""
     if not roles:
@@ -150,7 +162,7 @@ def _draw_at_moments(
 
 
 def _fault(rng: Random, name: str, host: str, at_ms: int, roles: Mapping[str, str]) -> Fault:
-    kind = FAULTS[name]
+    kind = KINDS[name]
     lasting_ms = lasting(rng, *kind.lasting_ms)
     return Fault(at_ms=at_ms, kind=name, host=host, lasting_ms=lasting_ms, args=kind.args(rng, roles.get(host, "")))
 

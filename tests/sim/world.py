@@ -149,6 +149,7 @@ class World:
         if loop.dead or loop.paused:
             return
         ready = loop.ready
+        loop.turns += 1
         loop.queued = True  # call_soon need not add it to `runnable` during the turn
         steps = 0
         events._set_running_loop(loop)

@@ -1,0 +1,326 @@
+"""Brokers on slow disks, with clients that make them create, roll, sweep and delete many logs, and a bystander.
+
+The brokers are the unchanged Node. The seed decides their number, how long a sync takes, when a disk hangs, and what
+the clients do. Two rules are checked: the disk holds no turn of a broker's loop for long (`stalls`), and the broker
+answers each request of the bystander in time: none of them needs the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+from broker.wire import Wire, fetch_request
+from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
+from semel.admin import QuotaEntity, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from semel.errors import KafkaError
+from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
+from semel_protocol.schema import Message
+
+from sim import faults
+from sim.broker import PORT
+from sim.checkers.anomaly import Anomaly
+from sim.client import SimEdge
+from sim.cluster import NAMES_OF, SimCluster
+from sim.control import Listener
+from sim.disk import DiskWeather
+from sim.faults import Fault, FaultTargets
+from sim.host import Host
+from sim.logs import captured
+from sim.network import NetworkWeather
+from sim.run import Verdict
+from sim.stalls import TURN_MS_MAX, Stalls
+from sim.world import NS, Stuck, World
+
+CHECKERS = ("loop-waits-for-disk", "bystander-waits")
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "log.flush.offset.checkpoint.interval.ms": 2_000,
+    "log.cleaner.backoff.ms": 1_000,
+}
+CACHED = "cached"
+NETWORK_MS = (0.05, 0.5)
+PROMPT_S = TURN_MS_MAX / 1_000 + 0.01
+"""One turn that waits as long as a turn may, and the network."""
+STARTS_WITHIN_NS = 60 * NS
+WORK_FOR_NS = 20 * NS
+SLOW_MS = ((30.0, 30.0), (30.0, 300.0), (300.0, 300.0))
+PARTITIONS = 20
+CLIENT: Any = {"request_timeout_ms": 40_000}
+LOST = (OSError, EOFError, TimeoutError)
+
+
+class Clients(msgspec.Struct):
+    """The clients of one host: the next names are numbered, so that each act finds something new."""
+
+    host: Host
+    address: str
+    number: int = 0
+
+    def name(self, kind: str) -> str:
+        self.number += 1
+        return f"{self.host.name}-{kind}-{self.number}"
+
+    def admin(self) -> Admin:
+        return Admin(bootstrap_servers=self.address, edge=SimEdge(self.host), **CLIENT)
+
+    def producer(self, **settings: Any) -> Producer:
+        return Producer(bootstrap_servers=self.address, edge=SimEdge(self.host), linger_ms=0, **CLIENT, **settings)
+
+    async def topic(self, partitions: int = 1, **configs: str) -> str:
+        topic = self.name("topic")
+        async with self.admin() as admin:
+            await admin.create_topics([NewTopic(topic, partitions, topic_configs=configs)])
+        return topic
+
+
+async def first_records(clients: Clients) -> None:
+    """The first record of each of many partitions, and a sweep over them."""
+    topic = await clients.topic(PARTITIONS)
+    async with clients.producer() as producer:
+        await asyncio.gather(*[producer.send_and_wait(topic, b"x", partition=each) for each in range(PARTITIONS)])
+    await asyncio.sleep(3)
+
+
+async def rolls(clients: Clients) -> None:
+    """Segments that are rolled, then deleted by DeleteRecords."""
+    topic = await clients.topic(1, **{"segment.bytes": "20000"})
+    async with clients.producer() as producer:
+        for _ in range(8):
+            await producer.send_and_wait(topic, bytes(15_000), partition=0)
+    async with clients.admin() as admin:
+        await admin.delete_records({TopicPartition(topic, 0): 6})
+
+
+async def transactions(clients: Clients) -> None:
+    """A new transactional id, and three transactions of it: the last one is resumed by another producer's start."""
+    topic, own = await clients.topic(3), clients.name("id")
+    for _ in range(2):
+        async with clients.producer(transactional_id=own) as producer, producer.transaction():
+            await producer.send(topic, b"y", partition=0)
+
+
+async def classic_group(clients: Clients) -> None:
+    await _group(clients, "classic")
+
+
+async def consumer_group(clients: Clients) -> None:
+    await _group(clients, "consumer")
+
+
+async def _group(clients: Clients, protocol: str) -> None:
+    """A new group reads and commits."""
+    settings: Any = {"auto_offset_reset": "earliest", "group_protocol": protocol, **CLIENT}
+    async with Consumer(
+        CACHED,
+        bootstrap_servers=clients.address,
+        edge=SimEdge(clients.host),
+        group_id=clients.name("group"),
+        **settings,
+    ) as consumer:
+        await consumer.getone()
+        await consumer.commit()
+
+
+async def topics_deleted(clients: Clients) -> None:
+    topic = await clients.topic(5)
+    async with clients.producer() as producer:
+        for each in range(5):
+            await producer.send_and_wait(topic, b"x", partition=each)
+    async with clients.admin() as admin:
+        await admin.delete_topics([topic])
+
+
+async def compaction(clients: Clients) -> None:
+    """A compacted topic with small segments, whose keys are overwritten."""
+    configs = {"cleanup.policy": "compact", "segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01"}
+    topic = await clients.topic(1, **configs)
+    async with clients.producer() as producer:
+        for number in range(20):
+            await producer.send_and_wait(topic, bytes(1_000), key=b"%d" % (number % 3), partition=0)
+    await asyncio.sleep(4)
+
+
+async def many_partitions(clients: Clients) -> None:
+    await clients.topic(60)
+
+
+async def quotas(clients: Clients) -> None:
+    async with clients.admin() as admin:
+        await admin.alter_client_quotas({QuotaEntity(client_id=clients.name("client")): {"producer_byte_rate": 1e9}})
+
+
+async def credentials(clients: Clients) -> None:
+    async with clients.admin() as admin:
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4_096)
+        user = UserScramCredentialUpsertion(clients.name("user"), info, "a password", b"salt")
+        await admin.alter_user_scram_credentials([user])
+
+
+ACTS: tuple[Callable[[Clients], Awaitable[None]], ...] = (
+    first_records,
+    rolls,
+    transactions,
+    classic_group,
+    consumer_group,
+    topics_deleted,
+    compaction,
+    many_partitions,
+    quotas,
+    credentials,
+)
+
+
+class Act(msgspec.Struct, frozen=True):
+    """What the clients of one host do, again and again."""
+
+    host: str
+    what: str
+
+    async def do(self, clients: Clients) -> None:
+        await next(act for act in ACTS if act.__name__ == self.what)(clients)
+
+
+class SlowDiskRun:
+    """One run of a seed. `anomalies`: findings. `waits`: seconds of the bystander's requests."""
+
+    about = "disks"
+
+    def __init__(self, seed: int, listener: Listener | None = None) -> None:
+        self.seed = seed
+        rng = Random(f"slow disk/{seed}")
+        self.world = world = World(seed, listener)
+        world.network.weather = NetworkWeather(latency_ms=NETWORK_MS, spike_rate=0.0)
+        self.slow_ms = rng.choice(SLOW_MS)
+        brokers = rng.choice((1, 1, 3))
+        self.cluster = SimCluster(world, brokers, SETTINGS, DiskWeather(sync_ms=(0.05, 0.4)))
+        self.acts = draw(rng)
+        self.hangs = draw_hangs(rng, NAMES_OF[brokers])
+        self.stalls = [Stalls(broker) for broker in self.cluster.brokers.values()]
+        self.anomalies: list[Anomaly] = []
+        self.waits: list[float] = []
+        self.done: dict[str, int] = {}
+        self._is_prepared = False
+
+    @property
+    def faults(self) -> Sequence[object]:
+        """The acts of the clients, then the times at which disks hang."""
+        return [*self.acts, *self.hangs]
+
+    def judged(self) -> Verdict:
+        """Execute the run and give the verdict."""
+        self.execute()
+        world = self.world
+        return Verdict(
+            seed=self.seed,
+            digest=world.digest(),
+            anomalies=self.anomalies,
+            failures=[str(failure) for failure in world.failures],
+            simulated_s=world.now_ns / NS,
+            steps=world.steps,
+            tally=world.tally,
+        )
+
+    def execute(self) -> list[str]:
+        """Run, and return all findings as text."""
+        world = self.world
+        with captured():
+            try:
+                self._execute()
+            except Stuck as error:
+                self._note(str(error))
+            finally:
+                world.close()
+        for stalls in self.stalls:
+            self.anomalies += stalls.found()
+        return [*map(str, self.anomalies), *map(str, world.failures)]
+
+    def _execute(self) -> None:
+        world = self.world
+        self.cluster.boot()
+        if not world.run(STARTS_WITHIN_NS, self.cluster.has_formed):
+            world.fail("world", "the broker does not start")
+            return
+        world.host("setup").boot(self._prepare)
+        world.run(world.now_ns + STARTS_WITHIN_NS, lambda: self._is_prepared)
+        for broker in self.cluster.brokers.values():
+            broker.host.disk.turn_slow(self.slow_ms)
+            world.host(f"bystander-{broker.host.name}").boot(self._stand_by)
+        for act in self.acts:
+            self._boot_client(act)
+        faults.schedule(self.hangs, FaultTargets(world, self.cluster.brokers, lambda name: None))
+        world.run(world.now_ns + WORK_FOR_NS)
+
+    async def _prepare(self, host: Host) -> None:
+        async with Clients(host, self.cluster.address).admin() as admin:
+            await admin.create_topics([NewTopic(CACHED, 1)])
+        async with Clients(host, self.cluster.address).producer() as producer:
+            await producer.send_and_wait(CACHED, b"x", partition=0)
+        self._is_prepared = True
+
+    def _boot_client(self, act: Act) -> None:
+        async def main(host: Host) -> None:
+            clients = Clients(host, self.cluster.address)
+            while True:
+                try:
+                    await act.do(clients)
+                    self.done[act.what] = self.done.get(act.what, 0) + 1
+                except (KafkaError, TimeoutError) as error:  # a sync that takes longer than a time-out
+                    self.world.note(host.name, f"{act.what} failed: {type(error).__name__}")
+                await asyncio.sleep(host.rng.uniform(0.0, 1.0))
+
+        self.world.host(act.host).boot(main)
+
+    async def _stand_by(self, host: Host) -> None:
+        name = host.name.partition("-")[2]
+        stalls = next(each for each in self.stalls if each.name == name)
+        rng = self.world.random(host.name)
+        wire = await self._connected(name)
+        while True:
+            await asyncio.sleep(rng.uniform(0.01, 0.05))
+            what, request = rng.choice(REQUESTS)
+            began_ns = self.world.now_ns
+            how = "was answered"
+            try:
+                await wire.call(request)
+            except LOST as error:
+                how = f"failed with {error!r}"
+                wire.writer.transport.abort()
+                wire = await self._connected(name)
+            waited_s = (self.world.now_ns - began_ns) / NS
+            self.waits.append(waited_s)
+            if (waited_s > PROMPT_S or how != "was answered") and stalls.excused_until_ns < began_ns:
+                self._note(f"{what} to {name} {how} after {waited_s:.3f} s")
+
+    async def _connected(self, name: str) -> Wire:
+        return Wire(*await asyncio.open_connection(name, PORT))
+
+    def _note(self, what: str) -> None:
+        if len(self.anomalies) < 10:
+            self.anomalies.append(Anomaly("bystander-waits", f"{self.world.now_ns / NS:.6f} {what}"))
+            self.world.tell("checker", str(self.anomalies[-1]))
+
+
+REQUESTS: tuple[tuple[str, Message], ...] = (
+    ("ApiVersions", ApiVersionsRequest()),
+    ("Metadata", MetadataRequest(topics=[MetadataRequestTopic(name=CACHED)])),
+    ("Fetch", fetch_request(CACHED, 0, max_wait_ms=0)),
+)
+
+
+def draw(rng: Random) -> list[Act]:
+    """What the clients of one run do: a few of the acts, each on two hosts, or all of them."""
+    chosen = rng.sample([act.__name__ for act in ACTS], rng.choice((1, 2, 3, len(ACTS))))
+    return [Act(f"client-{number}", what) for number, what in enumerate(chosen * (1 if len(chosen) > 3 else 2), 1)]
+
+
+def draw_hangs(rng: Random, brokers: Sequence[str]) -> list[Fault]:
+    """In a third of the runs one disk hangs for up to half a minute."""
+    if rng.random() >= 1 / 3:
+        return []
+    at_ms, lasting_ms = rng.randrange(2_000, 10_000), rng.choice((2_000, 10_000, 30_000))
+    return [Fault(at_ms=at_ms, kind="hanging disk", host=rng.choice(brokers), lasting_ms=lasting_ms)]

@@ -113,15 +113,18 @@ def test_lines_that_find_no_room_are_told_in_their_place_and_errors_and_the_audi
     log.warning("late")
     assert output.lost_lines == 91
     lines = pipe.lines(output)
-    assert len(lines) == 14
-    assert all("event" in line for line in lines[:10])
-    assert ["log_lines_lost" in line for line in lines[10:]] == [True, False, False, True]
-    assert "failed" in lines[11]
-    assert lines[12] == "audit line"
+    gaps = ["log_lines_lost" in line for line in lines]  # one or two in a place: the thread may have taken the first
+    kept = [line for line, is_gap in zip(lines, gaps, strict=True) if not is_gap]
+    assert len(kept) == 12
+    assert all("number" in line for line in kept[:10])
+    assert "failed" in kept[10]
+    assert kept[11] == "audit line"
+    assert gaps[:11] == [False] * 10 + [True]
+    assert gaps[lines.index(kept[10]) :] == [False, False, True]
     if form == "json":
-        told = [json.loads(lines[at]) for at in (10, 13)]
-        assert [each["lines"] for each in told] == [90, 1]
-        assert all(each["level"] == "warning" and each["since"] <= each["timestamp"] for each in told)
+        told = [json.loads(line) for line, is_gap in zip(lines, gaps, strict=True) if is_gap]
+        assert sum(each["lines"] for each in told) == 91
+        assert all(each["level"] == "warning" for each in told)
     assert output.lost_audit_lines == 0
 
 
@@ -132,9 +135,11 @@ def test_lost_audit_lines_on_standard_output_are_told_as_in_a_file() -> None:
     for _ in range(3):
         output.put(AUDIT, "line")
     assert output.lost_audit_lines == 2
-    first, told = pipe.lines(output)
+    first, *gaps = pipe.lines(output)
     assert first == "line"
-    assert (json.loads(told)["decision"], json.loads(told)["times"]) == ("lost", 2)
+    told = [json.loads(gap) for gap in gaps]
+    assert {each["decision"] for each in told} == {"lost"}
+    assert sum(each["times"] for each in told) == 2
 
 
 def test_a_closed_pipe_costs_lines_alone_and_the_writer_rests() -> None:

@@ -30,12 +30,23 @@ class TopicErrorsResponse(NamedTuple):
     throttle_time_ms: int
     topic_errors: list[tuple[str, int, str | None]]
 
+    def to_object(self) -> dict[str, Any]:
+        """The fields by their names, as of aiokafka's responses."""
+        names = ("topic", "error_code", "error_message")
+        rows = [dict(zip(names, row, strict=True)) for row in self.topic_errors]
+        return {"throttle_time_ms": self.throttle_time_ms, "topic_errors": rows}
+
 
 class DeleteTopicsResponse(NamedTuple):
     """topic_error_codes: (topic, error code), with code 0 for a success."""
 
     throttle_time_ms: int
     topic_error_codes: list[tuple[str, int]]
+
+    def to_object(self) -> dict[str, Any]:
+        """The fields by their names, as of aiokafka's responses."""
+        rows = [{"topic": topic, "error_code": code} for topic, code in self.topic_error_codes]
+        return {"throttle_time_ms": self.throttle_time_ms, "topic_error_codes": rows}
 
 
 class ResourcesResponse(NamedTuple):

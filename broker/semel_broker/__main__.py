@@ -303,6 +303,7 @@ async def _serve(
     from semel_storage.disk.last_words import print_last
 
     from semel_broker.console_process import ConsoleProcess
+    from semel_broker.frozen_heap import FrozenHeap
     from semel_broker.node import Node
 
     log = world.log
@@ -333,7 +334,7 @@ async def _serve(
     gc.collect()
     if metrics is not None:
         metrics.serve(node)
-    gc.freeze()  # objects that live as long as the broker need no further collection
+    FrozenHeap().start()  # objects that live as long as the broker need no further collection
     log.info(
         "ready",
         version=__version__,

@@ -25,19 +25,7 @@ FOUND_MAX = 10
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
 PACKAGES = ("semel_storage", "semel_broker")
 STACK_SHOWN = 6
-STILL_WAITS: dict[str, str] = {
-    "log_directory.LogDirectory.open_log": "a new log: its topic id, its folder, and both indexes, cut and synced",
-    "log_directory.LogDirectory.checkpoint": "a sweep: a snapshot and an epoch file for each log that has changed",
-    "log_directory.LogDirectory.save_checkpoints": "the recovery points of all logs, in one file",
-    "log.Log.roll": "two indexes sealed, two made, a snapshot, and the folder",
-    "log_directory.LogDirectory.deletion": "a topic is deleted: the folder is renamed, and the data folder synced",
-    "log.Log.delete_segments": "a snapshot of what is left, and the removal of each old segment",
-    "log.Log.restart_at": "a follower whose records its leader has deleted begins anew",
-    "cleaner.Cleaner._save": "how far each log is cleaned, in one file",
-    "log.Log.truncate_to": "a follower gives up records that its leader does not have",
-    "compaction._clean_group": "cleaned segments are finished and take the place of others",
-    "durability.Durability._raise_recovery_point": "the index of aborted transactions",
-}
+STILL_WAITS: dict[str, str] = {}
 """Functions in which the loop still waits, with the reason. A function is removed from here when it waits no more."""
 
 

@@ -1,0 +1,105 @@
+"""Which garbage collections freeze what has grown, and that cycles among frozen objects are collected later."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+from semel_broker.frozen_heap import FULL, SLOW_S, WHOLE_EVERY_S, FrozenHeap
+
+
+class Calls:
+    """Notes the calls of the collector."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def freeze(self) -> None:
+        self.made.append("freeze")
+
+    def unfreeze(self) -> None:
+        self.made.append("unfreeze")
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Collections:
+    """Collections of a given duration, as `gc.callbacks` report them."""
+
+    def __init__(self) -> None:
+        self.calls, self.clock = Calls(), Clock()
+        self.heap = FrozenHeap(self.calls, self.clock)
+        self.heap.start()
+        gc.callbacks.remove(self.heap.note)  # collections of the test process do not count
+        assert self.calls.made == ["freeze"]
+        self.calls.made.clear()
+
+    def run(self, seconds: float, generation: int = FULL) -> list[str]:
+        """What one collection of this duration made the collector do."""
+        self.heap.note("start", {"generation": generation})
+        self.clock.now_s += seconds
+        self.heap.note("stop", {"generation": generation})
+        made, self.calls.made = self.calls.made, []
+        return made
+
+
+@pytest.fixture
+def collections() -> Iterator[Collections]:
+    made = Collections()
+    yield made
+    made.heap.stop()
+
+
+def test_only_a_slow_full_collection_freezes_its_survivors(collections: Collections) -> None:
+    assert collections.run(SLOW_S / 2) == []
+    assert collections.run(SLOW_S * 2, generation=1) == []
+    assert collections.run(SLOW_S * 2) == ["freeze"]
+
+
+def test_each_hour_one_collection_sees_all_objects_and_freezes_again(collections: Collections) -> None:
+    collections.clock.now_s += WHOLE_EVERY_S
+    assert collections.run(SLOW_S * 2, generation=1) == []
+    assert collections.run(SLOW_S * 2) == ["unfreeze", "freeze"]
+    assert collections.run(SLOW_S / 2) == []
+
+
+class Node:
+    """A part of a cycle."""
+
+    other: "Node"
+
+
+def test_a_cycle_that_was_frozen_is_collected_within_the_hour() -> None:
+    clock = Clock()
+    heap = FrozenHeap(clock=clock)
+    first, second = Node(), Node()
+    first.other, second.other = second, first
+    alive = weakref.ref(first)
+    gc.collect()
+    heap.start()
+    try:
+        del first, second
+        gc.collect()
+        assert alive() is not None, "it is frozen"
+        clock.now_s += WHOLE_EVERY_S
+        gc.collect()
+        assert alive() is None
+    finally:
+        heap.stop()
+
+
+def test_after_a_stop_collections_change_nothing() -> None:
+    heap = FrozenHeap()
+    gc.collect()
+    heap.start()
+    heap.stop()
+    assert heap.note not in gc.callbacks
+    assert gc.get_freeze_count() == 0

@@ -1,8 +1,7 @@
 """Measures requests over 1,000 to 10,000 partitions: the broker's CPU time, and the longest wait of another client.
 
 `python -m bench.wide` prints a table. A process of its own asks ApiVersions every few milliseconds meanwhile. Its
-longest
-wait is at least the longest turn of the broker's event loop; it also has the delays of a machine in other use.
+longest wait is about the longest turn of the broker's event loop, plus the delays of a machine in other use.
 """
 
 from __future__ import annotations

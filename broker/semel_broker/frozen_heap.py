@@ -1,10 +1,9 @@
 """EDGE: keeps long-lived objects out of full garbage collections, which hold the event loop.
 
-A full collection takes as long as there are objects: 140 ms with 10,000 partitions. Once one was slow,
-all that survives
-it is frozen: later collections leave it out. No garbage is frozen, because the collection has just removed it. Frozen
-objects that become garbage later are freed as usual by their reference counts; cycles among them are not. Therefore a
-full collection looks at all objects again each `WHOLE_EVERY_S`.
+A full collection takes as long as there are objects: 140 ms with 10,000 partitions. Once one was slow, all that
+survived it is frozen: later collections leave it out. No garbage is frozen, because the collection has just removed it.
+Frozen objects that become garbage later are freed as usual by their reference counts; cycles among them are not.
+Therefore a full collection looks at all objects again each `WHOLE_EVERY_S`.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class SimDisk(MemoryDisk):
         by a successful start of the broker.
         """
         self.stalls: Stalls | None = None
-        """Is told of each call that holds the broker's loop."""
+        """Records each call that holds the broker's loop."""
         self.pace = SyncPace(lambda: world.now_ns / NS)
         self._is_on_thread = False
         self._reserve = ""

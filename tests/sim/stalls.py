@@ -24,6 +24,7 @@ TURN_MS_MAX = 50.0
 FOUND_MAX = 10
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
 PACKAGES = ("semel_storage", "semel_broker")
+DISK = ("os_disk.", "memory_disk.")
 STACK_SHOWN = 6
 STILL_WAITS: dict[str, str] = {}
 """Functions in which the loop still waits, with the reason. A function is removed from here when it waits no more."""
@@ -108,13 +109,13 @@ class Stalls:
 
 def stack_of_broker() -> list[str]:
     """The functions of the broker and its storage that run now, the innermost first, without those of the disk."""
-    return list(_functions())
+    return [name for name in functions(sys._getframe(1)) if not name.startswith(DISK)]
 
 
-def _functions() -> Iterator[str]:
-    frame: FrameType | None = sys._getframe(2)
+def functions(frame: FrameType | None) -> Iterator[str]:
+    """The functions of the broker and its storage from this frame on, the innermost first, as `file.Class.function`."""
     while frame is not None:
         path = Path(frame.f_code.co_filename)
-        if path.parent.name != "disk" and any(package in path.parts for package in PACKAGES):
+        if any(package in path.parts for package in PACKAGES):
             yield f"{path.stem}.{frame.f_code.co_qualname}"
         frame = frame.f_back

@@ -114,7 +114,7 @@ def test_a_slow_sync_of_several_files_is_the_last_for_a_pause() -> None:
 def test_between_two_slow_syncs_on_the_loop_lie_fast_ones_and_a_pause(
     steps: list[tuple[float, float]], together: bool
 ) -> None:
-    """Whatever a disk does: each sync runs on the loop if it may, and else on a thread."""
+    """Each sync runs on the loop if it may, and else on a thread."""
     clock = Clock()
     pace = pace_of(clock)
     slow_at_s, fast_since = float("-inf"), SYNCS_REMEMBERED

@@ -4,12 +4,15 @@ from pathlib import Path
 import pytest
 from broker.bench import Bench
 from broker.harness import Harness, Wire
+from support.loop_syncs import loop_syncs_refused
+
+__all__ = ["loop_syncs_refused"]
 
 StartBroker = Callable[..., Awaitable[Harness]]
 
 
 @pytest.fixture
-async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
+async def start_broker(tmp_path: Path, loop_syncs_refused: None) -> AsyncIterator[StartBroker]:
     """Start brokers with settings of your own: `await start_broker(durability="fsync", num_partitions="3")`."""
     started: list[Harness] = []
 

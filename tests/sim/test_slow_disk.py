@@ -9,6 +9,7 @@ from semel_storage.disk import sync_pace
 from support.tiers import tiered
 
 from sim import alone, stalls
+from sim.disk import SimDisk
 from sim.plan import draw as draw_plan
 from sim.run import run
 from sim.slow_disk import ACTS, SlowDiskRun, draw
@@ -41,10 +42,11 @@ def test_seeds_of_the_swarm_have_slow_disks_and_nothing_is_found(brokers: int, s
 
 
 def test_a_wait_that_is_not_known_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stalls, "STILL_WAITS", {})
+    """As if the names of new segments were synced at once."""
+    monkeypatch.setattr(SimDisk, "sync_dir_later", SimDisk.sync_dir)
     found = "\n".join(SlowDiskRun(2).execute())
     assert "loop-waits-for-disk" in found
-    assert "index.Index.seal < segment.Segment.seal < log.Log.roll" in found
+    assert "compaction_swap.announced < compaction._replacement < log.Log.carry_out" in found
     assert "bystander-waits" in found
     assert run(draw_plan(58)).names == [stalls.CHECKER]
 

@@ -534,7 +534,7 @@ class Log:
             self.segments.drop(self.active)
         if not segment.is_active:
             segment.activate()
-        segment.truncate(position, end_offset)
+        segment.truncate(position, end_offset, durable=False)
         self.disk.sync_dir_later(self.directory)
         self._move_end(end_offset)
         self.epochs.truncate_from_end(end_offset)

@@ -189,13 +189,15 @@ class Segment:
         self.aborted.sync_later()
         self.is_active = False
 
-    def truncate(self, position: int, next_offset: int) -> None:
-        """Truncate the active segment at a batch boundary, durably."""
+    def truncate(self, position: int, next_offset: int, *, durable: bool = True) -> None:
+        """Truncate the active segment at a batch boundary, durably or as a debt (`disk.Disk`)."""
         assert self.is_active
         self.index.truncate(position=position)
         self.time_index.truncate(offset=next_offset)
         self.aborted.truncate(next_offset)
-        self.file.truncate(position)
+        self.file.truncate(position, durable=durable)
+        if not durable:
+            self.disk.sync_later(self.path(LOG))
         self.size = position
         self.next_offset = next_offset
         self._find_timestamps(position)

@@ -363,6 +363,9 @@ class LogDirectory:
         """
         is_recovered = self.was_clean or self.logs.keys() >= set(self.partitions())
         is_clean = is_recovered and not self.missing()
+        for log in self.logs.values():
+            log.prepare_close()
+        self.disk.sync_all_now([log.active.file for log in self.logs.values()])
         for key in sorted(self.logs):
             self.logs[key].close()
         self.save_checkpoints()

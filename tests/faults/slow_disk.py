@@ -2,7 +2,6 @@
 
     python -m faults.slow_disk                      all rows, with syncs of 300 and of 30 ms
     python -m faults.slow_disk --ms 300 --only rolls
-    python -m faults.slow_disk --brokers 3          rows of three brokers
 
 The broker is a process whose disk calls are held (`held_disk`). The bystander asks ApiVersions every 10 ms on a
 connection of its own, while clients do what the row says. Exit status 1 if it waited longer than `BOUND_MS`.

@@ -172,6 +172,10 @@ class Disk(Protocol):
         """The names in this directory become durable with the next sync of a file in it, or below it: a debt."""
         ...
 
+    def sync_all_now(self, files: Sequence[File]) -> None:
+        """Make these files and their debts durable with few syncs. Blocks; for the stop of the broker."""
+        ...
+
     def owes(self, path: str) -> bool:
         """Whether the directory of this file, or one above it, has debts."""
         ...

@@ -430,6 +430,10 @@ class MemoryDisk:
     def sync_dir_later(self, path: str) -> None:
         self.debts.add_names(path)
 
+    def sync_all_now(self, files: Sequence[File]) -> None:
+        for file in files:
+            file.sync_now()
+
     def owes(self, path: str) -> bool:
         return bool(self.debts.of(path))
 

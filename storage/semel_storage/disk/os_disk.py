@@ -570,20 +570,31 @@ class OsDisk:
         ours[0].sync_now()
         return True
 
+    def sync_all_now(self, files: Sequence[File]) -> None:
+        ours = [file for file in files if isinstance(file, OsFile)]
+        if self._syncfs is not None and len(ours) > 1 and len({file.device for file in ours}) == 1:
+            self._syncfs_now(self._syncfs, ours)
+        else:
+            for file in ours:
+                file.sync_now()
+
     def _sync_together(self, files: Sequence[OsFile]) -> bool:
         """Sync the files by one syncfs of the whole file system, instead of one fdatasync per file."""
         if self._syncfs is None or not self.pace.is_quick_together or len({file.device for file in files}) > 1:
             return False
         begun = perf_counter()
+        self._syncfs_now(self._syncfs, files)
+        self.pace.note_together(perf_counter() - begun)
+        return True
+
+    def _syncfs_now(self, syncfs: Callable[[int], int], files: Sequence[OsFile]) -> None:
         debts = [debt for file in files for debt in self.debts.of(file.path)]
         for file in files:
             file.note_synced()
-        if self._syncfs(files[0].descriptor):
+        if syncfs(files[0].descriptor):
             number = ctypes.get_errno()
             self.fail("syncfs", files[0].path, OSError(number, os.strerror(number)))
-        self.pace.note_together(perf_counter() - begun)
         self.debts.paid(debts)
-        return True
 
     def sync_soon(self, file: OsFile) -> None:
         """Sync the file on a thread. All that ask in one turn of the loop share one syncfs, where that is quicker."""

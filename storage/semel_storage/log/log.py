@@ -159,6 +159,11 @@ class Log:
         self._appended_less_end += self.end_offset - offset
         self.end_offset = offset
 
+    def prepare_close(self) -> None:
+        """Write all that `close` writes, but for epochs: a sync that many logs share may come in between."""
+        self.durability.write_snapshot()
+        self.active.aborted.sync_later()
+
     def close(self) -> None:
         """Make all durable, move the recovery point to the end offset and close the files. Blocks.
 

@@ -70,6 +70,7 @@ class Index(ABC):
         file = self._disk.open(self.path)
         file.append(memoryview(self._entries)[self._flushed_bytes :])
         file.close()
+        self._disk.sync_later(self.path)
         self._flushed_bytes = len(self._entries)
 
     def seal(self) -> None:
@@ -77,15 +78,15 @@ class Index(ABC):
         if self._entries is None:
             return
         self.flush()
-        self._disk.sync_later(self.path)
         self._entries = None
 
     def sync(self) -> None:
         """Write all entries, durably. Blocks."""
         self.flush()
-        file = self._disk.open(self.path)
-        file.sync_now()
-        file.close()
+        if self._disk.owes(self.path):
+            file = self._disk.open(self.path)
+            file.sync_now()
+            file.close()
 
     def last(self) -> tuple[int, int] | None:
         """The last entry, with the offset relative."""

@@ -279,9 +279,13 @@ class LogDirectory:
                 f"that of {topic} is {checkpoints.topic_id_text(topic_id)}; move the directory away"
             )
         elif (topic, partition) not in self._files.points:
-            self.disk.sync_later(file)  # a killed process may have left it in the kernel's cache only
-            self.disk.sync_dir_later(path)
-            self.disk.sync_dir_later(self.root)
+            self._owe(file, path)
+
+    def _owe(self, file: str, directory: str) -> None:
+        """A killed process may have left a topic id and its names in the kernel's cache only."""
+        self.disk.sync_later(file)
+        self.disk.sync_dir_later(directory)
+        self.disk.sync_dir_later(self.root)
 
     def delete_log(self, topic: str, partition: int, *, unique: str) -> None:
         """Delete the partition: its directory is renamed now, its files are deleted soon after.

@@ -94,6 +94,7 @@ class Registration:
         self._store = store
         self._feed = feed
         self._session: Session | None = None
+        self._telling: Task[None] | None = None
         self._admitted: Session | None = None
         self._is_leaving = False
         self._task: Task[None] | None = None
@@ -223,11 +224,9 @@ class Registration:
         session = await self._open_session()
         try:
             known = await self._enter(session, record)
-            offline = get_running_loop().create_task(self._tell_offline(session, known), name="tell offline partitions")
-            try:
-                await self._until_ended(session)
-            finally:
-                offline.cancel()
+            telling = self._tell_offline(session, known)
+            self._telling = get_running_loop().create_task(telling, name="tell offline partitions")
+            await self._until_ended(session)
         except Exception:
             self._session_lost()
             await self._end(session)
@@ -391,6 +390,9 @@ class Registration:
         self._session = self._admitted = None
         self.epoch = NOT_REGISTERED
         self._replaced.clear()
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
 
     def _notify(self, listeners: list[Callable[[], None]]) -> None:
         for listener in listeners:

@@ -13,6 +13,7 @@ from semel_broker.handlers import k00_produce
 from semel_broker.partitions.partition import READ_COMMITTED, Partition
 from semel_broker.partitions.read_view import ReadView
 from semel_protocol.messages.k00_produce import ProduceResponse
+from semel_storage.disk.debts import Debts
 from semel_storage.disk.disk import Buffer
 from semel_storage.disk.memory_disk import _Inode
 from semel_storage.log import recovery
@@ -215,6 +216,47 @@ def sync_before_recovery_point(seam: Seam) -> None:
 @safeguard("directories are synced", "a synced file still has its name after a power loss", shows=power_fails)
 def directories_synced(seam: Seam) -> None:
     seam.replace(SimDisk, "sync_dir", lambda self, path: None)
+    seam.replace(Debts, "add_names", lambda self, directory: None)
+
+
+@safeguard(
+    "debts are paid", "names and topic ids are durable before the first record counts as durable", shows=power_fails
+)
+def debts_paid(seam: Seam) -> None:
+    seam.replace(Debts, "of", lambda self, path: [])
+
+
+@safeguard(
+    "an opened log owes what a killed process left",
+    "names and topic ids that a killed process did not sync are durable before the next records are",
+    shows=both(power_fails, faults("kill broker", "kill amid changes")),
+)
+def opened_log_owes(seam: Seam) -> None:
+    seam.replace(LogDirectory, "_owe", lambda self, file, directory: None)
+
+
+@safeguard(
+    "deletions of topics wait for the checkpoint file",
+    "the next start does not miss the directories of deleted topics",
+    shows=broker_ends,
+)
+def deletions_wait(seam: Seam) -> None:
+    async def at_once(self: LogDirectory) -> None:
+        """Nothing is saved."""
+
+    seam.replace(LogDirectory, "saved", at_once)
+
+
+@safeguard(
+    "DeleteRecords waits for the checkpoint file",
+    "records that were deleted stay deleted after a power loss",
+    shows=power_fails,
+)
+def deleted_records_stay_deleted(seam: Seam) -> None:
+    async def at_once(self: Partition) -> None:
+        """It is saved later."""
+
+    seam.replace(Partition, "log_start_saved", at_once)
 
 
 @safeguard(
@@ -223,7 +265,7 @@ def directories_synced(seam: Seam) -> None:
     shows=faults("kill amid changes", "power loss amid changes", "full disk"),
 )
 def atomic_replacement(seam: Seam) -> None:
-    def in_place(self: SimDisk, path: str, data: Buffer, *, durable: bool = True) -> None:
+    def in_place(self: SimDisk, path: str, data: Buffer, *, durable: bool, private: bool) -> None:
         self.burn()
         inode = self._names.setdefault(path, _Inode())
         inode.data.clear()
@@ -235,4 +277,4 @@ def atomic_replacement(seam: Seam) -> None:
         if durable:
             inode.synced_size = len(inode.data)
 
-    seam.replace(SimDisk, "write_atomically", in_place)
+    seam.replace(SimDisk, "_write", in_place)

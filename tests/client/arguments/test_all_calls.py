@@ -28,6 +28,8 @@ from semel.errors import KafkaError
 from semel_broker.testing.in_process import EphemeralBroker
 
 T0 = TopicPartition("t", 0)
+BESIDE = TopicPartition("beside", 0)
+"""A topic that no odd value names: a valid call may delete another one."""
 CLIENTS = (Producer, Consumer, Admin, TransactionGroup, BatchReader)
 CHECKED_BY_HAND = {
     "Producer.send",
@@ -199,6 +201,9 @@ SLOW = {"Consumer.getmany", "BatchReader.read"}
 def test_no_argument_harms_a_call_beside_it(semel_broker: EphemeralBroker, calls: list[Any]) -> None:
     async def run() -> None:
         servers = semel_broker.bootstrap_servers
+        async with Admin(bootstrap_servers=servers) as admin:
+            if BESIDE.topic not in await admin.list_topics():
+                await admin.create_topics([NewTopic(BESIDE.topic, 1)])
         for (call, name), odd in calls:
             kind, method = call.split(".")
             if call in SLOW:
@@ -231,10 +236,10 @@ async def attempted(method: Any, *args: Any, **kwargs: Any) -> None:
 
 async def beside(client: Any) -> None:
     if isinstance(client, Admin):
-        assert "t" in await client.list_topics()
+        assert BESIDE.topic in await client.list_topics()
     elif isinstance(client, Consumer):
-        assert await client.end_offsets([T0]) == {T0: 0}
+        assert await client.end_offsets([BESIDE]) == {BESIDE: 0}
     elif isinstance(client, BatchReader):
-        assert await client.partitions_of(["t"]) == [T0]
+        assert await client.partitions_of([BESIDE.topic]) == [BESIDE]
     else:
         assert (await client.begin()).group == "group"

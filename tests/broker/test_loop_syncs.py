@@ -52,13 +52,13 @@ async def test_small_syncs_are_allowed_on_a_fast_disk(tmp_path: Path) -> None:
     assert disk.sync_if_quick([file])
 
 
-async def test_a_function_of_the_broker_that_is_not_known_to_wait_is_refused(
+async def test_a_function_of_the_broker_that_waits_is_refused(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker()
     wire = await broker.wire()
     await wire.create_topic("t")
-    monkeypatch.setattr("support.loop_syncs.STILL_WAITS", {})
+    monkeypatch.setattr(OsDisk, "sync_dir_later", OsDisk.sync_dir)
     with contextlib.suppress(EOFError):
         await wire.produce("t", batch(b"x"))
     assert "log_directory.LogDirectory.open_log" in str(broker.log.lines)

@@ -360,3 +360,83 @@ def test_a_log_never_opens_in_the_directory_of_another_topic(disk: MemoryDisk) -
     with pytest.raises(WrongDirectory, match="data/a-0 has the records of another topic"):
         directory.open_log("a", 0, LogConfig(), now_ms=NOW_MS, topic_id=b"another topic's.")
     add(directory, "a")
+
+
+async def test_a_new_log_syncs_nothing_before_its_first_record_is_synced(disk: MemoryDisk) -> None:
+    directory = open_directory(disk)
+    before = disk.syncs
+    add(directory, "t", batches=1)
+    log = directory.logs["t", 0]
+    assert disk.syncs == before
+    await log.durability.sync()
+    disk.crash()
+    again = open_directory(disk)
+    add(again, "t")
+    assert (again.topic_id("t", 0), again.logs["t", 0].end_offset) == (TOPIC_ID, 1)
+
+
+def test_records_whose_topic_id_a_power_loss_took_are_set_aside(disk: MemoryDisk) -> None:
+    """Their topic may have been deleted meanwhile: a new one of that name must not get them."""
+    add(open_directory(disk), "t", batches=3)
+    log = disk.open("data/t-0/00000000000000000000.log")
+    disk.sync_dir("data")
+    log.sync_now()
+    disk.remove("data/t-0/partition.metadata")
+    disk.sync_dir("data/t-0")
+    disk.crash()
+    told: list[str] = []
+
+    def note(event: str, **facts: object) -> None:
+        told.append(event)
+
+    for _ in range(2):
+        directory = LogDirectory.open(
+            disk, "data", node_id=1, cluster_id="cluster", directory_id="d", event=note, problem=note
+        )
+        add(directory, "t")
+        assert directory.logs["t", 0].end_offset == 0
+        directory.abandon()
+        asides = [name for name in disk.listdir("data") if name.endswith("-stray")]
+        assert len(asides) == 1
+        assert len(disk.read_bytes(f"data/{asides[0]}/00000000000000000000.log")) > 0
+        disk.kill()
+    assert told == ["records_without_topic_id_set_aside"], "once: the empty log has a topic id"
+
+
+def test_a_log_without_a_topic_id_that_a_checkpoint_knows_is_not_set_aside(disk: MemoryDisk) -> None:
+    add(directory := open_directory(disk), "t", batches=3)
+    directory.close()
+    disk.remove("data/t-0/partition.metadata")
+    add(directory := open_directory(disk), "t")
+    assert (directory.logs["t", 0].end_offset, directory.topic_id("t", 0)) == (3, TOPIC_ID)
+
+
+async def test_what_a_killed_process_left_in_the_cache_is_durable_with_the_next_record(disk: MemoryDisk) -> None:
+    add(open_directory(disk), "t", batches=1)
+    disk.kill()
+    directory = open_directory(disk)
+    add(directory, "t", batches=1)
+    await directory.logs["t", 0].durability.sync()
+    disk.crash()
+    again = open_directory(disk)
+    add(again, "t")
+    assert (again.topic_id("t", 0), again.logs["t", 0].end_offset) == (TOPIC_ID, 2)
+
+
+async def test_a_log_rolls_once_the_name_of_its_segment_is_durable(disk: MemoryDisk) -> None:
+    """Otherwise a power loss could take a segment from the middle."""
+    directory = open_directory(disk)
+    log = directory.open_log("t", 0, LogConfig(segment_bytes=300), now_ms=NOW_MS, topic_id=TOPIC_ID)
+    disk.hold_syncs()
+    for _ in range(10):
+        put(log, make_batch())
+        await asyncio.sleep(0)
+    assert len(log.segments) == 1, "its own name is not durable yet"
+    disk.release_syncs()
+    await log.durability.sync()
+    for _ in range(10):
+        put(log, make_batch())
+    assert len(log.segments) == 2, "the next one waits for the name of the second"
+    await log.durability.sync()
+    put(log, make_batch())
+    assert len(log.segments) == 3

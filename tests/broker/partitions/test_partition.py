@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from broker.wire import batch
 from semel_broker.partitions.partition import LOG_END, Partition
+from semel_broker.partitions.replicas import Replicas
 from semel_broker.scheduling.waiters import FetchWaiter, OffsetWaiters
 from semel_broker.world import World
 from semel_protocol.batch import iterate, read_header, stamp
@@ -268,3 +269,46 @@ async def test_a_replica_does_not_wait_at_a_follower() -> None:
     waiter = FetchWaiter(asyncio.get_running_loop(), 1)
     partition.add_fetch_waiter(waiter, LOG_END)
     assert waiter.future.done()
+
+
+async def test_a_replica_under_truncation_is_neither_read_nor_led_and_begins_its_epoch_afterwards() -> None:
+    disk = MemoryDisk()
+    world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=disk)
+    partition = Partition(
+        "t", 0, open_log=lambda: Log.open(disk, "t-0", LogConfig(), now_ms=0), world=world, fsync=True
+    )
+    partition.open()
+    partition.become_follower(leader=2, epoch=1)
+    partition.append_replicated(replicated(b"one", b"two", b"three", base_offset=0), leader_epoch=1, high_watermark=0)
+    await partition.synced()
+    partition.truncate_to(0)
+    refused = pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER")
+    with refused:
+        partition.check_readable()
+    with refused:
+        partition.read_replica(0, bytes_max=1000)
+    partition.become_leader(2, Replicas(1, (1, 2), [1, 2], epoch_start_offset=partition.end_offset, now_ms=0))
+    with refused:
+        partition.check_leading()
+    await partition.changed()
+    partition.check_leading()
+    assert (partition.end_offset, partition.log.epochs.entries) == (0, [(2, 0)])
+    data = batch(b"new")
+    assert partition.append(data, header=read_header(data), acks_all=False).base_offset == 0
+    await partition.close()
+
+
+async def test_a_partition_that_is_closed_amid_a_truncation_waits_for_it() -> None:
+    disk = MemoryDisk()
+    world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=disk)
+    partition = Partition(
+        "t", 0, open_log=lambda: Log.open(disk, "t-0", LogConfig(), now_ms=0), world=world, fsync=True
+    )
+    partition.open()
+    partition.become_follower(leader=2, epoch=1)
+    partition.append_replicated(replicated(b"one", base_offset=0), leader_epoch=1, high_watermark=0)
+    partition.truncate_to(0)
+    await partition.close()
+    assert not partition.is_changing
+    assert partition.end_offset == 0
+    partition.log.close()

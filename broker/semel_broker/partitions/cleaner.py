@@ -118,6 +118,10 @@ class Cleaner:
         for partition in self._partitions():
             if not partition.is_retired and not partition.log.is_in_truncation:
                 log, now_ms = partition.log, self._world.now_ms()
+                if not log.can_roll:
+                    await log.settle()
+                if partition.is_retired or partition.is_changing or not log.can_roll:
+                    continue  # the next sweep
                 if not log.roll_if_due(now_ms) and (_delays_compaction(log, now_ms) or self._is_long(partition)):
                     log.roll()
                 deleted = await log.carry_out(retention(log, high_watermark=partition.high_watermark, now_ms=now_ms))

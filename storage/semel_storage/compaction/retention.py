@@ -108,6 +108,8 @@ def retention(log: Log, *, high_watermark: int, now_ms: int) -> Steps[Deleted | 
     old = log.segments[: expired.count]
     size_bytes = sum(segment.size for segment in old)
     if expired.count == len(log.segments):
+        if not log.can_roll:
+            return None  # the next time: its newest segment has just begun
         log.roll()
     yield from log.deletion_of_segments(old)
     return Deleted(len(old), size_bytes, log.start_offset, expired.reason)

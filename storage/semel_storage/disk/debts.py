@@ -48,6 +48,10 @@ class Debts:
             directory = directory_of(directory)
         return found
 
+    def has_names(self, directory: str) -> bool:
+        """Whether names in this very directory are not durable."""
+        return directory in self._names
+
     def paid(self, debts: Iterable[Debt]) -> None:
         """These are durable. One that was added again is another debt."""
         for debt in debts:

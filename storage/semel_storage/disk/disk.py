@@ -180,6 +180,10 @@ class Disk(Protocol):
         """Whether the directory of this file, or one above it, has debts."""
         ...
 
+    def owes_names(self, directory: str) -> bool:
+        """Whether names in this very directory are not durable."""
+        ...
+
     async def settle(self, directory: str) -> None:
         """Return once the debts of this directory, and of those above it, are paid."""
         ...

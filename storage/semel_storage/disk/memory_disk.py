@@ -437,6 +437,9 @@ class MemoryDisk:
     def owes(self, path: str) -> bool:
         return bool(self.debts.of(path))
 
+    def owes_names(self, directory: str) -> bool:
+        return self.debts.has_names(directory)
+
     async def settle(self, directory: str) -> None:
         debts, boot = self.debts.of(f"{directory}/"), self.boots
         if debts:

@@ -333,6 +333,9 @@ class OsDisk:
     def owes(self, path: str) -> bool:
         return bool(self.debts.of(path))
 
+    def owes_names(self, directory: str) -> bool:
+        return self.debts.has_names(directory)
+
     async def settle(self, directory: str) -> None:
         debts = self.debts.of(f"{directory}/")
         if not debts:

@@ -28,7 +28,7 @@ from semel_storage.producers.transactions import AbortedTransaction, decode, pai
 from semel_storage.segments import lookup
 from semel_storage.segments.index import RELATIVE_OFFSET_MAX
 from semel_storage.segments.log_config import LogConfig
-from semel_storage.segments.segment import LOG, Segment
+from semel_storage.segments.segment import Segment
 from semel_storage.segments.segments import Segments
 
 ROLL_FILES = 2
@@ -346,6 +346,15 @@ class Log:
             self.durability.sync_in_background()
         return headers
 
+    @property
+    def can_roll(self) -> bool:
+        """Whether `roll` need not wait for the disk: the names of all segments are durable. Else `settle` first."""
+        return not self.disk.owes_names(self.directory)
+
+    async def settle(self) -> None:
+        """Return once the names of all segments are durable."""
+        await self.disk.settle(self.directory)
+
     def _may_roll(self, header: BatchHeader) -> bool:
         """Whether the segment may be sealed before this batch. If not, it grows beyond its limits for a moment.
 
@@ -353,7 +362,7 @@ class Log:
         middle, and recovery would not notice it in a log whose offsets have gaps.
         """
         segment = self.active
-        if not self.disk.owes(segment.path(LOG)):
+        if self.can_roll:
             return True
         last_offset = header.base_offset + header.last_offset_delta
         must_end = (
@@ -421,7 +430,7 @@ class Log:
         if old.size == 0:
             return old
         self.disk.check_room(ROLL_FILES)
-        if self.disk.owes(old.path(LOG)):
+        if not self.can_roll:
             old.file.sync_now()  # see `_may_roll`
         if len(self.segments) == 1 and not self._is_own:
             self.durability.checkpoint_files.save_now()  # recovery of two or more segments needs a checkpoint entry

@@ -40,8 +40,8 @@ MODE = 0o644
 NS_PER_MS = 1_000_000
 PRIVATE_MODE = 0o600
 USED_UP = (errno.EMFILE, errno.ENFILE)
-USED_UP_PAUSE_S = 0.01
-"""A sync thread at the limit of open files tries again after this time."""
+USED_UP_PAUSE_S, USED_UP_TRIES = 0.01, 500
+"""At the limit of open files the disk tries again after this time, so often."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 BLOCK_BYTES = 512
 """The unit of `st_blocks`."""
@@ -376,7 +376,7 @@ class OsDisk:
         """Make durable what they name, in their order. On any thread. Raises OSError for a failed sync."""
         for debt in debts:
             try:
-                fd = self._open_to_sync(debt.path)
+                fd = self._open_with_spare(debt.path)
             except FileNotFoundError:
                 continue  # removed: that is a debt of its directory
             try:
@@ -388,20 +388,23 @@ class OsDisk:
                 os.close(fd)
                 self._keep_spare()
 
-    def _open_to_sync(self, path: str) -> int:
-        """Open on a sync thread. At the limit of open files it takes the spare descriptor, or waits for one."""
+    def _open_with_spare(self, path: str, flags: int = os.O_RDONLY, mode: int = MODE) -> int:
+        """Open a file for a moment. At the limit of open files it takes the spare descriptor, or waits for a while
+        until another thread gives it back."""
+        tries_left = USED_UP_TRIES
         while True:
             try:
-                return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                return os.open(path, flags | os.O_CLOEXEC, mode)
             except OSError as error:
-                if error.errno not in USED_UP:
+                if error.errno not in USED_UP or not tries_left:
                     raise
+            tries_left -= 1
             if not self._free_spare():
                 sleep(USED_UP_PAUSE_S)
 
     def sync_dir(self, path: str) -> None:
         with self._room_for_one():
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = self._open_with_spare(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 sync_names(fd)
             except OSError as error:
@@ -444,7 +447,7 @@ class OsDisk:
         mode = PRIVATE_MODE if private else MODE
         with self._room_for_one():
             try:
-                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+                fd = self._open_with_spare(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
                 try:
                     if private:
                         os.fchmod(fd, mode)  # a killed process may have left the file with another mode

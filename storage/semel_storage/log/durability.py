@@ -72,7 +72,7 @@ class Durability:
 
     Everything below `synced_offset` survives a power loss. Recovery scans the log from `recovery_point` on: everything
     below it is durable, and there is a producer snapshot of this offset. `checkpoint_files` keeps recovery point and
-    start offset; it is told when one of them has changed.
+    start offset; each change of them is noted there.
 
     `sync_due_bytes` and `snapshot_due_bytes` are values of the log's `bytes_appended`. From the first on, the log calls
     `sync_in_background`; from the second on, a sync ends with a producer snapshot.

@@ -16,8 +16,8 @@ from sim.ablations.search import compare, plan_of
 
 CAUGHT_MIN = 30
 QUICK = 10
-SLOW = {"refused batches come first"}
-"""Its two runs take ten seconds."""
+SLOW = {"refused batches come first", "recovered bytes are synced"}
+"""Their runs take ten seconds and more."""
 
 FINDINGS = record.load()
 CAUGHT = [name for name, finding in FINDINGS.items() if finding.is_caught]

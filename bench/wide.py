@@ -68,7 +68,7 @@ def create(client: RawClient, size: int) -> None:
 
 
 def produce(client: RawClient, size: int) -> None:
-    records = build_batch([Record(offset=0, timestamp=1, key=None, value=b"v", headers=[])])
+    records = build_batch([Record(offset=0, timestamp=1, key=None, value=b"v", headers=())])
     rows = [k00.ProduceRequestPartition(index=index, records=records) for index in range(size)]
     topics = [k00.ProduceRequestTopic(name=TOPIC, partition_data=rows)]
     request = k00.ProduceRequest(acks=1, timeout_ms=120_000, topic_data=topics)

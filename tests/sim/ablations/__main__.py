@@ -18,7 +18,7 @@ from functools import partial
 from sim.ablations import ABLATIONS, record
 from sim.ablations.search import SEEDS_MAX, Finding, find
 
-CAUGHT_SHARE_MIN = 0.95
+CAUGHT_SHARE_MIN = 0.93
 
 
 def tell(finding: Finding) -> None:

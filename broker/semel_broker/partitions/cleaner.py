@@ -212,7 +212,7 @@ class Cleaner:
             if progress is None or progress.log is not log:
                 progress = Progress(log, self._load(key, log))
             self._progress[key] = progress
-            if not progress.is_uncleanable and self._has_room_to_compact(log):
+            if not (progress.is_uncleanable or partition.is_changing) and self._has_room_to_compact(log):
                 dirty = dirtiness(
                     log,
                     progress.first_dirty_offset,

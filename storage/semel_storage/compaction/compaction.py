@@ -334,5 +334,5 @@ def _batches(segment: Segment, start: int = 0) -> Iterator[tuple[BatchHeader, me
 
 
 def _check_there(log: "Log", segment: Segment) -> None:
-    if not any(segment is other for other in log.segments):
+    if log.is_in_truncation or segment.is_deleted or not any(segment is other for other in log.segments):
         raise CompactionAborted(f"{segment.path(LOG)} was removed")

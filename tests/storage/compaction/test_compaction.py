@@ -529,3 +529,27 @@ def test_records_keep_their_bytes_through_a_rewrite() -> None:
     records: list[Record] = decode_batch(batch, header)
     again = rebuild_batch(header, records[1:], delete_horizon_ms=10**12)
     assert decode_batch(again) == records[1:]
+
+
+async def test_a_log_that_begins_anew_during_a_round_ends_it() -> None:
+    """Between two steps of the new beginning its segments are still listed, and their files are deleted."""
+    data = DataDirectory(COMPACTED)
+    fill(data, *[[(b"k%d" % n, b"x" * 30_000), (b"j", b"%d" % n)] for n in range(8)])
+    await data.log.durability.checkpoint()
+    steps = data.log.restart(100)
+    pauses = 0
+
+    async def begin_anew() -> None:
+        nonlocal pauses
+        pauses += 1
+        if pauses == 6:
+            next(steps)
+            next(steps)
+
+    with pytest.raises(CompactionAborted):
+        await compact(data.log, dirty_part(data.log), now_ms=NOW_MS, keys_max=1000, held_by_all=16, pause=begin_anew)
+    assert pauses == 6
+    for _ in steps:
+        await data.disk.settle(data.directory)
+    assert (data.log.start_offset, data.log.end_offset) == (100, 100)
+    assert not [name for name in data.disk.listdir(data.directory) if ".cleaned" in name]

@@ -82,14 +82,18 @@ class CheckpointFiles:
         if earlier is not None:
             await asyncio.wait((earlier,))
         self._running, self._next = self._next, None
+        points_changed, starts_changed = self._taken()
         try:
-            points_changed, starts_changed = self._taken()
             points = checkpoints.encode_offsets(self._points) if points_changed else b""
             starts = checkpoints.encode_offsets(self._starts) if starts_changed else b""
             if points_changed:
                 await self._disk.write_aside(self._points_path, points)
             if starts_changed:
                 await self._disk.write_aside(self._starts_path, starts)
+        except BaseException:
+            self._points_changed |= points_changed
+            self._starts_changed |= starts_changed
+            raise
         finally:
             self._running = None
 

@@ -302,6 +302,7 @@ class LogDirectory:
         deletion = self.deletion(topic, partitions, unique=unique)
         for _ in deletion.forget():
             pass
+        self.disk.finish_asides()
         self.save_checkpoints()
         for _ in deletion.rename():
             pass
@@ -350,6 +351,13 @@ class LogDirectory:
     async def saved(self) -> None:
         """Return once all that was noted before (`note_log`, `forget`) is durable."""
         await self._files.saved()
+
+    async def forgotten(self) -> None:
+        """Return once directories of logs that were closed and forgotten may be renamed: no thread writes there, and
+        their entries are removed durably.
+        """
+        await self.disk.asides_done()
+        await self.saved()
 
     def save_soon(self) -> None:
         """Begin to write what was noted; nobody waits."""
@@ -428,7 +436,8 @@ class LogDirectory:
 class Deletion:
     """The deletion of partitions of a topic in three parts, each in steps: they yield 1 after each.
 
-    What `forget` notes must be saved before `rename` begins, so that the next start reports no missing directory.
+    Await `LogDirectory.forgotten` before `rename`: else the next start could report a missing directory, or a thread
+    could write into the directory of a new topic of the name.
     The debts of the data directory must be paid before `remove`, which at last raises NotRemoved if some remain.
     """
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 from semel_protocol.batch import CorruptBatch, crc_ok, iterate
 from semel_storage.disk.disk import Buffer, File, Space
-from semel_storage.disk.memory_disk import SECTOR_BYTES, MemoryDisk, MemoryFile, _Inode
+from semel_storage.disk.memory_disk import SECTOR_BYTES, Aside, MemoryDisk, MemoryFile, _Inode
 from semel_storage.disk.sync_pace import SYNCS_REMEMBERED, SyncPace
 from semel_storage.segments.segment import LOG, offset_of
 
@@ -249,16 +249,17 @@ class SimDisk(MemoryDisk):
         self.changed(path, ())
 
     async def write_aside(self, path: str, data: Buffer, *, private: bool = False) -> None:
-        aside = (path, bytes(data), private)
+        aside = Aside(path, bytes(data), private)
         self.asides.append(aside)
         await asyncio.sleep((self.sync_ms() + self.sync_ms()) / 1000)
         self.finish_aside(aside)
 
-    def finish_aside(self, aside: tuple[str, bytes, bool]) -> None:
-        if any(each is aside for each in self.asides):
+    def finish_aside(self, aside: Aside) -> None:
+        if aside in self.asides:
             self.asides.remove(aside)
-            path, data, private = aside
-            self._write(path, data, durable=True, private=private)
+            self.check_parent(aside.path)
+            self._write(aside.path, aside.data, durable=True, private=aside.private)
+            aside.end()
 
     async def settle(self, directory: str) -> None:
         debts, boot = self.debts.of(f"{directory}/"), self.boots

@@ -9,7 +9,7 @@ from semel_storage import checkpoints
 from semel_storage.checkpoint_files import CheckpointFiles
 from semel_storage.checkpoints import LOG_START_OFFSET, RECOVERY_POINT
 from semel_storage.disk.disk import Buffer
-from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.disk.memory_disk import DiskFailed, MemoryDisk
 
 POINTS, STARTS = f"data/{RECOVERY_POINT}", f"data/{LOG_START_OFFSET}"
 
@@ -89,4 +89,15 @@ async def test_a_caller_that_is_cancelled_does_not_end_the_write(disk: CountingD
     await asyncio.sleep(0)
     callers[0].cancel()
     await callers[1]
+    assert checkpoints.read_offsets(disk, POINTS) == {("t", 0): 1}
+
+
+async def test_what_a_write_that_failed_should_have_written_is_in_the_next_one(disk: CountingDisk) -> None:
+    files = CheckpointFiles(disk, "data")
+    files.note_point(("t", 0), 1)
+    disk.failing_writes = True
+    with pytest.raises(DiskFailed):
+        await files.saved()
+    disk.failing_writes = False
+    await files.saved()
     assert checkpoints.read_offsets(disk, POINTS) == {("t", 0): 1}

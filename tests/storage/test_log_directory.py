@@ -440,3 +440,22 @@ async def test_a_log_rolls_once_the_name_of_its_segment_is_durable(disk: MemoryD
     await log.durability.sync()
     put(log, make_batch())
     assert len(log.segments) == 3
+
+
+async def test_a_deletion_waits_for_what_a_thread_writes_into_the_directory(disk: MemoryDisk) -> None:
+    """A write into a directory that is gone would end the process, and one that comes later still would put the epochs
+    of the deleted log into a new one of the name.
+    """
+    directory = open_directory(disk)
+    add(directory, "t", batches=1)
+    checkpoint = asyncio.ensure_future(directory.logs["t", 0].durability.checkpoint())
+    while not disk.asides:
+        await asyncio.sleep(0)
+    deletion = directory.deletion("t", [0], unique="u")
+    list(deletion.forget())
+    await directory.forgotten()
+    assert not disk.asides
+    list(deletion.rename())
+    await checkpoint
+    add(directory, "t")
+    assert directory.logs["t", 0].epochs.entries == []

@@ -290,7 +290,7 @@ class LocalPartitions:
         own = await slices.finish(self._own_directories(record, has_successor=has_successor))
         deletion = self._logs.deletion(record.name, own, unique=record.topic_id)
         await slices.finish(deletion.forget())
-        await self._logs.saved()
+        await self._logs.forgotten()
         await slices.finish(deletion.rename())
         await self._world.disk.settle(self._logs.root)
         await slices.finish(deletion.remove())
@@ -335,7 +335,7 @@ class LocalPartitions:
         deletion = self._logs.deletion(partition.topic, [partition.index], unique=self._unique())
         for _ in deletion.forget():
             """One step."""
-        await self._logs.saved()
+        await self._logs.forgotten()
         for _ in deletion.rename():
             """One step."""
         await self._world.disk.settle(self._logs.root)

@@ -216,8 +216,13 @@ class Disk(Protocol):
     async def write_aside(self, path: str, data: Buffer, *, private: bool = False) -> None:
         """`write_atomically` on a thread; returns once the file is durable. One at a time for a path.
 
-        The cancellation of the caller does not end the write.
+        The cancellation of the caller does not end the write. Before its directory is renamed or removed, await
+        `asides_done`.
         """
+        ...
+
+    async def asides_done(self) -> None:
+        """Return once every `write_aside` that has begun is done."""
         ...
 
     def finish_asides(self) -> None:

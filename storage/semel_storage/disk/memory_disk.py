@@ -66,6 +66,19 @@ class _Inode:
         self.synced_size = len(self.data)
 
 
+class Aside:
+    """A write of `write_aside` that has begun. Needs a running loop."""
+
+    def __init__(self, path: str, data: bytes, private: bool) -> None:
+        self.path, self.data, self.private = path, data, private
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def end(self) -> None:
+        """The file is durable."""
+        if not self.done.done():
+            self.done.set_result(None)
+
+
 class MemoryFile:
     """See `disk.File`. Files opened before a crash must not be used."""
 
@@ -226,8 +239,8 @@ class MemoryDisk:
         self.fuse: int | None = None
         self.held: asyncio.Future[None] | None = None
         self.debts = Debts()
-        self.asides: list[tuple[str, bytes, bool]] = []
-        """The writes of `write_aside` that have begun: path, bytes, private."""
+        self.asides: list[Aside] = []
+        """The writes of `write_aside` that have begun."""
         self._names = _Files()
         self._durable_names = _Files()
         self._directories = _Directories()
@@ -454,17 +467,27 @@ class MemoryDisk:
         self.debts.add_file(path)
 
     async def write_aside(self, path: str, data: Buffer, *, private: bool = False) -> None:
-        aside = (path, bytes(data), private)
+        aside = Aside(path, bytes(data), private)
         self.asides.append(aside)
         await asyncio.sleep(0)
         self.finish_aside(aside)
 
-    def finish_aside(self, aside: tuple[str, bytes, bool]) -> None:
+    def finish_aside(self, aside: "Aside") -> None:
         """Do this write, unless it was done or the machine has stopped."""
-        if any(each is aside for each in self.asides):
+        if aside in self.asides:
             self.asides.remove(aside)
-            path, data, private = aside
-            self.write_atomically(path, data, private=private)
+            self.check_parent(aside.path)
+            self.write_atomically(aside.path, aside.data, private=aside.private)
+            aside.end()
+
+    async def asides_done(self) -> None:
+        if self.asides:
+            await asyncio.wait([aside.done for aside in self.asides])
+
+    def check_parent(self, path: str) -> None:
+        """End the process, as a file system would make it end, if the directory of this path is gone."""
+        if directory_of(path) not in self._directories:
+            self.fail("write", path)
 
     def finish_asides(self) -> None:
         while self.asides:

@@ -363,6 +363,10 @@ class OsDisk:
         job.add_done_callback(self._asides.remove)
         await asyncio.wrap_future(job)
 
+    async def asides_done(self) -> None:
+        if jobs := list(self._asides):
+            await asyncio.wait([asyncio.wrap_future(job) for job in jobs])
+
     def finish_asides(self) -> None:
         for job in list(self._asides):
             job.exception()
@@ -495,9 +499,12 @@ class OsDisk:
 
     def give_up_reserve(self, error: OSError) -> bool:
         """Remove the reserve if a write found no room. False: there is none, or the write failed otherwise."""
-        if error.errno not in NO_ROOM or self._reserve is None or not os.path.exists(self._reserve):
+        if error.errno not in NO_ROOM or self._reserve is None:
             return False
-        os.unlink(self._reserve)
+        try:
+            os.unlink(self._reserve)
+        except FileNotFoundError:
+            return False
         self.on_reserve_given_up(self._reserve)
         return True
 

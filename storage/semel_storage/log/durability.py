@@ -180,6 +180,7 @@ class Durability:
         """Make all durable and raise the recovery point to the end offset. The caller saves it. Blocks."""
         end_offset = self._log.end_offset
         self._stop_background()
+        self._disk.finish_asides()  # older epochs must not be written after those below
         self.write_snapshot()
         if self._log.epochs.is_dirty:
             checkpoints.write_epochs(self._disk, self._epochs_path, self._log.epochs.entries)

@@ -473,6 +473,7 @@ class Log:
 
     def carry_out_now(self, steps: Steps[T]) -> T:
         """As `carry_out`, but blocks."""
+        self.disk.finish_asides()  # a thread must not write epochs that this change removes
         try:
             while True:
                 next(steps)
@@ -661,7 +662,7 @@ class Log:
         self.epochs.truncate_from_start(self.start_offset)
         self.disk.sync_dir_later(self.directory)
         yield  # otherwise a power loss may bring deleted records back
-        snapshots.remove_below(first)
+        snapshots.remove_below(min(first, self.segments[0].base_offset))  # the log may have begun anew meanwhile
 
 
 def _end_of_last(segment: Segment, position: int, offset: int) -> int:

@@ -271,7 +271,8 @@ async def test_a_replica_does_not_wait_at_a_follower() -> None:
     assert waiter.future.done()
 
 
-async def test_a_replica_under_truncation_is_neither_read_nor_led_and_begins_its_epoch_afterwards() -> None:
+async def follower_of(*values: bytes) -> Partition:
+    """A follower with these records, all synced and none committed."""
     disk = MemoryDisk()
     world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=disk)
     partition = Partition(
@@ -279,8 +280,13 @@ async def test_a_replica_under_truncation_is_neither_read_nor_led_and_begins_its
     )
     partition.open()
     partition.become_follower(leader=2, epoch=1)
-    partition.append_replicated(replicated(b"one", b"two", b"three", base_offset=0), leader_epoch=1, high_watermark=0)
+    partition.append_replicated(replicated(*values, base_offset=0), leader_epoch=1, high_watermark=0)
     await partition.synced()
+    return partition
+
+
+async def test_a_replica_under_truncation_is_neither_read_nor_led_and_begins_its_epoch_afterwards() -> None:
+    partition = await follower_of(b"one", b"two", b"three")
     partition.truncate_to(0)
     refused = pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER")
     with refused:
@@ -299,14 +305,7 @@ async def test_a_replica_under_truncation_is_neither_read_nor_led_and_begins_its
 
 
 async def test_a_partition_that_is_closed_amid_a_truncation_waits_for_it() -> None:
-    disk = MemoryDisk()
-    world = World(now_ms=lambda: 0, monotonic=lambda: 0.0, rng=Random(1), disk=disk)
-    partition = Partition(
-        "t", 0, open_log=lambda: Log.open(disk, "t-0", LogConfig(), now_ms=0), world=world, fsync=True
-    )
-    partition.open()
-    partition.become_follower(leader=2, epoch=1)
-    partition.append_replicated(replicated(b"one", base_offset=0), leader_epoch=1, high_watermark=0)
+    partition = await follower_of(b"one")
     partition.truncate_to(0)
     await partition.close()
     assert not partition.is_changing

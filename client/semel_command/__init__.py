@@ -15,6 +15,8 @@ UNWRITABLE = (errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a closed or full output."""
 SERVERS = ("serve", "console")
 """Commands that may run without an output: a supervisor has closed it."""
+PRINTING_OPTIONS = ("--settings", "--help", "-h")
+"""With them a server prints, and ends."""
 
 
 def main() -> None:
@@ -45,8 +47,7 @@ def _open_closed_streams() -> None:
     Reading of a closed input and writing to a closed output fail with EBADF. What is said on a closed standard error is
     lost.
     """
-    is_server = sys.argv[1:2] and sys.argv[1] in SERVERS
-    modes = (os.O_WRONLY, os.O_WRONLY if is_server else os.O_RDONLY, os.O_WRONLY)
+    modes = (os.O_WRONLY, os.O_WRONLY if _is_server(sys.argv[1:]) else os.O_RDONLY, os.O_WRONLY)
     for number, (name, mode) in enumerate(zip(("stdin", "stdout", "stderr"), modes, strict=True)):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, mode)
@@ -54,6 +55,12 @@ def _open_closed_streams() -> None:
                 os.dup2(opened, number)
                 os.close(opened)
             setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+
+
+def _is_server(arguments: list[str]) -> bool:
+    """Whether the command serves until it is ended."""
+    prints = any(argument.split("=")[0] in PRINTING_OPTIONS for argument in arguments)
+    return bool(arguments) and arguments[0] in SERVERS and not prints
 
 
 def _flushed(status: object) -> object:

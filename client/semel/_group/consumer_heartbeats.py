@@ -17,7 +17,7 @@ from semel_protocol.messages.k68_consumer_group_heartbeat import (
 
 from semel._config.consumer import ConsumerConfig
 from semel._group.consumer_member import BEATING_STATES, ConsumerMember, State, Subscribed
-from semel._group.heartbeat import MaxPollExceededError, PollWatch
+from semel._group.heartbeat import HeartbeatTask, MaxPollExceededError, PollWatch
 from semel._group.member import LEAVE_TIMEOUT_MS
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
@@ -40,7 +40,7 @@ OWN_ID_SINCE = 1
 FENCING_CODES = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-class ConsumerHeartbeats:
+class ConsumerHeartbeats(HeartbeatTask):
     """Sends heartbeats while the member's state wants them.
 
     subscribed: the subscription to send; its argument says whether the broker evaluates regular expressions.
@@ -59,11 +59,11 @@ class ConsumerHeartbeats:
         on_lost: Callable[[KafkaError], None],
         on_failed: Callable[[KafkaError], None],
     ) -> None:
+        super().__init__()
         self._cluster, self._config, self._member, self._polls = cluster, config, member, polls
         self._subscribed, self._on_answer, self._on_lost, self._on_failed = subscribed, on_answer, on_lost, on_failed
         self._backoff = Backoff(cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._outage = Outage(cluster.edge)
-        self._task: asyncio.Task[None] | None = None
         self._wake = Signal()
         self._is_wanted = False
         self._leaving: ConsumerGroupHeartbeatRequest | None = None
@@ -75,31 +75,8 @@ class ConsumerHeartbeats:
         """The broker cannot read the regular expression."""
 
     def start(self) -> None:
-        assert self._task is None, "one heartbeat task at a time"
-        self._task = asyncio.create_task(self._run(), name=f"heartbeats of {self._member.group_id}")
-        self._task.add_done_callback(lambda _: self._on_answer())
-
-    async def end(self) -> None:
-        """Stops the task; raises an unexpected exception of it. May be called before `start`."""
-        task, self._task = self._task, None
-        if task is None:
-            return
-        task.cancel()
-        await asyncio.wait((task,))
-        if not task.cancelled():
-            task.result()
-
-    def cut(self) -> list[asyncio.Task[None]]:
-        """Sends no more heartbeats from now on. Returns the task, which ends soon."""
-        if self._task is None:
-            return []
-        self._task.cancel()
-        return [self._task]
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the task has ended by itself, which is a bug: `end` raises it."""
-        return self._task is not None and self._task.done()
+        task = self._begin(self._run(), self._member.group_id)
+        task.add_done_callback(lambda _: self._on_answer())
 
     def look(self) -> None:
         """Something changed: a heartbeat may be due."""

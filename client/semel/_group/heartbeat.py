@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -58,32 +59,16 @@ class PollWatch:
         return (now - self._called_at) * 1000 > self._max_poll_interval_ms
 
 
-class Heartbeats:
-    """Sends heartbeats from one SyncGroup to the next JoinGroup.
+class HeartbeatTask:
+    """The task that sends heartbeats, of which a member has one at most."""
 
-    on_rebalance: the coordinator asks for a rejoin.
-    on_expelled: the coordinator no longer has this member, or the application has not polled within
-    max_poll_interval_ms.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        config: ConsumerConfig,
-        member: Member,
-        polls: PollWatch,
-        *,
-        on_rebalance: Callable[[str], None],
-        on_expelled: Callable[[KafkaError], None],
-    ) -> None:
-        self._cluster, self._config, self._member, self._polls = cluster, config, member, polls
-        self._on_rebalance, self._on_expelled = on_rebalance, on_expelled
-        self._edge = cluster.edge
+    def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    def _begin(self, beats: Coroutine[Any, Any, None], group_id: str) -> asyncio.Task[None]:
         assert self._task is None, "one heartbeat task at a time"
-        self._task = asyncio.create_task(self._beat(), name=f"heartbeats of {self._member.group_id}")
+        self._task = asyncio.create_task(beats, name=f"heartbeats of {group_id}")
+        return self._task
 
     async def end(self) -> None:
         """Stops the task; raises an unexpected exception of it. May be called before `start`."""
@@ -101,6 +86,38 @@ class Heartbeats:
             return []
         self._task.cancel()
         return [self._task]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the task has ended by itself, which is a bug: `end` raises it."""
+        return self._task is not None and self._task.done()
+
+
+class Heartbeats(HeartbeatTask):
+    """Sends heartbeats from one SyncGroup to the next JoinGroup.
+
+    on_rebalance: the coordinator asks for a rejoin.
+    on_expelled: the coordinator no longer has this member, or the application has not polled within
+    max_poll_interval_ms.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        member: Member,
+        polls: PollWatch,
+        *,
+        on_rebalance: Callable[[str], None],
+        on_expelled: Callable[[KafkaError], None],
+    ) -> None:
+        super().__init__()
+        self._cluster, self._config, self._member, self._polls = cluster, config, member, polls
+        self._on_rebalance, self._on_expelled = on_rebalance, on_expelled
+        self._edge = cluster.edge
+
+    def start(self) -> None:
+        self._begin(self._beat(), self._member.group_id)
 
     async def _beat(self) -> None:
         config = self._config

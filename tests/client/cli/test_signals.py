@@ -137,6 +137,8 @@ NO_SPACE, CLOSED = "No space left on device", "Bad file descriptor"
         ("topic list", ">&-", 1, f"Error: cannot write the output: {CLOSED}"),
         ("topic list", ">/dev/full", 1, f"Error: cannot write the output: {NO_SPACE}"),
         ("--help", ">&-", 1, f"Error: cannot write the output: {CLOSED}"),
+        ("serve --settings toml", ">&-", 1, f"Error: cannot write the output: {CLOSED}"),
+        ("console --help", ">&-", 1, f"Error: cannot write the output: {CLOSED}"),
         ("topic list", "<&-", 0, ""),
         ("topic list", "2>&-", 0, ""),
         ("topic list", ">/dev/full 2>&1 <&-", 1, ""),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from semel._admin.configs import ConfigKey
 from semel._admin.types import (
@@ -24,6 +24,42 @@ NO_OPERATIONS = -(2**31)
 """In a described group: the authorized operations were not asked for."""
 
 
+Names: TypeAlias = "tuple[str | tuple[str, Names], ...]"
+"""The names of a row's fields in aiokafka. A pair: the name of a field that is a list of rows, and their names."""
+
+TOPIC_ERROR: Names = ("topic", "error_code", "error_message")
+TOPIC_ERROR_CODE: Names = ("topic", "error_code")
+SYNONYM: Names = ("config_name", "config_value", "config_source")
+CONFIG_ENTRY: Names = (
+    "config_names",
+    "config_value",
+    "read_only",
+    "config_source",
+    "is_sensitive",
+    ("config_synonyms", SYNONYM),
+)
+RESOURCE: Names = ("error_code", "error_message", "resource_type", "resource_name", ("config_entries", CONFIG_ENTRY))
+MEMBER: Names = ("member_id", "client_id", "client_host", "member_metadata", "member_assignment")
+GROUP: Names = (
+    "error_code",
+    "group",
+    "state",
+    "protocol_type",
+    "protocol",
+    ("members", MEMBER),
+    "authorized_operations",
+)
+
+
+def _named(rows: Iterable[tuple[Any, ...]], names: Names) -> list[dict[str, Any]]:
+    """The rows as dicts. A row may end before its last names do."""
+    return [dict(_field(*pair) for pair in zip(names, row, strict=False)) for row in rows]
+
+
+def _field(name: str | tuple[str, Names], value: Any) -> tuple[str, Any]:
+    return (name, value) if isinstance(name, str) else (name[0], _named(value, name[1]))
+
+
 class TopicErrorsResponse(NamedTuple):
     """topic_errors: (topic, error code, message), with code 0 for a success."""
 
@@ -32,9 +68,7 @@ class TopicErrorsResponse(NamedTuple):
 
     def to_object(self) -> dict[str, Any]:
         """The fields by their names, as of aiokafka's responses."""
-        names = ("topic", "error_code", "error_message")
-        rows = [dict(zip(names, row, strict=True)) for row in self.topic_errors]
-        return {"throttle_time_ms": self.throttle_time_ms, "topic_errors": rows}
+        return {"throttle_time_ms": self.throttle_time_ms, "topic_errors": _named(self.topic_errors, TOPIC_ERROR)}
 
 
 class DeleteTopicsResponse(NamedTuple):
@@ -45,7 +79,7 @@ class DeleteTopicsResponse(NamedTuple):
 
     def to_object(self) -> dict[str, Any]:
         """The fields by their names, as of aiokafka's responses."""
-        rows = [{"topic": topic, "error_code": code} for topic, code in self.topic_error_codes]
+        rows = _named(self.topic_error_codes, TOPIC_ERROR_CODE)
         return {"throttle_time_ms": self.throttle_time_ms, "topic_error_codes": rows}
 
 
@@ -55,12 +89,20 @@ class ResourcesResponse(NamedTuple):
     throttle_time_ms: int
     resources: list[tuple[Any, ...]]
 
+    def to_object(self) -> dict[str, Any]:
+        """The fields by their names, as of aiokafka's responses."""
+        return {"throttle_time_ms": self.throttle_time_ms, "resources": _named(self.resources, RESOURCE)}
+
 
 class DescribeGroupsResponse(NamedTuple):
     """groups: (error code, group, state, protocol type, protocol, members, authorized operations)."""
 
     throttle_time_ms: int
     groups: list[tuple[Any, ...]]
+
+    def to_object(self) -> dict[str, Any]:
+        """The fields by their names, as of aiokafka's responses."""
+        return {"throttle_time_ms": self.throttle_time_ms, "groups": _named(self.groups, GROUP)}
 
 
 class CodedCalls(Calls):

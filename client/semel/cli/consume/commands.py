@@ -115,6 +115,8 @@ def consume(
             f"--offset {offset} with --group: the group continues at its committed offsets. Give earliest or latest, "
             "or set the offsets with `semel group reset`"
         )
+    if exit_at_end and not group and start.timestamp == LATEST:
+        say("--exit-at-end prints nothing when it starts at the end: add --from-beginning, or --offset -5", err=True)
     # A program gets the bytes of the records. On a terminal, control characters in them are escaped.
     form = Form(encoding, b"NULL" if null else b"", sys.stdout.isatty())
     show = as_json(form) if json_lines else by_pattern(pattern, form)

@@ -14,9 +14,10 @@ import multiprocessing
 import os
 import sys
 from functools import partial
+from multiprocessing.pool import Pool
 
 from sim.ablations import ABLATIONS, record
-from sim.ablations.search import SEEDS_MAX, Finding, find
+from sim.ablations.search import SEEDS_MAX, Finding, find, fires
 
 CAUGHT_SHARE_MIN = 0.93
 
@@ -32,6 +33,13 @@ def tell(finding: Finding) -> None:
         print(f"  a checker fires with the safeguard on, too: seeds {finding.unclean}", flush=True)
 
 
+def stale(pool: Pool, findings: list[Finding]) -> list[str]:
+    """The names of those whose plan no longer shows them."""
+    names = [each.name for each, shown in zip(findings, pool.imap(fires, findings), strict=True) if not shown]
+    print(f"{len(names)} of {len(findings)} plans are stale: {', '.join(names)}", flush=True)
+    return names
+
+
 def main() -> int:
     """Runs the command line: see the module."""
     parser = argparse.ArgumentParser(prog="sim.ablations", description="Switch off safeguards in turn.")
@@ -42,6 +50,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
     parser.add_argument("--shrinking-runs", type=int, default=80, help="maximum of runs to make a caught plan smaller")
     parser.add_argument("--missing", action="store_true", help="only safeguards without a known seed")
+    parser.add_argument("--stale", action="store_true", help="only caught safeguards whose plan no longer shows them")
     parser.add_argument("--write-docs", action="store_true", help="keep the findings, and write docs/ablations.md")
     given = parser.parse_args()
     known = record.load()
@@ -53,6 +62,8 @@ def main() -> int:
         names = [name for name in names if name not in known or not known[name].is_caught]
     caught = 0
     with multiprocessing.get_context("spawn").Pool(given.jobs, maxtasksperchild=4) as pool:
+        if given.stale:
+            names = stale(pool, [known[name] for name in names if name in known and known[name].is_caught])
         search = partial(
             find,
             first=given.first,

@@ -33,9 +33,11 @@ has no switches for this: see `tests/sim/ablations`.
 ```sh
 make ablations                                  # all of them; the table below is written by WRITE=1
 make ablations NAME='duplicate window'          # one
+make ablations ARGS=--stale WRITE=1             # those whose seed no longer shows them
 ```
 
-`make test-all` repeats each caught one, with the safeguard and without; `make test` repeats one in ten.
+`make test-all` repeats each caught one, with the safeguard and without; `make test` repeats one in ten. After a change
+of the product a seed may run otherwise. The tests then run up to 150 others, and fail only if no checker fires on them.
 
 """
 

@@ -76,6 +76,16 @@ def compare(ablation: Ablation, plan: RunPlan) -> Verdict:
     return verdict if verdict.is_clean or whole(ablation, plan).is_clean else Verdict(seed=plan.seed, digest="")
 
 
+def fires(finding: Finding) -> bool:
+    """Whether the plan of a caught safeguard still shows it. If not, the plan is stale: the product has changed.
+
+    Only the recorded checkers count: another one may fire because the ablation no longer fits the product.
+    """
+    ablation = ABLATIONS[finding.name]
+    plan = finding.plan or plan_of(ablation, finding.seed)
+    return not {*finding.caught_by}.isdisjoint(compare(ablation, plan).names)
+
+
 def smaller(ablation: Ablation, plan: RunPlan, names: list[str], runs_max: int) -> RunPlan:
     """A shorter plan with the same finding. A stored plan stays valid when plans are drawn otherwise later."""
     judge = partial(compare, ablation)

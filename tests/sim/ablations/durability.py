@@ -35,6 +35,11 @@ def slow_disk(plan: RunPlan) -> bool:
     return plan.disk.sync_ms[1] > 10 or faults("slow disk")(plan)
 
 
+def frequent_checkpoints(plan: RunPlan) -> bool:
+    """Whether snapshots are written often."""
+    return bool(plan.settings["log.flush.offset.checkpoint.interval.ms"] == 500)
+
+
 def some_wait_for_the_leader_alone(plan: RunPlan) -> bool:
     """Whether some clients write with acks=1."""
     return any(client.settings.get("acks") == 1 for workload in plan.workloads for client in workload.clients)
@@ -203,7 +208,7 @@ def clean_mark(seam: Seam) -> None:
 @safeguard(
     "sync before the recovery point",
     "records below the recovery point, which a start does not check, are durable",
-    shows=POWER_LOSS_ON_SLOW_DISK,
+    shows=both(power_fails, slow_disk, frequent_checkpoints),
 )
 def sync_before_recovery_point(seam: Seam) -> None:
     async def hasty(self: Durability) -> None:

@@ -12,11 +12,12 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.log import snapshot
 from semel_storage.log.log import Log
 from semel_storage.log.snapshot import Snapshots
+from semel_storage.log.steps import Steps
 from semel_storage.producers import producers
 from semel_storage.producers.producers import BatchPlace, ProducerState
 
 from sim.ablations.ablation import Seam, both, broker_ends, faults, power_fails, safeguard
-from sim.ablations.durability import slow_disk
+from sim.ablations.durability import frequent_checkpoints, slow_disk
 from sim.ablations.worlds import short_producer_expiration, uncertain_snapshots
 from sim.plan import RunPlan, add_intruder
 from sim.workloads import intruder
@@ -31,11 +32,6 @@ def idempotent_bursts(plan: RunPlan) -> bool:
         client.settings.get("enable_idempotence", True) and client.settings["max_batch_size"] <= 200
         for client in clients
     )
-
-
-def frequent_checkpoints(plan: RunPlan) -> bool:
-    """Whether snapshots are written often."""
-    return bool(plan.settings["log.flush.offset.checkpoint.interval.ms"] == 500)
 
 
 def long_transactions(plan: RunPlan) -> bool:
@@ -156,16 +152,16 @@ def snapshot_crc(seam: Seam) -> None:
     "retention",
 )
 def producers_outlive_records(seam: Seam) -> None:
-    delete = Log.delete_segments
+    deletion = Log.deletion_of_segments
 
-    def delete_with_producers(self: Log, old: Any) -> None:
-        delete(self, old)
+    def with_producers(self: Log, old: Any) -> Steps[None]:
+        yield from deletion(self, old)
         states = self.producers._states
         for state in self.producers.all():
             if state.last_offset < self.start_offset and state.txn_first_offset < 0:
                 del states[state.producer_id]
 
-    seam.replace(Log, "delete_segments", delete_with_producers)
+    seam.replace(Log, "deletion_of_segments", with_producers)
 
 
 @safeguard(

@@ -25,6 +25,7 @@ from semel_broker.replication.isr import IsrKeeper
 from semel_broker.replication.sessions import FetchSession, Watched
 from semel_storage.log.log import Log
 from semel_storage.log.snapshot import Snapshots
+from semel_storage.log.steps import Steps
 from semel_storage.producers import producers
 from semel_storage.producers.producer_table import ProducerTable
 from semel_storage.producers.producers import MarkerPlace, ProducerState
@@ -177,14 +178,14 @@ def _(seam: Seam) -> None:
     shows=leaders_end,
 )
 def _(seam: Seam) -> None:
-    truncate_to = Log.truncate_to
+    truncation = Log.truncation
 
-    def keeping(self: Log, offset: int) -> None:
+    def keeping(self: Log, offset: int) -> Steps[None]:
         known = ProducerTable(self.producers.all(), self.producers.decided)
-        truncate_to(self, offset)
+        yield from truncation(self, offset)
         self.producers = known
 
-    seam.replace(Log, "truncate_to", keeping)
+    seam.replace(Log, "truncation", keeping)
 
 
 @of_three(

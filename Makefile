@@ -20,7 +20,7 @@
 # make strangers  other people's programs and test suites against a broker, fetched by their languages' package clients
 #             (NAME=kafka-clients); BROKERS=3: against three; AGAINST=kafka: against Apache Kafka, to compare (KAFKA=3.9.2)
 # make check  format, lint, types, floors, tidy
-# make map    writes the file map of ARCHITECTURE.md from the docstrings, and pages of docs/ from tables in the code
+# make map    writes pages of docs/ from tables in the code
 # make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running);
 #             SECURE=1: those of docker-compose.secure.yml, with users, TLS and ACLs; keys and passwords in tls/
 # make docs   the site of the documents, with the API reference, in build/site (ARGS=serve shows it on 127.0.0.1:8000)
@@ -136,7 +136,6 @@ check: $(VENV)/.dev
 
 map: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m tidy.client_settings --write
-	@PYTHONPATH=tests $(BIN)/python -m tidy.file_map --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.state_diagrams --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.authorization --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.metrics --write

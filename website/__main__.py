@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from website.file_map import file_map
+
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 PAGES, SITE, CONFIG = BUILD / "docs", BUILD / "site", BUILD / "zensical.toml"
@@ -31,6 +33,7 @@ def main() -> int:
                 _take(source)
     for source in (ROOT / "website" / "api").glob("*.md"):
         _write(PAGES / "api" / source.name, source.read_text())
+    _write(PAGES / "map.md", file_map())
     _write(CONFIG, (ROOT / "website" / "zensical.toml").read_text())
     built = subprocess.run(
         [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", CONFIG], check=False

@@ -10,6 +10,8 @@ import yaml
 from docs.blocks import ROOT
 
 SITE = tomllib.loads((ROOT / "website" / "zensical.toml").read_text())["project"]
+MADE = {"map.md"}
+"""Pages that `make docs` makes."""
 NOT_ON_THE_SITE = {"CODE_OF_CONDUCT.md", "strangers/README.md"}
 """Pages that other pages link to; the navigation need not name them."""
 
@@ -30,9 +32,10 @@ def test_each_link_of_the_documents_leads_somewhere() -> None:
 
 def test_the_navigation_of_the_site_names_every_page_once() -> None:
     named = [page.replace("index.md", "README.md") for page in _pages(SITE["nav"]) if not page.startswith("api/")]
+    assert set(named) > MADE
     there = [path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/*.md") for path in ROOT.glob(pattern)]
     there += ["docs/decisions/README.md", "examples/README.md"]
-    assert sorted(named) == sorted(set(there) - NOT_ON_THE_SITE)
+    assert sorted(named) == sorted(set(there) - NOT_ON_THE_SITE | MADE)
 
 
 def test_the_navigation_names_every_page_of_the_api_reference() -> None:

@@ -1,16 +1,15 @@
-"""The file map of ARCHITECTURE.md: one row a file, taken from the first sentence of its docstring.
+"""The map of all files, a page of the site: one row a file, taken from the first sentence of its docstring.
 
-`python -m tidy.file_map` prints it; with `--write` it goes into ARCHITECTURE.md, between its two marks.
+`python -m website.file_map` prints it.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PACKAGES = {
     "protocol/semel_protocol": "bytes <-> values",
     "storage/semel_storage": "the files of one partition",
@@ -19,7 +18,21 @@ PACKAGES = {
     "console/semel_console": "the web page",
     "pipeline/pyspark_semel": "semel for Spark",
 }
-BEGIN, END = "<!-- file map: begin (written by `make map`) -->", "<!-- file map: end -->"
+OTHERS = {
+    "tests/sim": "the simulator",
+    "tests/fuzz": "malformed input",
+    "tests/faults": "faults of real processes",
+    "tests/support": "what tests share",
+    "strangers": "programs of others, against fresh brokers",
+    "cluster": "the runner of compose files",
+    "demo": "the demonstrations",
+    "bench": "the figures",
+}
+HEAD = """# Map of the files
+
+The packages, then what tests and tools consist of. [ARCHITECTURE.md](ARCHITECTURE.md) says how they work together.
+*(edge)*: the file touches clock, operating system, sockets, randomness, threads or uvloop. *(pure)*: it has no state.
+"""
 NUMBERED = re.compile(r"k\d+_\w+\.py")
 """One file per API: each folder of them has one row."""
 KINDS = {"EDGE": "edge", "PURE": "pure"}
@@ -47,35 +60,23 @@ def rows(folder: Path, root: Path) -> list[str]:
     if not lines:
         return []
     name = folder.relative_to(root).as_posix()
-    heading = [] if name == "." else [f"**{name}/**: {summary(folder / '__init__.py')}.", ""]
+    about = folder / "__init__.py"
+    words = f": {summary(about)}." if about.exists() else ""
+    heading = [] if name == "." else [f"**{name}/**{words}", ""]
     return [*heading, "| file | what it is |", "|---|---|", *lines, ""]
 
 
 def file_map() -> str:
     """The whole map as Markdown."""
-    lines: list[str] = []
-    for package, title in PACKAGES.items():
-        root = ROOT / package
+    lines: list[str] = [HEAD]
+    for place, title in {**PACKAGES, **OTHERS}.items():
+        root = ROOT / place
         folders = sorted({path.parent for path in root.rglob("*.py")})
-        lines += [f"### {package}: {title}", ""]
+        lines += [f"## {place}: {title}", ""]
         for folder in folders:
             lines += rows(folder, root)
-    return "\n".join([BEGIN, "", *lines, END])
-
-
-def written(document: str) -> str:
-    """The document with the map of today between its marks."""
-    begin, end = document.index(BEGIN), document.index(END) + len(END)
-    return document[:begin] + file_map() + document[end:]
-
-
-def main() -> None:
-    path = ROOT / "ARCHITECTURE.md"
-    if "--write" in sys.argv:
-        path.write_text(written(path.read_text()))
-    else:
-        print(file_map())
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    main()
+    print(file_map())

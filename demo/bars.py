@@ -15,7 +15,7 @@ class Bars:
         self._ids: dict[str, TaskID] = {name: self.show.add_task(name, total=total) for name in stages}
 
     def add(self, name: str, total: int) -> None:
-        """Adds a stage with a total of its own."""
+        """Add a stage with a total of its own."""
         self._ids[name] = self.show.add_task(name, total=total)
 
     def at(self, name: str, value: int) -> None:

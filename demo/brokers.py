@@ -37,19 +37,19 @@ class Brokers(Protocol):
     def kills(self) -> int: ...
 
     async def start(self) -> str:
-        """Starts all brokers; returns a line with their addresses."""
+        """Start all brokers; return a line with their addresses."""
 
     async def kill_one(self, rng: random.Random, announce: Print, say: Print) -> None:
-        """Kills one broker with SIGKILL and restarts it on the same data.
+        """Kill one broker with SIGKILL and restart it on the same data.
 
         Calls `announce` once with the name of the broker, and `say` with the recovery. Waits first for the recovery of
         the previous kill.
         """
 
     async def wait_until_recovered(self) -> None:
-        """Waits until the last killed broker has recovered."""
+        """Wait until the last killed broker has recovered."""
 
     async def stop(self) -> None: ...
 
     def is_sound(self, console: Console, topics: list[str]) -> bool:
-        """Shows a report about the brokers after `stop`; returns False for an unexpected exit or differing replicas."""
+        """Show a report about the brokers after `stop`; return False for an unexpected exit or differing replicas."""

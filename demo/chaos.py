@@ -23,7 +23,7 @@ class Chaos:
         return self._brokers.kills + sum(worker.kills for worker in self._workers)
 
     async def run(self, kills: int) -> None:
-        """Kills processes until the count is `kills`; each is restarted at once or after a short time."""
+        """Kill processes until the count is `kills`; each is restarted at once or after a short time."""
         while self.kills < kills:
             await asyncio.sleep(self._rng.uniform(*PAUSE_S))  # the seed determines the moment
             if self._rng.random() < 0.5:
@@ -42,7 +42,7 @@ class Chaos:
 
 
 async def make_zombie(worker: Worker, replacement: Worker, say: Print) -> None:
-    """Pauses `worker` during its work and starts `replacement`. Resumes `worker` when the replacement works, and waits
+    """Pause `worker` during its work and start `replacement`. Resumes `worker` when the replacement works, and waits
     until it is fenced.
     """
     async with asyncio.timeout(ZOMBIE_TIMEOUT_S):

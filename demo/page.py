@@ -34,7 +34,7 @@ class ConsolePage:
         self._saying: asyncio.Task[None] | None = None
 
     def open(self, address: str, say: Print, topic: str) -> None:
-        """Starts it in the background; `say` gets the line with its address."""
+        """Start it in the background; `say` gets the line with its address."""
         if self._is_wanted:
             self._saying = asyncio.create_task(self._open(address, say, topic))
 
@@ -54,7 +54,7 @@ class ConsolePage:
             say(f"the console did not start; see {self._log}")
 
     async def close(self) -> None:
-        """Ends it, within `STOP_S`."""
+        """End it, within `STOP_S`."""
         if self._saying is None:
             return
         self._saying.cancel()

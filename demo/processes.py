@@ -74,7 +74,7 @@ class Broker:
             ready.set_exception(RuntimeError(f"the broker did not start; see {self._log}"))
 
     async def kill_one(self, rng: random.Random, announce: Print, say: Print) -> None:
-        """Kills the broker with SIGKILL, without a clean shutdown or sync. Returns when it is ready again."""
+        """Kill the broker with SIGKILL, without a clean shutdown or sync. Returns when it is ready again."""
         async with self._changing:
             self.kills += 1
             await self._end(signal.SIGKILL)
@@ -92,7 +92,7 @@ class Broker:
         await self._end(signal.SIGTERM)
 
     def is_sound(self, console: Console, topics: list[str]) -> bool:
-        """Returns True: the demo fails earlier if the broker ends by itself, because it is not restarted."""
+        """Return True: the demo fails earlier if the broker ends by itself, because it is not restarted."""
         return True
 
     async def _end(self, number: signal.Signals) -> None:
@@ -147,17 +147,17 @@ class Worker:
             self.fenced = facts.get("fenced", self.fenced)
 
     def pause(self) -> None:
-        """Pauses the process with SIGSTOP."""
+        """Pause the process with SIGSTOP."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Resumes the process with SIGCONT."""
+        """Resume the process with SIGCONT."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     async def ended(self) -> int:
-        """Waits until the process ends by itself; returns its exit status."""
+        """Wait until the process ends by itself; return its exit status."""
         assert self._process is not None
         status = await self._process.wait()
         if self._reader is not None:
@@ -165,21 +165,21 @@ class Worker:
         return status
 
     async def kill(self) -> None:
-        """Kills the process with SIGKILL."""
+        """Kill the process with SIGKILL."""
         self.kills += 1
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
         await self.ended()
 
     async def stop(self) -> None:
-        """Stops the process with SIGTERM, and with SIGKILL after STOP_S."""
+        """Stop the process with SIGTERM, and with SIGKILL after STOP_S."""
         if self._process is not None:
             await end(self._process)
             await self.ended()
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """Ends a process, also a paused one: SIGTERM and SIGCONT, then SIGKILL after STOP_S."""
+    """End a process, also a paused one: SIGTERM and SIGCONT, then SIGKILL after STOP_S."""
     if process.returncode is not None:
         return
     process.send_signal(signal.SIGTERM)
@@ -192,7 +192,7 @@ async def end(process: asyncio.subprocess.Process) -> None:
 
 
 async def run_until_done(job: Coroutine[None, None, bool]) -> bool:
-    """Returns the result of the job. SIGTERM cancels the job as Ctrl-C does, so that it stops its child processes."""
+    """Return the result of the job. SIGTERM cancels the job as Ctrl-C does, so that it stops its child processes."""
     task, myself = asyncio.ensure_future(job), asyncio.current_task()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:

@@ -38,7 +38,7 @@ class Audit:
 
 
 def show_topics(console: Console, source: Audit, committed: Audit, uncommitted: int) -> None:
-    """Prints the record counts of both topics, and how many records of aborted transactions the second one holds."""
+    """Print the record counts of both topics, and how many records of aborted transactions the second one holds."""
     leftovers = f"{uncommitted - committed.stored:,}"
     rows = [
         ("flights", "", *_counts(source), ""),
@@ -54,7 +54,7 @@ def _counts(audit: Audit) -> tuple[str, ...]:
 
 
 def show_processes(console: Console, broker_kills: int, workers: list[Worker], zombie: Worker) -> None:
-    """Prints how often each process was killed, and whether the zombie was fenced."""
+    """Print how often each process was killed, and whether the zombie was fenced."""
     paused = f"{zombie.transactional_id}, paused and resumed"
     rows = [
         ("brokers", str(broker_kills), ""),
@@ -67,7 +67,7 @@ def show_processes(console: Console, broker_kills: int, workers: list[Worker], z
 
 
 def show_broker_kills(console: Console, kills: list[BrokerKill]) -> None:
-    """Prints one row for every SIGKILL of a broker: its roles, and how long its partitions had no leader."""
+    """Print one row for every SIGKILL of a broker: its roles, and how long its partitions had no leader."""
     rows = [
         (
             each.broker,
@@ -84,7 +84,7 @@ def show_broker_kills(console: Console, kills: list[BrokerKill]) -> None:
 
 
 def show_airlines(console: Console, counted: dict[str, int], right: dict[str, int]) -> None:
-    """Prints the flights by airline beside the counts from the file."""
+    """Print the flights by airline beside the counts from the file."""
     rows = []
     for name in sorted({*counted, *right}):
         got, want = counted.get(name, 0), right.get(name, 0)
@@ -93,7 +93,7 @@ def show_airlines(console: Console, counted: dict[str, int], right: dict[str, in
 
 
 def verdict(console: Console, source: Audit, committed: Audit, fenced: bool, airlines_right: bool) -> bool:
-    """Prints the last line; returns True if every figure is exact and the zombie was fenced."""
+    """Print the last line; return True if every figure is exact and the zombie was fenced."""
     exact = source.exact and committed.exact and fenced and airlines_right
     console.print("[bold green]Every figure is exact.[/]" if exact else "[bold red]Not exact: see the tables.[/]")
     return exact

@@ -67,13 +67,13 @@ class RoleLookup:
         self._admin, self._targets = admin, targets
 
     async def partitions(self) -> list[PartitionMetadata]:
-        """Returns the partitions of the demo's topics and of the existing internal topics."""
+        """Return the partitions of the demo's topics and of the existing internal topics."""
         described = await self._admin.describe_topics()
         wanted = (*self._targets.topics, *INTERNAL)
         return [each for topic in described if topic.name in wanted for each in topic.partitions]
 
     async def coordinators(self) -> dict[str, int]:
-        """Returns the coordinators of the existing groups, transactional ids and transaction groups."""
+        """Return the coordinators of the existing groups, transactional ids and transaction groups."""
         found = {f"group {name}": await self._admin.find_coordinator(name) for name in self._targets.groups}
         for name in self._targets.transactional_ids:
             try:
@@ -99,7 +99,7 @@ class RoleLookup:
         return BrokerRoles(leads, coordinates, (await self._admin.describe_cluster()).controller_id == node_id)
 
     async def holder_of(self, role: str, rng: random.Random) -> int:
-        """Returns the broker with a role: "leader" of a partition of the last topic, "coordinator", or "controller"."""
+        """Return the broker with a role: "leader" of a partition of the last topic, "coordinator", or "controller"."""
         partitions = [each for each in await self.partitions() if each.topic == self._targets.topics[-1]]
         leader, name = rng.choice(partitions).leader, rng.random()  # always two draws, so that a seed keeps its meaning
         if role == "controller":
@@ -110,7 +110,7 @@ class RoleLookup:
         return leader
 
     async def wait_for_leaders(self, roles: BrokerRoles, since: float, timeout_s: float) -> float:
-        """Waits until all led partitions have a leader with a later epoch. Returns the seconds since `since`. Raises
+        """Wait until all led partitions have a leader with a later epoch. Returns the seconds since `since`. Raises
         RuntimeError.
         """
         left = dict(roles.leads)
@@ -127,7 +127,7 @@ class RoleLookup:
         return time.monotonic() - since
 
     async def wait_for_in_sync(self, timeout_s: float) -> None:
-        """Waits until every replica is in sync. Raises RuntimeError at the timeout."""
+        """Wait until every replica is in sync. Raises RuntimeError at the timeout."""
         deadline = time.monotonic() + timeout_s
         while True:
             found = await self._known_partitions()

@@ -32,7 +32,7 @@ write.
 async def send_all(
     brokers: Brokers, limit: int | None, total: int, stream_s: float, bars: Bars, fenced: asyncio.Event
 ) -> int:
-    """Sends every flight at a steady rate, and waits until each is acknowledged. Returns the count.
+    """Send every flight at a steady rate, and wait until each is acknowledged. Returns the count.
 
     The flights after UNHELD_SHARE wait for `fenced`.
     """
@@ -69,7 +69,7 @@ async def send_all(
 async def wait_until_enriched(
     brokers: Brokers, total: int, workers: list[Worker], bars: Bars, group: str = GROUP
 ) -> None:
-    """Waits until the group has committed the end of every source partition. Raises RuntimeError if a worker fails or
+    """Wait until the group has committed the end of every source partition. Raises RuntimeError if a worker fails or
     at the timeout.
     """
     deadline = time.monotonic() + ENRICH_TIMEOUT_S
@@ -92,7 +92,7 @@ async def wait_until_enriched(
 async def read_back(
     brokers: Brokers, topic: str, isolation: Isolation, bars: Bars | None, partitions: int = PARTITIONS
 ) -> list[bytes]:
-    """Returns every value of a topic from its first offset, at this isolation level."""
+    """Return every value of a topic from its first offset, at this isolation level."""
     values: list[bytes] = []
     async with Consumer(**of_semel(brokers.address), auto_offset_reset="earliest", isolation_level=isolation) as reader:
         places = [TopicPartition(topic, p) for p in range(partitions)]

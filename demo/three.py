@@ -145,19 +145,19 @@ class ThreeBrokers:
         return not died and not differing
 
     def _differing(self, topics: list[str]) -> list[str]:
-        """Returns the partitions whose replicas differ between the brokers, which are stopped."""
+        """Return the partitions whose replicas differ between the brokers, which are stopped."""
         volumes = [self._volume(name) for name in self._brokers]
         places = sorted({path.name for at in volumes for topic in topics for path in at.glob(f"{topic}-[0-9]*")})
         return [place for place in places if len({log_bytes(at / place) for at in volumes}) > 1]
 
 
 def log_bytes(directory: Path) -> bytes:
-    """Returns the bytes of a partition's log, segment after segment."""
+    """Return the bytes of a partition's log, segment after segment."""
     return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
 
 
 def project_of(file: Path) -> compose.Project:
-    """Loads the compose file for clients of this machine: brokers advertise their own addresses and publish no port."""
+    """Load the compose file for clients of this machine: brokers advertise their own addresses and publish no port."""
     project = compose.load(file, {})
     for name, service in project.services.items():
         service.ports = []
@@ -170,6 +170,6 @@ def project_of(file: Path) -> compose.Project:
 
 
 def port(project: compose.Project, name: str) -> int:
-    """Returns the port on which a broker listens for clients."""
+    """Return the port on which a broker listens for clients."""
     words = compose.words(project.services[name].command)
     return next(int(word.partition("=")[2]) for word in words if word.startswith("--port="))

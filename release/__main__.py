@@ -94,7 +94,7 @@ def main() -> int:
 
 
 def _check_contents(wheel: Path, sdist: Path) -> None:
-    """Ends the program if a package is missing, or something else is in the wheel."""
+    """End the program if a package is missing, or something else is in the wheel."""
     with zipfile.ZipFile(wheel) as opened:
         names = opened.namelist()
     tops = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
@@ -131,7 +131,7 @@ def _step(words: str) -> None:
 
 
 def _run(*command: str, at: Path = ROOT, environment: dict[str, str] | None = None) -> None:
-    """Ends this program if the command fails. PYTHONPATH is not passed on: it could hide what a wheel lacks."""
+    """End this program if the command fails. PYTHONPATH is not passed on: it could hide what a wheel lacks."""
     mine = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(command, cwd=at, env={**mine, **(environment or {})}, check=False)
     if done.returncode:

@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "compatibility.md"
 
 
 def show(console: Console, run: Run, verdict: Verdict, seconds: float) -> None:
-    """Prints the outcome of one suite: a summary line, and a line for each unexpected result."""
+    """Print the outcome of one suite: a summary line, and a line for each unexpected result."""
     name = run.suite.name
     if verdict.not_run and not verdict.broken:
         console.print(f"[yellow]-[/] {name}: not run: {escape(verdict.not_run)}")
@@ -50,7 +50,7 @@ def show_list(console: Console, found: list[Suite]) -> None:
 
 
 async def run_all(console: Console, found: list[Suite], arguments: argparse.Namespace) -> bool:
-    """Runs suites one after the other. Returns False if a result is unexpected."""
+    """Run suites one after the other. Returns False if a result is unexpected."""
     is_clean = True
     ran = 0
     for suite in found:

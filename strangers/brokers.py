@@ -38,10 +38,10 @@ class Brokers(Protocol):
         """The addresses host:port of all brokers, separated by commas."""
 
     async def open(self) -> None:
-        """Starts all brokers. Raises ServerError and errors of the cluster."""
+        """Start all brokers. Raises ServerError and errors of the cluster."""
 
     async def start(self, index: int) -> None:
-        """Starts a stopped broker; returns when it is ready."""
+        """Start a stopped broker; return when it is ready."""
 
     async def stop(self, index: int) -> None: ...
 
@@ -50,10 +50,10 @@ class Brokers(Protocol):
     async def close(self) -> None: ...
 
     def variables(self) -> dict[str, str]:
-        """Returns environment variables for the suite's script."""
+        """Return environment variables for the suite's script."""
 
     def problems(self) -> list[str]:
-        """Returns unexpected events: brokers that ended by themselves, and log lines that show a bug."""
+        """Return unexpected events: brokers that ended by themselves, and log lines that show a bug."""
 
 
 class OneServer:
@@ -259,7 +259,7 @@ def brokers(
     release: str = KAFKA_RELEASE,
     security: Security | None = None,
 ) -> Brokers:
-    """Returns new brokers with their data in `folder`; `cache` keeps Kafka's jars, `release` is Kafka's version.
+    """Return new brokers with their data in `folder`; `cache` keeps Kafka's jars, `release` is Kafka's version.
 
     `security`: that of one broker; three have none. Raises ValueError for three of Kafka.
     """
@@ -280,7 +280,7 @@ def only(index: int, count: int) -> None:
 
 
 def bug_lines(logs: list[Path]) -> list[str]:
-    """Returns the first line of each log that shows a bug."""
+    """Return the first line of each log that shows a bug."""
     found = []
     for log in logs:
         if log.is_file():
@@ -292,6 +292,6 @@ def bug_lines(logs: list[Path]) -> list[str]:
 
 
 def cluster_id() -> str:
-    """Returns an id that does not start with a dash, which a command line would take as an option."""
+    """Return an id that does not start with a dash, which a command line would take as an option."""
     first, *others = uuid.uuid4().bytes
     return base64.urlsafe_b64encode(bytes([first & 0x7F, *others])).decode().rstrip("=")

@@ -38,7 +38,7 @@ class Child:
         self._process.wait()
 
     def stop(self, timeout_s: float = 60) -> None:
-        """Stops the process with SIGTERM, and with SIGKILL after `timeout_s`."""
+        """Stop the process with SIGTERM, and with SIGKILL after `timeout_s`."""
         assert self._process is not None
         self._process.terminate()
         try:
@@ -51,7 +51,7 @@ class Child:
 
 
 def kill_next(children: Sequence[Child], moment: int) -> None:
-    """Kills a broker or a child with SIGKILL, in turn, and restarts it."""
+    """Kill a broker or a child with SIGKILL, in turn, and restart it."""
     if moment % 2 == 0:
         script.kill_and_start((moment // 2) % script.brokers())
     else:
@@ -68,7 +68,7 @@ def run_with_kills(
     pause_s: float,
     timeout_s: float,
 ) -> None:
-    """Kills brokers and children `kills` times while the children work; returns when `done` is true, then stops the
+    """Kill brokers and children `kills` times while the children work; return when `done` is true, then stop the
     children.
 
     Children that end are restarted. Raises AssertionError with the ends of their logs after `timeout_s`.

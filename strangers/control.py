@@ -32,7 +32,7 @@ class Control:
         self._changing = asyncio.Lock()
 
     async def open(self) -> str:
-        """Starts to listen; returns the address host:port."""
+        """Start to listen; return the address host:port."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=LINE_BYTES_MAX)
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"{host}:{port}"
@@ -52,7 +52,7 @@ class Control:
             writer.close()
 
     async def answer(self, line: str) -> str:
-        """Executes the command of a line, one at a time; returns "ok" or "error: ..."."""
+        """Execute the command of a line, one at a time; return "ok" or "error: ..."."""
         async with self._changing:
             try:
                 await self._do(line.split())
@@ -78,7 +78,7 @@ class Control:
 
 
 def ask(do: str, index: int) -> None:
-    """Sends a command from a suite's script; returns when it is done. Raises ControlError."""
+    """Send a command from a suite's script; return when it is done. Raises ControlError."""
     host, _, port = os.environ["STRANGERS_CONTROL"].rpartition(":")
     with (
         socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) as connection,

@@ -56,7 +56,7 @@ class Application:
             self._process = self._start()
 
     def kill(self) -> None:
-        """Kills the process and its children with SIGKILL; it is restarted."""
+        """Kill the process and its children with SIGKILL; it is restarted."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -77,7 +77,7 @@ def run(
     prefix: str = "",
     log_name: str = "application",
 ) -> None:
-    """Runs an application through kills, and reports three tests. The commands run the third-party client:
+    """Run an application through kills, and report three tests. The commands run the third-party client:
 
     `fill(first, count)` writes inputs with these numbers; `work` is the application, which never ends; `read` prints
     all committed output as JSON lines [key, value], and ends when no more records arrive. `prefix`: of the tests'
@@ -115,7 +115,7 @@ def run(
 
 
 def read_all(read: list[str], records: int) -> str:
-    """Returns the committed output when nothing is missing, or the last output."""
+    """Return the committed output when nothing is missing, or the last output."""
     for _ in range(READS_MAX - 1):
         output = script.output(read, COMMAND_TIMEOUT_S)
         if len({value["number"] for _, value in rows(output)}) == records:
@@ -124,19 +124,19 @@ def read_all(read: list[str], records: int) -> str:
 
 
 def rows(output: str) -> list[tuple[str, dict[str, int]]]:
-    """Parses the records of the output, ignoring log lines."""
+    """Parse the records of the output, ignoring log lines."""
     return [json.loads(line) for line in output.splitlines() if line.startswith('["')]
 
 
 def audit_lost(output: str, records: int) -> None:
-    """Raises AssertionError if an input is missing."""
+    """Raise AssertionError if an input is missing."""
     found = {value["number"] for _, value in rows(output)}
     lost = [number for number in range(records) if number not in found]
     assert not lost, f"of {records}: {len(lost)} lost {lost[:5]}"
 
 
 def audit(output: str, records: int) -> None:
-    """Raises AssertionError unless each input appears once, and the counts of each key, if any, increase by one."""
+    """Raise AssertionError unless each input appears once, and the counts of each key, if any, increase by one."""
     times = Counter(value["number"] for _, value in rows(output))
     lost = [number for number in range(records) if number not in times]
     doubled = [number for number, found in times.items() if found > 1]

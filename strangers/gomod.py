@@ -26,7 +26,7 @@ class NoNetworkError(GoError):
 
 
 def go(words: list[str], folder: Path, variables: Mapping[str, str] | None = None) -> str:
-    """Runs a go command; returns its standard output. Raises GoError, NoNetworkError."""
+    """Run a go command; return its standard output. Raises GoError, NoNetworkError."""
     environment = {**os.environ, "GOFLAGS": "-mod=mod", **(variables or {})}
     ended = subprocess.run(
         ["go", *words],
@@ -45,7 +45,7 @@ def go(words: list[str], folder: Path, variables: Mapping[str, str] | None = Non
 
 
 def source(module: str, version: str, into: Path) -> Path:
-    """Returns a fresh, writable copy of a module's source. Raises GoError, NoNetworkError."""
+    """Return a fresh, writable copy of a module's source. Raises GoError, NoNetworkError."""
     into.parent.mkdir(parents=True, exist_ok=True)
     fetched = json.loads(go(["mod", "download", "-json", f"{module}@{version}"], into.parent))
     shutil.rmtree(into, ignore_errors=True)
@@ -56,7 +56,7 @@ def source(module: str, version: str, into: Path) -> Path:
 
 
 def program(package: str, version: str, into: Path) -> Path:
-    """Builds a program of a module into a folder; returns its path. Raises GoError, NoNetworkError."""
+    """Build a program of a module into a folder; return its path. Raises GoError, NoNetworkError."""
     into.mkdir(parents=True, exist_ok=True)
     built = into / package.rpartition("/")[2]
     if not built.is_file():
@@ -65,7 +65,7 @@ def program(package: str, version: str, into: Path) -> Path:
 
 
 def test(folder: Path, log: Path, words: list[str], variables: Mapping[str, str], timeout_s: float) -> list[Result]:
-    """Runs `go test -json`; returns the result of each test. `log`: its output. The time limit is for each package."""
+    """Run `go test -json`; return the result of each test. `log`: its output. The time limit is for each package."""
     command = ["go", "test", "-json", "-count=1", f"-timeout={timeout_s:.0f}s", *words]
     environment = {**os.environ, "GOFLAGS": "-mod=mod", **variables}
     with log.open("wb") as out:

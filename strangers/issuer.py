@@ -15,7 +15,7 @@ _KEY_ID = "k1"
 
 
 def make(folder: Path) -> None:
-    """Makes a key; writes its public half for brokers, and the whole for `token`."""
+    """Make a key; write its public half for brokers, and the whole for `token`."""
     from joserfc.jwk import RSAKey  # imported here: it comes with semel[oauth], and few suites need it
 
     key = RSAKey.generate_key(2048)
@@ -25,7 +25,7 @@ def make(folder: Path) -> None:
 
 
 def token(folder: Path, subject: str, audience: str = AUDIENCE, life_s: float = LIFE_S) -> str:
-    """Returns a token of the issuer whose files are in this folder."""
+    """Return a token of the issuer whose files are in this folder."""
     from joserfc import jwt
     from joserfc.jwk import RSAKey
 

@@ -58,7 +58,7 @@ class Verdict(msgspec.Struct, kw_only=True):
 
 
 def results_of(lines: Iterable[str]) -> tuple[list[Result], list[str]]:
-    """Parses JSON lines into results and invalid lines. Of two results for one test the worse one counts."""
+    """Parse JSON lines into results and invalid lines. Of two results for one test the worse one counts."""
     found: dict[str, Result] = {}
     bad = []
     for line in lines:
@@ -76,7 +76,7 @@ def results_of(lines: Iterable[str]) -> tuple[list[Result], list[str]]:
 
 
 def judge(suite: Suite, against: Against, brokers: int, lines: Iterable[str], ending: Ending) -> Verdict:
-    """Returns the verdict on one run of a suite."""
+    """Return the verdict on one run of a suite."""
     results, bad = results_of(lines)
     if ending.status == NOTHING_TO_RUN and not results:
         return Verdict(not_run=ending.last_line or "its script gave no reason", broken=list(ending.problems))
@@ -98,7 +98,7 @@ def judge(suite: Suite, against: Against, brokers: int, lines: Iterable[str], en
 
 
 def _place(verdict: Verdict, result: Result, expected: list[ExpectedFailure]) -> None:
-    """Adds a result to the matching list of the verdict."""
+    """Add a result to the matching list of the verdict."""
     if result.outcome == "passed":
         verdict.passed.append(result.test)
     elif result.outcome == "skipped":
@@ -110,7 +110,7 @@ def _place(verdict: Verdict, result: Result, expected: list[ExpectedFailure]) ->
 
 
 def _hold(verdict: Verdict, expectation: ExpectedFailure, results: list[Result]) -> None:
-    """Reports an expected failure that passed, or that names no test."""
+    """Report an expected failure that passed, or that names no test."""
     met = [each.outcome for each in results if expectation.names(each.test)]
     if not met:
         verdict.unknown.append(expectation.test)

@@ -31,7 +31,7 @@ class NoNetworkError(MavenError):
 
 
 def jars(pom: Path, into: Path, properties: Mapping[str, str] | None = None) -> Path:
-    """Returns a folder with all jars of a pom.xml with these properties; fetched once. Raises MavenError,
+    """Return a folder with all jars of a pom.xml with these properties; fetched once. Raises MavenError,
     NoNetworkError.
     """
     words = [f"-D{key}={value}" for key, value in sorted((properties or {}).items())]
@@ -52,7 +52,7 @@ def jars(pom: Path, into: Path, properties: Mapping[str, str] | None = None) -> 
 
 
 def classes(sources: list[Path], lib: Path, into: Path) -> str:
-    """Compiles sources against the jars of a folder; returns the class path with both. Raises MavenError."""
+    """Compile sources against the jars of a folder; return the class path with both. Raises MavenError."""
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     command = ["javac", "-nowarn", "-proc:none", "-cp", f"{lib}/*", "-d", str(into), *map(str, sources)]

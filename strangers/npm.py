@@ -26,7 +26,7 @@ class NoNetworkError(NpmError):
 
 
 def install(folder: Path, packages: Mapping[str, str] | None = None) -> Path:
-    """Installs packages (name -> version) into a folder, or those of its package.json; once, without install scripts.
+    """Install packages (name -> version) into a folder, or those of its package.json; once, without install scripts.
 
     Returns the folder. Raises NpmError, NoNetworkError.
     """
@@ -48,7 +48,7 @@ def install(folder: Path, packages: Mapping[str, str] | None = None) -> Path:
 
 
 def copy(checkout: Path, into: Path) -> Path:
-    """Returns a fresh, writable copy of a checkout; packages that npm installed into an earlier copy stay."""
+    """Return a fresh, writable copy of a checkout; packages that npm installed into an earlier copy stay."""
     into.mkdir(parents=True, exist_ok=True)
     for path in into.iterdir():
         if path.name != "node_modules":
@@ -60,7 +60,7 @@ def copy(checkout: Path, into: Path) -> Path:
 
 
 def jest(folder: Path, log: Path, words: list[str], variables: Mapping[str, str]) -> list[Result]:
-    """Runs Jest in a folder; returns the result of each test. `log`: its output. Raises NpmError if it cannot start."""
+    """Run Jest in a folder; return the result of each test. `log`: its output. Raises NpmError if it cannot start."""
     report = log.with_suffix(".json")
     report.unlink(missing_ok=True)
     command = ["node_modules/.bin/jest", "--json", f"--outputFile={report}", *words]

@@ -17,7 +17,7 @@ PACKAGES = ("pytest", "pytest_asyncio", "pytest_timeout", "hypothesis", "conflue
 
 
 def run(words: Sequence[str], needs: Sequence[str] = ()) -> None:
-    """Runs pytest with these words and reports each test. `needs`: further packages that they import.
+    """Run pytest with these words and report each test. `needs`: further packages that they import.
 
     Raises NothingToRunError if a package is missing.
     """

@@ -32,7 +32,7 @@ class NoNetworkError(PipError):
 
 
 def pip(python: Path | str, *words: str) -> None:
-    """Runs pip. Raises PipError, NoNetworkError."""
+    """Run pip. Raises PipError, NoNetworkError."""
     command = [str(python), "-m", "pip", "--disable-pip-version-check", *words]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
     if ended.returncode != 0:
@@ -42,7 +42,7 @@ def pip(python: Path | str, *words: str) -> None:
 
 
 def venv(packages: list[str], into: Path) -> Path:
-    """Creates a virtual environment with these packages once; returns its python. Raises PipError, NoNetworkError."""
+    """Create a virtual environment with these packages once; return its python. Raises PipError, NoNetworkError."""
     python = into / "bin" / "python"
     mark = hashlib.sha256("\n".join([sys.version, *packages]).encode()).hexdigest()
     stamp = into / "made"
@@ -56,7 +56,7 @@ def venv(packages: list[str], into: Path) -> Path:
 
 
 def source(package: str, version: str, into: Path) -> Path:
-    """Returns a fresh folder with a package's source distribution. Raises PipError, NoNetworkError."""
+    """Return a fresh folder with a package's source distribution. Raises PipError, NoNetworkError."""
     archives = into / f"{package}-{version}.sdist"
     if not list(archives.glob("*.tar.gz")):
         archives.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup
 def pytest(
     python: Path, folder: Path, log: Path, words: list[str], variables: Mapping[str, str], without: str = ""
 ) -> list[Result]:
-    """Runs pytest in a folder; returns the result of each test. `log`: its output. Raises PipError."""
+    """Run pytest in a folder; return the result of each test. `log`: its output. Raises PipError."""
     xml = log.with_suffix(".xml")
     xml.unlink(missing_ok=True)
     if not any((folder / name).exists() for name in PYTEST_FILES):

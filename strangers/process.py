@@ -31,7 +31,7 @@ class Server:
         self._is_asked_to_end = False
 
     async def start(self) -> None:
-        """Starts the server unless it runs; returns when it is ready. Raises ServerError."""
+        """Start the server unless it runs; return when it is ready. Raises ServerError."""
         if self._process is not None and self._process.returncode is None:
             return
         self._is_asked_to_end = False
@@ -66,18 +66,18 @@ class Server:
         self.died += not self._is_asked_to_end
 
     async def ended(self) -> int:
-        """Waits until the server ends by itself; returns its exit status."""
+        """Wait until the server ends by itself; return its exit status."""
         assert self._process is not None
         assert self._reader is not None
         await self._reader
         return await self._process.wait()
 
     async def kill(self) -> None:
-        """Kills the server with SIGKILL; returns when it has ended."""
+        """Kill the server with SIGKILL; return when it has ended."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """Stops the server with SIGTERM, and with SIGKILL if it does not end."""
+        """Stop the server with SIGTERM, and with SIGKILL if it does not end."""
         try:
             await asyncio.wait_for(self._end(signal.SIGTERM), STOP_TIMEOUT_S)
         except TimeoutError:

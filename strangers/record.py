@@ -49,7 +49,7 @@ class Record(msgspec.Struct, kw_only=True):
 def record(
     suite: Suite, verdict: Verdict, *, against: Against, broker: str, brokers: int, date: str, seconds: int
 ) -> Record:
-    """Returns the record of a finished run."""
+    """Return the record of a finished run."""
     new = [Failure(test=each.test, message=each.message) for each in verdict.new_failures]
     expected = [Failure(test=each.test, message=each.message, reason=reason) for each, reason in verdict.expected]
     problems = [
@@ -82,7 +82,7 @@ def decoded(data: bytes) -> Record:
 
 
 def table(records: Iterable[Record]) -> str:
-    """Returns the runs as a Markdown table, one row each, and below it the reasons of failed and skipped tests."""
+    """Return the runs as a Markdown table, one row each, and below it the reasons of failed and skipped tests."""
     kept = sorted(records, key=lambda each: (each.title, each.against != "semel", each.broker, each.brokers))
     rows = [
         "| suite | versions | run against | date | passed | failed as expected | skipped |",
@@ -107,7 +107,7 @@ def table(records: Iterable[Record]) -> str:
 
 
 def note(kept: Record) -> list[str]:
-    """Returns the failures by reason, the skipped tests by reason, and other problems."""
+    """Return the failures by reason, the skipped tests by reason, and other problems."""
     by_reason: dict[str, list[str]] = {}
     for failure in kept.failures:
         by_reason.setdefault(failure.reason or "not expected", []).append(failure.test)
@@ -117,7 +117,7 @@ def note(kept: Record) -> list[str]:
 
 
 def named(tests: list[str]) -> str:
-    """Formats at most NAMES_MAX names of tests."""
+    """Format at most NAMES_MAX names of tests."""
     shown = ", ".join(f"`{test}`" for test in tests[:NAMES_MAX])
     return shown if len(tests) <= NAMES_MAX else f"{shown} and {len(tests) - NAMES_MAX} more"
 
@@ -127,7 +127,7 @@ def cell(words: str) -> str:
 
 
 def with_table(page: str, records: Iterable[Record]) -> str:
-    """Returns the page with the table between its two marks. Raises ValueError if a mark is missing."""
+    """Return the page with the table between its two marks. Raises ValueError if a mark is missing."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

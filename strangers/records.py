@@ -23,7 +23,7 @@ def create(*topics: str, partitions: int) -> None:
 
 
 def send(topic: str, values: Iterable[tuple[bytes | None, bytes]], partitions: int, *, first: int = 0) -> None:
-    """Sends keys and values to a topic, round robin over its partitions; `first`: the number of the first record."""
+    """Send keys and values to a topic, round robin over its partitions; `first`: the number of the first record."""
 
     async def send() -> None:
         async with Producer(bootstrap_servers=script.bootstrap(), linger_ms=5) as producer:
@@ -43,7 +43,7 @@ class Feed:
         self._sent = 0
 
     def is_over(self) -> bool:
-        """Sends the next part; returns True if none was left."""
+        """Send the next part; return True if none was left."""
         if self._sent == len(self._values):
             return True
         send(self._topic, self._values[self._sent : self._sent + self._step], self._partitions, first=self._sent)
@@ -52,12 +52,12 @@ class Feed:
 
 
 def numbers(count: int) -> list[tuple[bytes | None, bytes]]:
-    """Returns records without a key: the numbers below `count`."""
+    """Return records without a key: the numbers below `count`."""
     return [(None, str(number).encode()) for number in range(count)]
 
 
 def read(topic: str, partitions: int) -> Values:
-    """Returns all committed records."""
+    """Return all committed records."""
 
     async def read() -> Values:
         found: Values = {partition: [] for partition in range(partitions)}
@@ -77,7 +77,7 @@ def read(topic: str, partitions: int) -> Values:
 
 
 def committed(group: str, topic: str) -> int:
-    """Returns the sum of the offsets that a group has committed in a topic."""
+    """Return the sum of the offsets that a group has committed in a topic."""
 
     async def committed() -> int:
         async with Admin(bootstrap_servers=script.bootstrap()) as admin:
@@ -88,12 +88,12 @@ def committed(group: str, topic: str) -> int:
 
 
 def flat(topic: str, partitions: int) -> list[bytes]:
-    """Returns all values, each partition in offset order."""
+    """Return all values, each partition in offset order."""
     return [value for values in read(topic, partitions).values() for value in values]
 
 
 def require_once(values: Iterable[bytes], count: int) -> None:
-    """Checks that each number below `count` appears once. Raises AssertionError with the lost and duplicated ones."""
+    """Check that each number below `count` appears once. Raises AssertionError with the lost and duplicated ones."""
     found = [int(value) for value in values]
     lost, twice = count - len(set(found) & set(range(count))), len(found) - len(set(found))
     strange = len(set(found) - set(range(count)))
@@ -102,7 +102,7 @@ def require_once(values: Iterable[bytes], count: int) -> None:
 
 
 def require_ascending(values: Values) -> None:
-    """Checks that the numbers of each partition ascend. Raises AssertionError."""
+    """Check that the numbers of each partition ascend. Raises AssertionError."""
     for partition, found in values.items():
         numbers = [int(value) for value in found]
         assert numbers == sorted(numbers), f"partition {partition} is out of order"

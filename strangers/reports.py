@@ -23,7 +23,7 @@ LINES_MAX = 6
 
 
 def of_go(lines: Iterable[str]) -> list[Result]:
-    """Parses `go test -json`; names are "package.Test/subtest", with the last part of the package's path.
+    """Parse `go test -json`; names are "package.Test/subtest", with the last part of the package's path.
 
     A test without an outcome failed: a panic or the time limit ended its package. A package that failed without a
     failed test also counts as a failure: it was not built, or ended outside a test.
@@ -52,7 +52,7 @@ def of_go(lines: Iterable[str]) -> list[Result]:
 
 
 def _event(line: str) -> dict[str, Any]:
-    """Parses a line of `go test -json`; tested programs write other lines between them."""
+    """Parse a line of `go test -json`; tested programs write other lines between them."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -61,7 +61,7 @@ def _event(line: str) -> dict[str, Any]:
 
 
 def _last(said: list[str], outcome: Outcome) -> str:
-    """Returns the last informative lines."""
+    """Return the last informative lines."""
     if outcome == "passed":
         return ""
     telling = [words for words in said if words and not words.startswith(("=== ", "--- "))]
@@ -69,7 +69,7 @@ def _last(said: list[str], outcome: Outcome) -> str:
 
 
 def of_junit(xml: str, without: str = "") -> list[Result]:
-    """Parses JUnit's XML as written by pytest; names are "class::name". `without`: a prefix that all classes share."""
+    """Parse JUnit's XML as written by pytest; names are "class::name". `without`: a prefix that all classes share."""
     results = []
     for case in ElementTree.fromstring(xml).iter("testcase"):
         outcome: Outcome = "passed"
@@ -85,7 +85,7 @@ def of_junit(xml: str, without: str = "") -> list[Result]:
 
 
 def of_jest(report: str, root: str) -> list[Result]:
-    """Parses `jest --json`; names are "path: describe > test". A file that did not run is a failure. `root`: its
+    """Parse `jest --json`; names are "path: describe > test". A file that did not run is a failure. `root`: its
     folder.
     """
     results = []
@@ -101,7 +101,7 @@ def of_jest(report: str, root: str) -> list[Result]:
 
 
 def of_librdkafka(log: str, number: str) -> list[Result]:
-    """Parses what librdkafka's test runner prints for the tests of a number: a summary, or the failure that ended it.
+    """Parse what librdkafka's test runner prints for the tests of a number: a summary, or the failure that ended it.
 
     Without both the runner broke off: a failure by the name of the number.
     """

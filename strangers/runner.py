@@ -33,17 +33,17 @@ def work_folder() -> Path:
 
 
 def suites() -> list[Suite]:
-    """Returns all suites by name. Raises SuiteError."""
+    """Return all suites by name. Raises SuiteError."""
     return [parse(path.parent.name, path.read_text()) for path in sorted(SUITES.glob("*/suite.toml"))]
 
 
 def missing_tools(suite: Suite, against: Against) -> list[str]:
-    """Returns the programs that the suite or the comparison broker needs and that are not on the path."""
+    """Return the programs that the suite or the comparison broker needs and that are not on the path."""
     return lacking(dict.fromkeys([*suite.needs, *(KAFKA_NEEDS if against == "kafka" else ())]))
 
 
 def lacking(programs: Iterable[str]) -> list[str]:
-    """Returns those of these programs that are not on the path."""
+    """Return those of these programs that are not on the path."""
     return [name for name in programs if shutil.which(name) is None]
 
 
@@ -64,7 +64,7 @@ class Run:
         self._results = self.folder / "results.jsonl"
 
     async def run(self) -> Verdict:
-        """Runs and judges the suite; writes a file into strangers/results unless nothing ran."""
+        """Run and judge the suite; write a file into strangers/results unless nothing ran."""
         if reason := self.suite.lacks(self.against, self.count):
             return Verdict(not_run=reason)
         if missing := missing_tools(self.suite, self.against):
@@ -100,7 +100,7 @@ class Run:
         return verdict
 
     async def _script(self, served: Brokers) -> Ending:
-        """Runs run.py in a process group of its own, which is killed as a whole."""
+        """Run run.py in a process group of its own, which is killed as a whole."""
         control = Control(served)
         environment = {
             **os.environ,
@@ -144,7 +144,7 @@ class Run:
 
 
 async def end_group(process: asyncio.subprocess.Process) -> None:
-    """Kills the script if it still runs, and the processes that it left."""
+    """Kill the script if it still runs, and the processes that it left."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -163,5 +163,5 @@ def last_line(log: Path) -> str:
 
 
 def records() -> list[Record]:
-    """Returns all runs with a stored file."""
+    """Return all runs with a stored file."""
     return [decoded(path.read_bytes()) for path in sorted(RESULTS.glob("*.json"))]

@@ -93,7 +93,7 @@ def pins(name: str) -> list[str]:
 
 
 def checkout(name: str = "", tag: str = "") -> Path:
-    """Returns a folder of STRANGERS_SRC: the suite's `checkout`, or another by name. `tag`: the expected tag of the
+    """Return a folder of STRANGERS_SRC: the suite's `checkout`, or another by name. `tag`: the expected tag of the
     checkout.
 
     Raises NothingToRunError if the folder is missing or at another commit.
@@ -111,7 +111,7 @@ def checkout(name: str = "", tag: str = "") -> Path:
 
 
 def report(test: str, outcome: Outcome, message: str = "") -> None:
-    """Reports the outcome of a test to the runner."""
+    """Report the outcome of a test to the runner."""
     line = json.dumps({"test": test, "outcome": outcome, "message": " ".join(message.split())[:MESSAGE_MAX]})
     with open(os.environ["STRANGERS_RESULTS"], "a") as results:
         results.write(line + "\n")
@@ -119,14 +119,14 @@ def report(test: str, outcome: Outcome, message: str = "") -> None:
 
 
 def report_all(results: Iterable[Result], prefix: str = "") -> None:
-    """Reports the results of a third-party test suite to the runner. `prefix`: of each test's name."""
+    """Report the results of a third-party test suite to the runner. `prefix`: of each test's name."""
     for each in results:
         report(prefix + each.test, each.outcome, each.message)
 
 
 @contextmanager
 def test(name: str) -> Iterator[None]:
-    """Runs a block as one test: passed, or failed with the exception's message."""
+    """Run a block as one test: passed, or failed with the exception's message."""
     try:
         yield
     except NothingToRunError as missing:
@@ -139,14 +139,14 @@ def test(name: str) -> Iterator[None]:
 
 
 def kill_and_start(index: int, down_s: float = 1.0) -> None:
-    """Kills a broker with SIGKILL, and restarts it on its data after `down_s`."""
+    """Kill a broker with SIGKILL, and restart it on its data after `down_s`."""
     control.ask("kill", index)
     threading.Event().wait(down_s)  # the downtime
     control.ask("start", index)
 
 
 def jars(pom: Path, into: str, **properties: str) -> Path:
-    """Returns a folder below `work` with the jars of a pom.xml. Raises NothingToRunError if the registry is not
+    """Return a folder below `work` with the jars of a pom.xml. Raises NothingToRunError if the registry is not
     reachable.
     """
     try:
@@ -156,12 +156,12 @@ def jars(pom: Path, into: str, **properties: str) -> Path:
 
 
 def classes(lib: Path, into: str, sources: list[Path] | None = None) -> str:
-    """Compiles the suite's Java programs and Tier.java for this run; returns the class path."""
+    """Compile the suite's Java programs and Tier.java for this run; return the class path."""
     return maven.classes([TIER, *(sources or sorted(folder().glob("*.java")))], lib, scratch() / into)
 
 
 def java(class_path: str, main: str, *arguments: str, timeout_s: float, options: list[str] | None = None) -> str:
-    """Runs a Java program; returns its output. Raises AssertionError with its last lines if it fails."""
+    """Run a Java program; return its output. Raises AssertionError with its last lines if it fails."""
     command = ["java", "-Xmx512m", *(options or []), "-cp", class_path, main, *arguments]
     return output(command, timeout_s)
 
@@ -173,7 +173,7 @@ def output(
     stdin: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Runs a command; returns its output. Raises AssertionError for another exit status (None: any is accepted).
+    """Run a command; return its output. Raises AssertionError for another exit status (None: any is accepted).
 
     environment: variables in addition to those of this process.
     """
@@ -194,7 +194,7 @@ def output(
 
 
 def run(main: Callable[[], None]) -> None:
-    """Runs a suite's main function and exits with the status that the runner expects."""
+    """Run a suite's main function and exit with the status that the runner expects."""
     try:
         main()
     except (

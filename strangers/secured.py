@@ -34,7 +34,7 @@ class Secured:
         return self._addresses[PLAINTEXT]
 
     def make_files(self) -> None:
-        """Makes the certificates, and the keys of the issuer of tokens."""
+        """Make the certificates, and the keys of the issuer of tokens."""
         command = [sys.executable, "-m", "semel", "cert", "dev", str(self.folder)]
         subprocess.run(command, check=True, capture_output=True, text=True)
         for name in ("server", "client"):
@@ -113,7 +113,7 @@ class Secured:
         return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}"] if self._security.oauth else []
 
     async def make_users(self) -> None:
-        """Creates the users with SCRAM, as User:ANONYMOUS on the PLAINTEXT listener.
+        """Create the users with SCRAM, as User:ANONYMOUS on the PLAINTEXT listener.
 
         One credential in a request: Apache Kafka (4.1.1) refuses two of the same user.
         """

@@ -17,7 +17,7 @@ from strangers.suite import KAFKA_RELEASE
 
 
 async def serve(release: str, settings: dict[str, str]) -> None:
-    """Runs the broker until SIGINT or SIGTERM. Raises ServerError, MavenError."""
+    """Run the broker until SIGINT or SIGTERM. Raises ServerError, MavenError."""
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

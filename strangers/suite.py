@@ -104,16 +104,16 @@ class Suite(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return ", ".join(f"{name} {', '.join(listed(found))}" for name, found in self.pins.items())
 
     def settings(self, against: Against) -> dict[str, str]:
-        """Returns the settings of the brokers, as text."""
+        """Return the settings of the brokers, as text."""
         of_kind = self.set_semel if against == "semel" else self.set_kafka
         return {key: text(value) for key, value in {**self.set, **of_kind}.items()}
 
     def expected(self, against: Against, brokers: int) -> list[ExpectedFailure]:
-        """Returns the expected failures of such a run."""
+        """Return the expected failures of such a run."""
         return [each for each in self.expected_failure if against in each.on and brokers in each.brokers]
 
     def lacks(self, against: Against, brokers: int) -> str:
-        """Returns the reason if the suite does not support such a run, otherwise ""."""
+        """Return the reason if the suite does not support such a run, otherwise ""."""
         if against not in self.against:
             return f"it is not for {against}"
         return "" if brokers in self.brokers else f"it is not for {brokers} brokers"
@@ -124,12 +124,12 @@ def listed(value: str | list[str]) -> list[str]:
 
 
 def text(value: Setting) -> str:
-    """Formats a setting for a broker's command line."""
+    """Format a setting for a broker's command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def parse(name: str, toml: str) -> Suite:
-    """Parses the suite of the folder `name`. Raises SuiteError."""
+    """Parse the suite of the folder `name`. Raises SuiteError."""
     try:
         suite = msgspec.toml.decode(toml, type=Suite)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
@@ -143,7 +143,7 @@ def parse(name: str, toml: str) -> Suite:
 
 
 def chosen(suites: Iterable[Suite], names: list[str]) -> list[Suite]:
-    """Returns the suites with these names, in this order, or all. Raises SuiteError for an unknown name."""
+    """Return the suites with these names, in this order, or all. Raises SuiteError for an unknown name."""
     by_name = {each.name: each for each in suites}
     if unknown := [name for name in names if name not in by_name]:
         raise SuiteError(f"there is no suite {', '.join(unknown)}; there are {', '.join(by_name)}")

@@ -24,7 +24,7 @@ LINK = re.compile(r"(?<=\]\()(?P<path>[^)#\s:]+)(?=(?:#[^)\s]*)?\))")
 
 
 def main() -> int:
-    """Builds the site. With the argument `serve` it then serves the built pages on 127.0.0.1:8000."""
+    """Build the site. With the argument `serve` it then serves the built pages on 127.0.0.1:8000."""
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.rmtree(SITE, ignore_errors=True)
     for pattern in SOURCES:
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def _take(source: Path) -> None:
-    """Copies a page, and the files that it links to outside of the pages."""
+    """Copy a page, and the files that it links to outside of the pages."""
     if source.suffix != ".md":
         _copy(source)
         return

@@ -41,5 +41,5 @@ class Edge:
     async def create_connection(
         self, factory: Callable[[], P], host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.Transport, P]:
-        """Opens a TCP connection; raises OSError as `loop.create_connection`."""
+        """Open a TCP connection; raise OSError as `loop.create_connection`."""
         return await asyncio.get_running_loop().create_connection(factory, host, port, ssl=tls)

@@ -154,11 +154,11 @@ class Admin:
         self._life = Lifecycle(self, "admin", config.client_id, parts=ConnectionParts(self._cluster))
 
     async def start(self) -> None:
-        """Connects to the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
+        """Connect to the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
         await self._life.start()
 
     async def close(self) -> None:
-        """Closes every connection. Calling it again has no effect. Calls after it raise IllegalStateError."""
+        """Close every connection. Calling it again has no effect. Calls after it raise IllegalStateError."""
         await self._life.stop()
 
     async def __aenter__(self) -> Admin:
@@ -181,7 +181,7 @@ class Admin:
     async def create_topics(
         self, new_topics: Sequence[NewTopic], timeout_ms: float | None = None, validate_only: bool = False
     ) -> None:
-        """Creates topics, durably. With `validate_only` only checks the request.
+        """Create topics, durably. With `validate_only` only checks the request.
 
         Raises TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidReplicationFactorError,
         InvalidReplicationAssignmentError, InvalidConfigurationError, PolicyViolationError.
@@ -190,7 +190,7 @@ class Admin:
 
     @checked
     async def delete_topics(self, topics: Sequence[str], timeout_ms: float | None = None) -> None:
-        """Deletes topics with their records. Raises UnknownTopicOrPartitionError, InvalidTopicError."""
+        """Delete topics with their records. Raises UnknownTopicOrPartitionError, InvalidTopicError."""
         await _admin_topics.delete_topics(self._calls, topics, timeout_ms)
 
     @checked
@@ -200,7 +200,7 @@ class Admin:
         timeout_ms: float | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Raises the number of partitions of topics to a total. Keys may map to other partitions afterwards.
+        """Raise the number of partitions of topics to a total. Keys may map to other partitions afterwards.
 
         Raises UnknownTopicOrPartitionError, InvalidPartitionsError, InvalidReplicationAssignmentError.
         """
@@ -242,7 +242,7 @@ class Admin:
         preferred: bool = True,
         timeout_ms: float | None = None,
     ) -> list[TopicPartition]:
-        """Elects the preferred replicas (the first ones) as leaders; None: of every partition that has another leader.
+        """Elect the preferred replicas (the first ones) as leaders; None: of every partition that has another leader.
 
         preferred=False: where no replica of the ISR is live, elects one that may lack records. The missing records are
         lost (unclean election, KIP-460).
@@ -256,7 +256,7 @@ class Admin:
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: float | None = None
     ) -> None:
-        """Begins to move partitions to these brokers, the preferred leader first. None cancels a reassignment
+        """Begin to move partitions to these brokers, the preferred leader first. None cancels a reassignment
         (KIP-455).
 
         The brokers continue by themselves. `list_partition_reassignments` shows what is not done.
@@ -319,7 +319,7 @@ class Admin:
 
     @checked
     async def alter_configs(self, config_resources: Sequence[ConfigResource], validate_only: bool = False) -> None:
-        """Changes the named settings and no others (KIP-339). A value sets; None restores the default.
+        """Change the named settings and no others (KIP-339). A value sets; None restores the default.
 
         aiokafka's call resets every setting that is not named; this one does not. A resource is altered completely or
         not at all. Raises UnknownTopicOrPartitionError, InvalidConfigurationError, InvalidRequestError.
@@ -361,7 +361,7 @@ class Admin:
 
     @checked
     async def delete_consumer_groups(self, group_ids: Sequence[str]) -> None:
-        """Deletes groups with their committed offsets. A group that has members is refused.
+        """Delete groups with their committed offsets. A group that has members is refused.
 
         Raises NonEmptyGroup, GroupIdNotFound.
         """
@@ -378,7 +378,7 @@ class Admin:
     async def alter_consumer_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """Commits offsets for a group without members. Creates the group if it does not exist.
+        """Commit offsets for a group without members. Creates the group if it does not exist.
 
         offsets: for each partition the offset of the *next* record to read.
 
@@ -389,7 +389,7 @@ class Admin:
 
     @checked
     async def delete_consumer_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Deletes committed offsets (KIP-496).
+        """Delete committed offsets (KIP-496).
 
         Raises GroupIdNotFound, and GroupSubscribedToTopicError while a member subscribes to the topic.
         """
@@ -416,7 +416,7 @@ class Admin:
     async def delete_records(
         self, records_to_delete: Mapping[TopicPartition, RecordsToDelete | int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Deletes every record below an offset (-1: all records). Returns the first remaining offset.
+        """Delete every record below an offset (-1: all records). Returns the first remaining offset.
 
         Raises UnknownTopicOrPartitionError, OffsetOutOfRangeError.
         """
@@ -434,7 +434,7 @@ class Admin:
 
     @checked
     async def create_acls(self, acls: Sequence[Acl], timeout_ms: float | None = None) -> None:
-        """Stores access control entries. One that exists already is no error.
+        """Store access control entries. One that exists already is no error.
 
         Raises InvalidRequestError for an entry that means nothing, SecurityDisabled,
         ClusterAuthorizationFailedError.
@@ -443,7 +443,7 @@ class Admin:
 
     @checked
     async def delete_acls(self, filters: Sequence[AclFilter], timeout_ms: float | None = None) -> list[Acl]:
-        """Removes the access control entries that filters select. Returns those that the last answer names: if an
+        """Remove the access control entries that filters select. Returns those that the last answer names: if an
         answer was lost, what it had removed is not among them.
 
         Raises SecurityDisabled, ClusterAuthorizationFailedError.
@@ -468,7 +468,7 @@ class Admin:
         alterations: Sequence[UserScramCredentialUpsertion | UserScramCredentialDeletion],
         timeout_ms: float | None = None,
     ) -> None:
-        """Creates users, changes their passwords, and deletes them. All alterations of a user are made, or none; on
+        """Create users, change their passwords, and delete them. All alterations of a user are made, or none; on
         Apache Kafka, which takes one of a user in a request, those before a refused one are made.
 
         Passwords do not leave this process; hashing one takes some milliseconds. Raises ResourceNotFoundError for a
@@ -496,7 +496,7 @@ class Admin:
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> None:
-        """Sets quotas of entities by name (KIP-546); None as the value removes one. Others stay as they are.
+        """Set quotas of entities by name (KIP-546); None as the value removes one. Others stay as they are.
 
         Raises InvalidRequestError for an entity or a value that means nothing, ClusterAuthorizationFailedError.
         """
@@ -533,7 +533,7 @@ class Admin:
     async def fence_producers(
         self, transactional_ids: Sequence[str], reason: str = "fence_producers"
     ) -> dict[str, FencedProducer]:
-        """Fences the producers of these ids, as a new producer would: open transactions are aborted (KIP-360).
+        """Fence the producers of these ids, as a new producer would: open transactions are aborted (KIP-360).
 
         The next request of a fenced producer raises ProducerFenced. reason: a text for the fence ledger of a semel
         broker.
@@ -542,7 +542,7 @@ class Admin:
 
     @checked
     async def abort_transaction(self, partition: TopicPartition, producer: ProducerState) -> None:
-        """Aborts a *hanging* transaction, which no coordinator will end: writes the abort marker into the partition
+        """Abort a *hanging* transaction, which no coordinator will end: write the abort marker into the partition
         (KIP-664).
 
         producer: a value from `describe_producers`. Do not use it while a coordinator knows the transaction: use
@@ -564,7 +564,7 @@ class Admin:
 
     @checked
     async def abort_transaction_group(self, name: str, reason: str) -> TransactionGroupDescription:
-        """Aborts the open transactions of the group and fences its members and its driver. Returns the group before the
+        """Abort the open transactions of the group and fence its members and its driver. Returns the group before the
         abort.
 
         reason: a text that the fenced members and driver get. Raises TransactionalIdNotFound.

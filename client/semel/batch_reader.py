@@ -95,11 +95,11 @@ class BatchReader:
         self._life = Lifecycle(self, "reader", config.client_id, parts=ReaderParts(self._cluster, self._fetches))
 
     async def start(self) -> None:
-        """Connects to the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
+        """Connect to the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
         await self._life.start()
 
     async def stop(self) -> None:
-        """Closes every connection. Calling it again has no effect. Calls after it, and iterations of `read`, raise
+        """Close every connection. Calling it again has no effect. Calls after it, and iterations of `read`, raise
         IllegalStateError.
         """
         await self._life.stop()

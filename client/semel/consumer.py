@@ -75,7 +75,7 @@ class Consumer(Generic[K_co, V_co]):
         value_deserializer: Callable[[bytes | None], V_out] | None = UNCHANGED,  # type: ignore[assignment]
         **settings: Unpack[ConsumerKeywords],
     ) -> None:
-        """Raises KafkaConfigurationError for wrong or contradicting settings, TypeError for unknown ones."""
+        """Raise KafkaConfigurationError for wrong or contradicting settings, TypeError for unknown ones."""
         given = {**settings, "key_deserializer": key_deserializer, "value_deserializer": value_deserializer}
         refuse_settings_of_the_broker(settings)
         config = self._config = made(ConsumerConfig, given)
@@ -117,7 +117,7 @@ class Consumer(Generic[K_co, V_co]):
     # Life
 
     async def start(self) -> None:
-        """Connects to the cluster. With subscribed topics, waits for the first assignment.
+        """Connect to the cluster. With subscribed topics, waits for the first assignment.
 
         Raises KafkaConnectionError when no bootstrap server answers, and the exceptions of the group's coordinator.
         """
@@ -148,7 +148,7 @@ class Consumer(Generic[K_co, V_co]):
         """For the consumer under aiokafka's name, which waits here for topics that are being created."""
 
     async def stop(self) -> None:
-        """Commits the consumed offsets (with auto-commit), leaves the group and closes. Another call waits for the
+        """Commit the consumed offsets (with auto-commit), leave the group and close. Another call waits for the
         first.
 
         The rebalance listener gets on_partitions_revoked, as in Kafka's own client. The records handed out last are
@@ -232,7 +232,7 @@ class Consumer(Generic[K_co, V_co]):
         return await self._records.many(partitions, timeout_ms, max_records or self._config.max_poll_records)
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord[K_co, V_co]]:
-        """Raises ConsumerStoppedError for a stopped consumer."""
+        """Raise ConsumerStoppedError for a stopped consumer."""
         self._life.check_not_stopped()
         return self
 
@@ -270,7 +270,7 @@ class Consumer(Generic[K_co, V_co]):
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Subscribes to topics by name, or to all topics that match a pattern from the start of their names.
+        """Subscribe to topics by name, or to all topics that match a pattern from the start of their names.
 
         New topics that match the pattern are added when metadata shows them. Replaces the previous subscription.
         With group_protocol="consumer" the broker evaluates the pattern, and finds new topics by its own times; the
@@ -307,14 +307,14 @@ class Consumer(Generic[K_co, V_co]):
         return frozenset(self._subscription.wanted_topics(self._cluster.metadata))
 
     def unsubscribe(self) -> None:
-        """Gives up all topics or partitions and leaves the group. Commits nothing: commit first."""
+        """Give up all topics or partitions and leave the group. Commits nothing: commit first."""
         self._life.check_not_stopped()
         self._subscription.unsubscribe()
         self._topic_watch.subscription_changed()
 
     @checked
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads exactly these partitions, without group assignment. Partitions assigned before keep their positions.
+        """Read exactly these partitions, without group assignment. Partitions assigned before keep their positions.
 
         Raises IllegalStateError after `subscribe`.
         """
@@ -348,13 +348,13 @@ class Consumer(Generic[K_co, V_co]):
 
     @checked
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hands out no records of these partitions until `resume`. They stay assigned."""
+        """Hand out no records of these partitions until `resume`. They stay assigned."""
         for state in self._states(partitions):
             state.paused = True
 
     @checked
     def resume(self, *partitions: TopicPartition) -> None:
-        """Hands out records of these partitions again."""
+        """Hand out records of these partitions again."""
         for state in self._states(partitions):
             state.paused = False
         self._changed()
@@ -367,7 +367,7 @@ class Consumer(Generic[K_co, V_co]):
     # Positions
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continues reading from `offset`, the offset of the next record to hand out.
+        """Continue reading from `offset`, the offset of the next record to hand out.
 
         Raises IllegalStateError when the partition is not assigned, ValueError for an offset that is not a whole
         number from 0 on.
@@ -381,21 +381,21 @@ class Consumer(Generic[K_co, V_co]):
 
     @checked
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
-        """Continues from the first record of these partitions, or of all assigned ones. Raises as `position`."""
+        """Continue from the first record of these partitions, or of all assigned ones. Raises as `position`."""
         self._check_connected()
         await self._positions.reset(self._states(partitions), Reset.EARLIEST)
         return True
 
     @checked
     async def seek_to_end(self, *partitions: TopicPartition) -> bool:
-        """Continues after the last record of these partitions, or of all assigned ones. Raises as `position`."""
+        """Continue after the last record of these partitions, or of all assigned ones. Raises as `position`."""
         self._check_connected()
         await self._positions.reset(self._states(partitions), Reset.LATEST)
         return True
 
     @checked
     async def seek_to_committed(self, *partitions: TopicPartition) -> dict[TopicPartition, int | None]:
-        """Continues from the committed offsets, or from `auto_offset_reset` where there is none. Returns the committed
+        """Continue from the committed offsets, or from `auto_offset_reset` where there is none. Returns the committed
         offsets.
 
         Raises IllegalOperation without group_id, KafkaTimeoutError after default_api_timeout_ms.
@@ -455,7 +455,7 @@ class Consumer(Generic[K_co, V_co]):
 
     @checked
     async def commit(self, offsets: Mapping[TopicPartition, Committable] | None = None) -> None:
-        """Commits these offsets (of the *next* records to read), or the positions of all assigned partitions.
+        """Commit these offsets (of the *next* records to read), or the positions of all assigned partitions.
 
         offsets: for each partition an offset, or OffsetAndMetadata. None: the positions, which are behind the records
         handed out last, processed or not.
@@ -529,7 +529,7 @@ class Consumer(Generic[K_co, V_co]):
     # Inside
 
     def _check(self) -> None:
-        """Raises the error that the application must get before it gets records."""
+        """Raise the error that the application must get before it gets records."""
         self._life.check_running()
         for failure in (self._background.failure, self._fetcher.failure):
             if failure is not None:
@@ -541,7 +541,7 @@ class Consumer(Generic[K_co, V_co]):
                 raise self._group.failure
 
     def _check_not_ended(self) -> None:
-        """Raises ConsumerStoppedError for a stopped consumer. While it is being stopped and has its partitions yet, the
+        """Raise ConsumerStoppedError for a stopped consumer. While it is being stopped and has its partitions yet, the
         rebalance listener, and tasks that complete their work, may use them and commit.
         """
         if not self._subscription.states:
@@ -554,7 +554,7 @@ class Consumer(Generic[K_co, V_co]):
             self._life.check_running()
 
     def _changed(self) -> None:
-        """Wakes all tasks that depend on the assignment, the positions and the pauses."""
+        """Wake all tasks that depend on the assignment, the positions and the pauses."""
         self._topic_watch.follow_topics()
         self._positions.wake()
         self._fetcher.wake()

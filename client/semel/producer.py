@@ -94,7 +94,7 @@ class Producer(Generic[K_contra, V_contra]):
     describe_settings(__init__, ProducerConfig)
 
     async def start(self) -> None:
-        """Connects to the cluster. With a transactional_id, also initialises it, as `init_transactions` does.
+        """Connect to the cluster. With a transactional_id, also initialises it, as `init_transactions` does.
 
         Raises KafkaConnectionError when no bootstrap server answers, and what `init_transactions` raises.
         """
@@ -106,7 +106,7 @@ class Producer(Generic[K_contra, V_contra]):
         await self._begin_step()
 
     async def stop(self) -> None:
-        """Sends the buffered records, for at most delivery_timeout_ms, then closes. Another call waits for the first.
+        """Send the buffered records, for at most delivery_timeout_ms, then close. Another call waits for the first.
 
         The futures of records that are not stored raise ProducerClosed. An open transaction is aborted. A prepared
         transaction is left to the driver of its group. A commit or abort in progress is awaited for at most
@@ -219,14 +219,14 @@ class Producer(Generic[K_contra, V_contra]):
         timestamp_ms: int | None = None,
         headers: GivenHeaders | None = None,
     ) -> RecordMetadata:
-        """Sends a record and waits until it is stored. Arguments are those of `send`; raises what it and its future
+        """Send a record and wait until it is stored. Arguments are those of `send`; raises what it and its future
         raise.
         """
         future = await self.send(topic, value, key, partition, timestamp_ms, headers)
         return await future
 
     async def flush(self) -> None:
-        """Waits until every record sent so far is stored or has failed. Failures are raised by the futures only."""
+        """Wait until every record sent so far is stored or has failed. Failures are raised by the futures only."""
         await self._sender.flush()
 
     @checked
@@ -306,7 +306,7 @@ class Producer(Generic[K_contra, V_contra]):
     # Transactions
 
     async def init_transactions(self) -> None:
-        """Initialises the transactional_id: fences older producers with it and aborts their open transaction. `start`
+        """Initialise the transactional_id: fence older producers with it and abort their open transaction. `start`
         does this, so the call has no effect.
 
         Raises KafkaTimeoutError (max_block_ms), InvalidTransactionTimeout, TransactionalIdAuthorizationFailed.
@@ -314,7 +314,7 @@ class Producer(Generic[K_contra, V_contra]):
         await self._transactional.init()
 
     async def begin_transaction(self) -> None:
-        """Begins a transaction. Records sent from here on become visible with `commit_transaction`. Sends no request,
+        """Begin a transaction. Records sent from here on become visible with `commit_transaction`. Sends no request,
         except for a new producer epoch where one is needed.
 
         Raises IllegalStateError inside a transaction, or while the outcome of the last commit is not known;
@@ -323,7 +323,7 @@ class Producer(Generic[K_contra, V_contra]):
         await self._transactional.begin()
 
     async def commit_transaction(self) -> None:
-        """Waits until every record is stored, then commits the transaction. A transaction without records sends no
+        """Wait until every record is stored, then commit the transaction. A transaction without records sends no
         request.
 
         Raises TransactionHasFailed when the transaction can only be aborted, ProducerFenced (its message names the
@@ -334,7 +334,7 @@ class Producer(Generic[K_contra, V_contra]):
         await self._transactional.commit()
 
     async def abort_transaction(self) -> None:
-        """Aborts the transaction. Its records, buffered ones included, never become visible to read_committed
+        """Abort the transaction. Its records, buffered ones included, never become visible to read_committed
         consumers.
 
         Raises TransactionWasCommitted when an earlier commit without an answer has taken effect, KafkaTimeoutError
@@ -355,7 +355,7 @@ class Producer(Generic[K_contra, V_contra]):
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, Committable], group_id: str | ConsumerGroupMetadata
     ) -> None:
-        """Commits offsets of a consumer group with this transaction. Waits until the group's coordinator has stored
+        """Commit offsets of a consumer group with this transaction. Waits until the group's coordinator has stored
         them.
 
         offsets: for each partition the offset of the *next* record to read.
@@ -380,7 +380,7 @@ class Producer(Generic[K_contra, V_contra]):
 
     @checked
     async def join(self, step: GroupStep) -> None:
-        """Initialises the transactional_id for this step of its transaction group. Also works after this producer has
+        """Initialise the transactional_id for this step of its transaction group. Also works after this producer has
         ended by an error.
 
         step: what `TransactionGroup.begin` returned.
@@ -399,7 +399,7 @@ class Producer(Generic[K_contra, V_contra]):
         await self._begin_step()
 
     async def prepare_transaction(self) -> PreparedTransaction | None:
-        """Waits until every record is stored and leaves the decision to the driver: the result is for
+        """Wait until every record is stored and leave the decision to the driver: the result is for
         `TransactionGroup.commit`.
 
         None when nothing was sent. After it, call `abort_transaction`, `join` or `stop`; the decision stays with the
@@ -411,7 +411,7 @@ class Producer(Generic[K_contra, V_contra]):
     # Inside
 
     def _renew(self) -> None:
-        """Creates the state of a new step; nothing of an earlier step remains."""
+        """Create the state of a new step; nothing of an earlier step remains."""
         config = self._config
         self._topics = {}
         self._memory = BufferMemory(self._cluster.edge, config.buffer_memory, self._cluster.explained)
@@ -458,7 +458,7 @@ class Producer(Generic[K_contra, V_contra]):
         value: bytes | None,
         headers: Headers,
     ) -> asyncio.Future[RecordMetadata]:
-        """Opens a batch for a record that fits into no open one. moves: not None when the record may go to any
+        """Open a batch for a record that fits into no open one. moves: not None when the record may go to any
         partition.
         """
         size = record_bytes_max(key, value, headers)

@@ -40,7 +40,7 @@ class Transaction:
             raise
 
     async def _abort(self, reason: BaseException) -> None:
-        """Waits for the abort for at most max_block_ms. After that the abort continues, and the next transaction waits
+        """Wait for the abort for at most max_block_ms. After that the abort continues, and the next transaction waits
         for it.
         """
         if self._transactions.is_fatal:

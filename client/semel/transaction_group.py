@@ -56,11 +56,11 @@ class TransactionGroup:
         return self._config.name
 
     async def start(self) -> None:
-        """Connects to the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
+        """Connect to the cluster. Raises KafkaConnectionError when no bootstrap server answers."""
         await self._life.start()
 
     async def stop(self) -> None:
-        """Closes every connection. An open step stays open. Calling it again has no effect. Calls after it raise
+        """Close every connection. An open step stays open. Calling it again has no effect. Calls after it raise
         IllegalStateError.
         """
         await self._life.stop()
@@ -75,7 +75,7 @@ class TransactionGroup:
         await self.stop()
 
     async def begin(self) -> GroupStep:
-        """Begins the next step: aborts the open transactions of the previous step, fences its members and its driver.
+        """Begin the next step: abort the open transactions of the previous step, fence its members and its driver.
 
         The result has the token that was committed last. Raises KafkaTimeoutError (max_block_ms; try again),
         InvalidTransactionTimeout, UnsupportedVersionError when the brokers are not semel's.
@@ -86,7 +86,7 @@ class TransactionGroup:
 
     @checked
     async def commit(self, step: GroupStep, token: str, prepared: Sequence[PreparedTransaction]) -> bool:
-        """Commits the prepared transactions as one, under a token. Other open transactions of the step are aborted.
+        """Commit the prepared transactions as one, under a token. Other open transactions of the step are aborted.
 
         step: what `begin` returned. token: a text that names what is committed, such as a batch; the group keeps the
         last one. prepared: what each worker's `prepare_transaction` returned.
@@ -117,7 +117,7 @@ class TransactionGroup:
 
     @checked
     async def abort(self, step: GroupStep) -> None:
-        """Aborts the open transactions of the step. For a step that is over it has no effect but a log line with the
+        """Abort the open transactions of the step. For a step that is over it has no effect but a log line with the
         reason.
 
         Raises TransactionWasCommitted when the step is committed, KafkaTimeoutError (max_block_ms; try again).
@@ -137,7 +137,7 @@ class TransactionGroup:
 
     @checked
     async def forget(self, step: GroupStep) -> None:
-        """Makes the brokers forget the group and its members at once. `step`: its last one, committed or aborted.
+        """Make the brokers forget the group and its members at once. `step`: its last one, committed or aborted.
 
         For a group whose name is used for one piece of work; otherwise the brokers keep it for
         `transaction.group.expiration.ms`. Call it once the outcome is known: afterwards `commit` cannot tell it. Do not

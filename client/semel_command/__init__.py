@@ -20,7 +20,7 @@ PRINTING_OPTIONS = ("--settings", "--help", "-h")
 
 
 def main() -> None:
-    """Runs the command that the arguments name."""
+    """Run the command that the arguments name."""
     status: object = 1
     try:
         _open_closed_streams()
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Puts the null device in place of closed standard streams (`semel … >&-`), so that no socket gets their numbers.
+    """Put the null device in place of closed standard streams (`semel … >&-`), so that no socket gets their numbers.
 
     Reading of a closed input and writing to a closed output fail with EBADF. What is said on a closed standard error is
     lost.

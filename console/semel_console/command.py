@@ -88,7 +88,7 @@ def console(
 
 
 def _decoder(url: str) -> Decoder:
-    """Raises click.ClickException without the extra."""
+    """Raise click.ClickException without the extra."""
     try:
         from semel_console.decoding import Decoder
     except ImportError as e:

@@ -31,7 +31,7 @@ class Decoder:
         """Why a schema cannot be read, by its id. Eight bytes of a number look like a value of a schema, too."""
 
     async def add(self, rows: Iterable[Row]) -> None:
-        """Fills `key_decoded`, `value_decoded` and `not_decoded`."""
+        """Fill `key_decoded`, `value_decoded` and `not_decoded`."""
         deadline = asyncio.get_running_loop().time() + TIMEOUT_S
         for row in rows:
             row.key_decoded = await self._decoded(row, row.key, row.key_size, deadline)
@@ -57,7 +57,7 @@ class Decoder:
         return None
 
     async def close(self) -> None:
-        """Closes the connections to the registry."""
+        """Close the connections to the registry."""
         await self._registry.aclose()
 
 

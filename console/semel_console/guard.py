@@ -60,7 +60,7 @@ class Guard:
         return f"{self.cookie}={self._session}; HttpOnly; SameSite=Strict; Path=/"
 
     def check_host(self, headers: Mapping[str, str]) -> None:
-        """Raises RefusedError for a host name that is not allowed."""
+        """Raise RefusedError for a host name that is not allowed."""
         given = headers.get("host", "")
         name = _host_name(given)
         if name is None:
@@ -73,14 +73,14 @@ class Guard:
             )
 
     def check_read(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> None:
-        """Raises RefusedError for a request without a session, or of another origin."""
+        """Raise RefusedError for a request without a session, or of another origin."""
         if headers.get("sec-fetch-site", "none") not in OWN_SITE:
             raise RefusedError(403, "The request comes from a page of another origin")
         if not hmac.compare_digest(cookies.get(self.cookie, "").encode(), self._session.encode()):
             raise RefusedError(401, "This browser has no session. Open the address that `semel console` printed")
 
     def check_write(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> None:
-        """Raises RefusedError for a write that does not come from the console's own page, or is not allowed."""
+        """Raise RefusedError for a write that does not come from the console's own page, or is not allowed."""
         self.check_origin(headers)
         self.check_read(headers, cookies)
         if not self.may_write:
@@ -89,7 +89,7 @@ class Guard:
             raise RefusedError(403, "The request has no valid write token: reload the page")
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
-        """Raises RefusedError for a POST whose origin is not this console, or whose body is not JSON."""
+        """Raise RefusedError for a POST whose origin is not this console, or whose body is not JSON."""
         scheme, _, origin = headers.get("origin", "").partition("://")
         if (
             scheme not in ("http", "https")

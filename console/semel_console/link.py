@@ -67,7 +67,7 @@ class ClusterLink:
                 self._close(connection)
 
     async def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         if self._current is not None:
             self._close(self._current)
             self._current = None

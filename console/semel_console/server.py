@@ -42,7 +42,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 async def serve(app: Any, listening: socket.socket, ending: asyncio.Event, *, until_input_ends: bool = False) -> None:
-    """Serves the ASGI application `app` until SIGINT or SIGTERM. Then it sets `ending`.
+    """Serve the ASGI application `app` until SIGINT or SIGTERM. Then it sets `ending`.
 
     until_input_ends: also until standard input, a pipe, ends. A parent process that dies closes its end.
     """

@@ -33,7 +33,7 @@ TIMEOUT_S = 120
 
 
 async def send_all(brokers: Brokers, limit: int | None, kill_at: list[int], rng: random.Random, bars: Bars) -> int:
-    """Sends every flight; a broker is killed at the rows in `kill_at`. Returns how many were sent and acknowledged."""
+    """Send every flight; a broker is killed at the rows in `kill_at`. Returns how many were sent and acknowledged."""
     acknowledged = 0
 
     def done(future: asyncio.Future[RecordMetadata]) -> None:

@@ -10,7 +10,7 @@ from demo.report import Audit
 
 
 def show(console: Console, audit: Audit, counted: dict[str, Total], right: dict[str, Total], kills: int) -> bool:
-    """Prints both tables; returns True if every figure is exact."""
+    """Print both tables; return True if every figure is exact."""
     counts = tuple(f"{n:,}" for n in (audit.sent, audit.stored, audit.duplicated, audit.lost))
     title = f"The log, after {kills} × SIGKILL of the broker"
     show_table(console, title, ("topic", "records sent", "stored", "duplicated", "lost"), [("flights", *counts)])

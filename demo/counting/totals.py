@@ -24,7 +24,7 @@ class Total(NamedTuple):
 
 
 def truth(limit: int | None = None) -> dict[str, Total]:
-    """Computes the expected totals from the file alone, with the csv module instead of the demo's own parser."""
+    """Compute the expected totals from the file alone, with the csv module instead of the demo's own parser."""
     totals: dict[str, Total] = {}
     with zipfile.ZipFile(source() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         for row, record in enumerate(csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline=""))):
@@ -36,7 +36,7 @@ def truth(limit: int | None = None) -> dict[str, Total]:
 
 
 def parse(value: bytes | None) -> tuple[int, int | None]:
-    """Returns the row number and the departure delay of a stored record; a cancelled flight has no delay."""
+    """Return the row number and the departure delay of a stored record; a cancelled flight has no delay."""
     assert value is not None, "each flight has a value"
     fields = value.split(b",")
     return int(fields[0]), minutes(fields[DEP_DELAY].decode())

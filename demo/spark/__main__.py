@@ -56,7 +56,7 @@ class Flow:
         self.counts = {ENRICHED: 0, DELAYS: 0}
 
     async def send(self, rows: int | None, stream_s: float, shares: int) -> None:
-        """Starts the producer process and waits until it ends. Raises RuntimeError if it did not send all flights."""
+        """Start the producer process and wait until it ends. Raises RuntimeError if it did not send all flights."""
         command = ["--bootstrap", self._served.address, "--stream-s", str(stream_s), "--shares", str(shares)]
         command += ["--log", str(self._directory / "producer.log")] + (["--rows", str(rows)] if rows else [])
         self._process = await asyncio.create_subprocess_exec(
@@ -74,7 +74,7 @@ class Flow:
             raise RuntimeError(f"the producer failed; see {self._directory / 'producer.log'}")
 
     async def wait_for_write(self) -> None:
-        """Returns when records of an uncommitted batch have arrived, or after WRITE_S."""
+        """Return when records of an uncommitted batch have arrived, or after WRITE_S."""
         async with Consumer(bootstrap_servers=self._served.address) as reader:
             places = [TopicPartition(ENRICHED, n) for n in range(PARTITIONS)]
             before = sum((await reader.end_offsets(places)).values())
@@ -85,12 +85,12 @@ class Flow:
                 await asyncio.sleep(0.02)
 
     def allow_next_share(self) -> None:
-        """Allows the producer to send the next share of the flights."""
+        """Allow the producer to send the next share of the flights."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.write(b"\n")
 
     async def watch(self) -> None:
-        """Counts the committed records of both results until it is cancelled."""
+        """Count the committed records of both results until it is cancelled."""
         async with Consumer(
             ENRICHED,
             DELAYS,
@@ -110,7 +110,7 @@ class Flow:
 
 
 def kill_order(rng: random.Random, kills: int) -> Iterator[str]:
-    """Yields the targets of the kills: each round of three has every target once, in random order."""
+    """Yield the targets of the kills: each round of three has every target once, in random order."""
     drawn: list[str] = []
     for _ in range(kills):
         drawn = drawn or rng.sample(TARGETS, len(TARGETS))
@@ -118,7 +118,7 @@ def kill_order(rng: random.Random, kills: int) -> Iterator[str]:
 
 
 async def kill_all(rng: random.Random, kills: int, served: Brokers, driver: Driver, flow: Flow, bars: Bars) -> None:
-    """Kills the targets one after the other, each while the driver is working."""
+    """Kill the targets one after the other, each while the driver is working."""
     numbers = count(1)
 
     def announce(name: str) -> None:
@@ -142,7 +142,7 @@ async def kill_all(rng: random.Random, kills: int, served: Brokers, driver: Driv
 
 
 async def until(what: str, total: int, progress: dict[str, int], name: str, driver: Driver) -> None:
-    """Waits until the progress reaches its total. Raises RuntimeError after TIMEOUT_S without progress."""
+    """Wait until the progress reaches its total. Raises RuntimeError after TIMEOUT_S without progress."""
     seen, deadline = -1, 0.0
     while progress[name] < total:
         if driver.failed.done():
@@ -155,7 +155,7 @@ async def until(what: str, total: int, progress: dict[str, int], name: str, driv
 
 
 async def set_clock(served: Brokers, values: list[bytes]) -> None:
-    """Sends the clock values: only new records advance a watermark."""
+    """Send the clock values: only new records advance a watermark."""
     async with Producer(bootstrap_servers=served.address) as producer:
         for partition, value in enumerate(values):
             await producer.send(SOURCE, value, partition=partition)
@@ -163,7 +163,7 @@ async def set_clock(served: Brokers, values: list[bytes]) -> None:
 
 
 async def job(arguments: argparse.Namespace, served: Brokers, directory: Path, bars: Bars, windows: int) -> Driver:
-    """Runs the driver and the kills until the last window is written and the driver has stopped with status 0."""
+    """Run the driver and the kills until the last window is written and the driver has stopped with status 0."""
     flights = arrivals(arguments.rows)
     driver = Driver(served.address, directory, bars.say)
     flow = Flow(served, directory, bars)
@@ -194,7 +194,7 @@ async def job(arguments: argparse.Namespace, served: Brokers, directory: Path, b
 
 
 async def audited(data_dir: Path, console: Console) -> bool:
-    """Runs `semel pipeline audit` over the files of the stopped broker."""
+    """Run `semel pipeline audit` over the files of the stopped broker."""
     command = [sys.executable, "-m", "pyspark_semel.pipeline", "audit", str(data_dir), "--json"]
     environment = {**os.environ, "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
     with console.status("semel pipeline audit: every batch in the broker's files"):

@@ -31,7 +31,7 @@ class Arrival(NamedTuple):
 
 
 def arrivals(limit: int | None = None) -> list[Arrival]:
-    """Returns the first `limit` flights of the file, or all, in arrival order. The file's months are sorted as text."""
+    """Return the first `limit` flights of the file, or all, in arrival order. The file's months are sorted as text."""
     found = []
     with zipfile.ZipFile(source() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         lines = io.TextIOWrapper(raw, "utf-8", newline="")
@@ -49,7 +49,7 @@ def arrivals(limit: int | None = None) -> list[Arrival]:
 
 
 def clock_values(last: datetime) -> list[bytes]:
-    """Returns a value per partition that is no flight: it only advances the watermark, so that all windows close."""
+    """Return a value per partition that is no flight: it only advances the watermark, so that all windows close."""
     late = last + timedelta(days=SETTLED_DAYS)
     before, after = f"{late.year},{late.month},{late.day}", f"{late.hour},{late.minute}"
     return [f"{-1 - n},{before},,,,,,,,,,,,,,{after},".encode() for n in range(PARTITIONS)]
@@ -69,7 +69,7 @@ class Late(NamedTuple):
 
 
 def truth(limit: int | None = None) -> dict[tuple[str, str], Late]:
-    """Computes (airport code, day) -> delays from the file alone, with the csv module."""
+    """Compute (airport code, day) -> delays from the file alone, with the csv module."""
     found: dict[tuple[str, str], Late] = {}
     with zipfile.ZipFile(source() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         for row, record in enumerate(csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline=""))):

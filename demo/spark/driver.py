@@ -106,7 +106,7 @@ class Driver:
                 )
 
     def _descendants(self) -> list[psutil.Process]:
-        """Returns all descendants of the driver's process, and remembers them."""
+        """Return all descendants of the driver's process, and remember them."""
         try:
             found = psutil.Process(self._process.pid).children(recursive=True) if self._process is not None else []
         except psutil.NoSuchProcess:
@@ -115,7 +115,7 @@ class Driver:
         return found
 
     async def kill(self) -> None:
-        """Kills the driver with SIGKILL: its Java, and the Python process that started it. The Python workers end by
+        """Kill the driver with SIGKILL: its Java, and the Python process that started it. The Python workers end by
         themselves.
         """
         async with self._changing:
@@ -132,7 +132,7 @@ class Driver:
             await self._begin()
 
     def kill_worker(self, rng: random.Random) -> str:
-        """Kills one Python worker with SIGKILL. Returns its description, "" if there is none."""
+        """Kill one Python worker with SIGKILL. Returns its description, "" if there is none."""
         workers = [each for each in self._descendants() if _name(each).startswith("python")]
         draw = rng.random()
         if not workers:
@@ -144,7 +144,7 @@ class Driver:
         return f"a Python worker of Spark (pid {chosen.pid}, {what})"
 
     async def stop(self) -> int:
-        """Stops the driver with SIGTERM after its current batches; remaining processes are killed. Returns the exit
+        """Stop the driver with SIGTERM after its current batches; remaining processes are killed. Returns the exit
         status.
         """
         self._is_ending = True
@@ -168,7 +168,7 @@ class Driver:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """Returns False for a zombie process, which has already ended."""
+    """Return False for a zombie process, which has already ended."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -25,7 +25,7 @@ class Summed(NamedTuple):
 
 
 def row_of_json(value: bytes) -> int:
-    """Returns the row number at the start of an enriched flight: `{"row":17,…`."""
+    """Return the row number at the start of an enriched flight: `{"row":17,…`."""
     return int(value[value.index(b":") + 1 : value.index(b",")])
 
 
@@ -59,7 +59,7 @@ def show_topics(console: Console, rows: list[tuple[str, Audit]], leftovers: Mapp
 
 
 def show_delays(console: Console, found: Summed, right: Windows) -> bool:
-    """Prints the airports with the most flights beside the file's figures; returns whether all windows are right."""
+    """Print the airports with the most flights beside the file's figures; return whether all windows are right."""
     got, want = by_airport(found.windows), by_airport(right)
     wrong = {window[0] for window in {*right, *found.windows} if found.windows.get(window) != right.get(window)}
     order = sorted({*got, *want}, key=lambda each: (each not in wrong, -want.get(each, Late()).flights, each))

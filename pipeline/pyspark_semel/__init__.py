@@ -16,7 +16,7 @@ __all__ = ["DefaultSource", "SemelDataSource", "prepare"]
 
 
 def prepare() -> str:
-    """Makes Spark use this Python, and a Java; call it before the first session. Returns the Java home.
+    """Make Spark use this Python, and a Java; call it before the first session. Returns the Java home.
 
     Without it Spark looks for data sources and runs workers with the `python3` of the PATH. If that is not the
     environment that semel is installed in, Spark reports "Failed to find the data source: semel". Raises

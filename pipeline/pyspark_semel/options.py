@@ -86,26 +86,26 @@ class Options:
         return self._given.get(name.lower(), default)
 
     def flag(self, name: str, default: bool) -> bool:
-        """Returns a boolean option. Raises OptionError for another value than true or false."""
+        """Return a boolean option. Raises OptionError for another value than true or false."""
         value = self.text(name, str(default)).strip().lower()
         if value not in ("true", "false"):
             raise OptionError(f"{name}={self.get(name)!r}: write true or false")
         return value == "true"
 
     def count(self, name: str, least: int = 1) -> int | None:
-        """Returns a whole number of at least `least`, None if the option is not set. Raises OptionError."""
+        """Return a whole number of at least `least`, None if the option is not set. Raises OptionError."""
         value = self.get(name)
         return None if value is None else whole_number(name, value, least)
 
     def choice(self, name: str, allowed: Collection[str], default: str) -> str:
-        """Returns one of the allowed words. Raises OptionError for another word."""
+        """Return one of the allowed words. Raises OptionError for another word."""
         value = self.text(name, default).strip().lower()
         if value not in allowed:
             raise OptionError(f"{name}={self.get(name)!r}: write one of {', '.join(allowed)}")
         return value
 
     def kafka(self) -> dict[str, str]:
-        """Returns the options that start with `kafka.`, without this prefix."""
+        """Return the options that start with `kafka.`, without this prefix."""
         return {name.removeprefix(PREFIX): value for name, value in self._given.items() if name.startswith(PREFIX)}
 
 
@@ -119,7 +119,7 @@ class ClientSettings(msgspec.Struct, frozen=True):
         return f"<ClientSettings of {self.values.get('bootstrap_servers')}>"  # passwords stay out of logs
 
     def keywords(self) -> dict[str, Any]:
-        """Returns keyword arguments for a client. Raises OSError or ssl.SSLError for invalid files of `kafka.ssl.*`."""
+        """Return keyword arguments for a client. Raises OSError or ssl.SSLError for invalid files of `kafka.ssl.*`."""
         if self.values.get("security_protocol") not in WITH_TLS:
             return self.values
         context = ssl.create_default_context(cafile=self.tls.get("ssl.truststore.location"))
@@ -136,7 +136,7 @@ class ClientSettings(msgspec.Struct, frozen=True):
 def client_settings(
     options: Options, config: type[ClientConfig], *, refused: Mapping[str, str], defaults: Mapping[str, Any]
 ) -> ClientSettings:
-    """Converts the `kafka.*` options to settings of `config`. `refused`: name -> the reason why it must not be set.
+    """Convert the `kafka.*` options to settings of `config`. `refused`: name -> the reason why it must not be set.
 
     Raises OptionError for a refused or unknown setting, a value of the wrong type, and missing bootstrap servers.
     """
@@ -187,7 +187,7 @@ def _check_only(name: str, text: str) -> None:
 
 
 def whole_number(name: str, text: str, least: int = 1) -> int:
-    """Parses `text`. Raises OptionError unless it is a whole number of at least `least`."""
+    """Parse `text`. Raises OptionError unless it is a whole number of at least `least`."""
     try:
         number = int(text)
     except ValueError:
@@ -198,7 +198,7 @@ def whole_number(name: str, text: str, least: int = 1) -> int:
 
 
 def _converted(name: str, text: str, kind: Any) -> Any:
-    """Converts `text` to the type of a setting. Raises OptionError."""
+    """Convert `text` to the type of a setting. Raises OptionError."""
     text = text.strip()
     if get_origin(kind) is Literal:
         found = [value for value in get_args(kind) if str(value) == text]
@@ -214,7 +214,7 @@ def _converted(name: str, text: str, kind: Any) -> Any:
 
 
 def _instead(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Suggests the nearest known name, or lists all of them."""
+    """Suggest the nearest known name, or list all of them."""
     names = {each.lower(): each for each in known}
     near = get_close_matches(name, names, n=1, cutoff=0.75)
     if near:

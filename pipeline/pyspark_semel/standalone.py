@@ -69,7 +69,7 @@ def check(address: str) -> None:
 
 
 def spark_home() -> Path:
-    """Returns the folder of the package pyspark, which is a complete Spark. Raises ClickException."""
+    """Return the folder of the package pyspark, which is a complete Spark. Raises ClickException."""
     package = importlib.util.find_spec("pyspark")
     if package is None or package.origin is None:
         raise click.ClickException("pyspark is not installed: pip install 'semel[spark]'")

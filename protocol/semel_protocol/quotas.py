@@ -80,7 +80,7 @@ class QuotaEntity(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> tuple[tuple[str, bool, str], ...]:
-        """Sorts entities by their parts, names before the default."""
+        """Sort entities by their parts, names before the default."""
         return tuple((kind, name is None, name or "") for kind, name in self.parts.items())
 
 

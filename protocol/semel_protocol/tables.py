@@ -167,7 +167,7 @@ def show_table(
     *,
     left: Collection[str] = (),
 ) -> None:
-    """Prints a table of ready texts. Cells may have rich's markup. left: the columns, besides the first, that are
+    """Print a table of ready texts. Cells may have rich's markup. left: the columns, besides the first, that are
     aligned left.
     """
     facts = columns[1:]

@@ -10,13 +10,13 @@ ROOT = Path(__file__).parents[2]
 
 
 def packages() -> list[str]:
-    """Returns the packages that semel's client needs."""
+    """Return the packages that semel's client needs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: list[str] = project["dependencies"]
     return found
 
 
 def variables(*folders: Path) -> dict[str, str]:
-    """Returns the environment: the client of this repository, installed as aiokafka when Python starts."""
+    """Return the environment: the client of this repository, installed as aiokafka when Python starts."""
     path = [ROOT / "client", ROOT / "protocol", Path(__file__).parent, *folders]
     return {"PYTHONPATH": os.pathsep.join(map(str, path))}

@@ -34,7 +34,7 @@ async def take(consumer: Consumer, count: int, timeout_ms: float = 10_000) -> li
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], timeout_s: float = 10) -> None:
-    """Waits for a condition, looking every few milliseconds; fails after `timeout_s`."""
+    """Wait for a condition, looking every few milliseconds; fail after `timeout_s`."""
     async with asyncio.timeout(timeout_s):
         while True:
             outcome = condition()
@@ -72,7 +72,7 @@ class Reader:
             await self.consumer.stop()
 
     async def crash(self) -> None:
-        """Ends without a word: no commit, no LeaveGroup."""
+        """End without a word: no commit, no LeaveGroup."""
         assert self._task is not None
         task, self._task = self._task, None
         task.cancel()

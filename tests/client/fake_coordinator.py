@@ -247,7 +247,7 @@ class FakeCoordinator(FakeBroker):
         return self.ended(txn) if txn.state == wanted else EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE)
 
     def time_out(self, name: str) -> None:
-        """Aborts the open transaction of an id, without a request. The producer keeps its epoch, as on Kafka 4."""
+        """Abort the open transaction of an id, without a request. The producer keeps its epoch, as on Kafka 4."""
         txn = self.ids[name]
         self.finish(txn, commit=False)
         if self.version >= 2:

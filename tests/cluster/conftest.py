@@ -58,7 +58,7 @@ def can_have_namespaces() -> bool:
 
 @pytest.fixture
 def opened(scripts: Path, can_have_namespaces: bool) -> Open:
-    """Makes a cluster, not yet open, of the text of a compose file and a kind of place."""
+    """Make a cluster, not yet open, of the text of a compose file and a kind of place."""
 
     def make(text: str, kind: str = "loopback") -> Cluster:
         if kind == "namespaces" and not can_have_namespaces:

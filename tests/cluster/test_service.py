@@ -43,7 +43,7 @@ def service(services: Services, folder: Path, code: str, **settings: object) -> 
 
 
 async def says(service: Running, words: str) -> None:
-    """Waits until the log has these words."""
+    """Wait until the log has these words."""
     async with asyncio.timeout(20):
         while words not in (service.spec.log.read_text() if service.spec.log.exists() else ""):
             await asyncio.sleep(0.01)

@@ -27,7 +27,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def start(broker: BrokerProcess) -> Iterator[Start]:
-    """Starts a member; more settings of its consumer by their names, with underscores for dots."""
+    """Start a member; more settings of its consumer by their names, with underscores for dots."""
     started: list[GroupProcess] = []
 
     def start(subscription: str = "t", **config: str) -> GroupProcess:

@@ -86,7 +86,7 @@ class Work:
         return asyncio.run(ask())
 
     def restart(self, node_id: int) -> None:
-        """Starts a broker that is down; returns when it is a replica in sync of everything."""
+        """Start a broker that is down; return when it is a replica in sync of everything."""
         self.cluster.brokers[node_id].start(TIMEOUT_S)
         for topic in ("t", OF_GROUPS):
             self.cluster.wait(topic, lambda partition: len(partition.isr) == len(NODES) and partition.leader >= 0)
@@ -95,7 +95,7 @@ class Work:
         return self.leader("t", partition)
 
     def kill_and_restart(self, node_id: int, done: Callable[[], bool]) -> None:
-        """Kills a broker while records are read; starts it again once all are."""
+        """Kill a broker while records are read; start it again once all are."""
         self.feed(300)
         self.cluster.brokers[node_id].kill()
         self.feed(300)
@@ -103,7 +103,7 @@ class Work:
         self.restart(node_id)
 
     def roll(self, done: Callable[[], bool]) -> None:
-        """Stops and starts each broker, while records are read."""
+        """Stop and start each broker, while records are read."""
         for node_id in NODES:
             self.feed(120)
             assert self.cluster.brokers[node_id].stop(TIMEOUT_S) == 0

@@ -38,7 +38,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def start(broker: BrokerProcess, library: Library) -> Iterator[Start]:
-    """Starts a worker; its name is its transactional id."""
+    """Start a worker; its name is its transactional id."""
     started: list[GroupProcess] = []
 
     def start(name: str, hold: str = "", transaction_timeout_ms: int = 60_000) -> GroupProcess:

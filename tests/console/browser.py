@@ -50,7 +50,7 @@ class Eye:
             raise
 
     async def see(self, address: str, text: str) -> None:
-        """Goes to a page and waits for a text on it."""
+        """Go to a page and wait for a text on it."""
         await self.page.evaluate("address => { location.hash = address }", address)
         main = self.page.locator(f'main[data-page="{address}"]')
         await main.get_by_text(text).first.wait_for(state="attached", timeout=LIMIT_MS)

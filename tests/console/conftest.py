@@ -17,13 +17,13 @@ SETTINGS = {"max_block_ms": 2_000, "request_timeout_ms": 2_000, "retry_backoff_m
 
 
 def opened(address: Callable[[], str]) -> Callable[[], AbstractAsyncContextManager[Admin]]:
-    """Makes the console's connections, to where `address` says then."""
+    """Make the console's connections, to where `address` says then."""
     return lambda: ClientSettings({"bootstrap_servers": address()}, {}).admin(SETTINGS, quiet=True)
 
 
 @pytest.fixture
 async def visitor(semel_broker: EphemeralBroker) -> AsyncIterator[Visitor]:
-    """Has entered, and may write."""
+    """Have entered, and may write."""
     address = semel_broker.bootstrap_servers
     link = ClusterLink(opened(lambda: address))
     client = ClientSettings({"bootstrap_servers": address}, {})

@@ -23,7 +23,7 @@ class Console:
 
 @asynccontextmanager
 async def running_console(address: str, *options: str) -> AsyncIterator[Console]:
-    """Waits for its first line. The process is ended at the end."""
+    """Wait for its first line. The process is ended at the end."""
     command = ("-m", "semel", "console", "-b", address, "--port", "0", *options)
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE)
     assert process.stdout is not None

@@ -140,7 +140,7 @@ async def take(eye: Eye, pages: dict[str, tuple[str, str]], folder: Path) -> Non
 
 
 async def settle(page: Any, name: str) -> None:
-    """Waits until the page stands still; opens a transaction or a record on some."""
+    """Wait until the page stands still; open a transaction or a record on some."""
     if name.startswith("timeline"):
         await page.locator("tr", has_text="warehouse").get_by_role("button", name="Show").first.click()
         await page.get_by_role("button", name="All").click()

@@ -48,7 +48,7 @@ async def all_pages(eye: Eye) -> dict[str, str]:
 
 @pytest.fixture
 async def eye(semel_broker: EphemeralBroker, request: pytest.FixtureRequest) -> AsyncIterator[Eye]:
-    """Has entered a console that may write, over a shop with a hanging and an open transaction."""
+    """Have entered a console that may write, over a shop with a hanging and an open transaction."""
     address = semel_broker.bootstrap_servers
     await open_shop(address)
     hang(semel_broker)

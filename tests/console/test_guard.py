@@ -22,7 +22,7 @@ def never() -> AbstractAsyncContextManager[Admin]:
 
 @pytest.fixture
 async def visitor() -> Visitor:
-    """Has entered a console that allows writes."""
+    """Have entered a console that allows writes."""
     made = Visitor(ClusterLink(never), Guard(may_write=True, host_names=["console.example"]))
     await made.enter()
     return made

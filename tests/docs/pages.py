@@ -56,7 +56,7 @@ def _pattern(line: str) -> str:
 
 
 def type_page(blocks: list[Block], at: Path, presumed: Presumed, timeout_s: float = 240) -> None:
-    """Runs the blocks of a page in the empty folder `at`. Ports are free ones instead of 9092, 9093, and the `tens`."""
+    """Run the blocks of a page in the empty folder `at`. Ports are free ones instead of 9092, 9093, and the `tens`."""
     for old in presumed.replace:
         assert any(old in each.text for each in blocks), f"the page has no {old!r} any more: see presumed.py"
     for key in presumed.around:
@@ -200,7 +200,7 @@ def _run(commands: list[Command], at: Path, address: str, programs: str, timeout
 
 
 def _kill_session(session: int) -> None:
-    """Kills what is left of a session: with job control each job has a process group of its own."""
+    """Kill what is left of a session: with job control each job has a process group of its own."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if int((process / "stat").read_text().rpartition(")")[2].split()[3]) == session:

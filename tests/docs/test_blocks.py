@@ -60,7 +60,7 @@ def command_lines(page: str) -> Iterator[list[str]]:
 
 
 def check_semel(words: list[str]) -> None:
-    """Parses the arguments as the command does, without running it. Raises click.UsageError."""
+    """Parse the arguments as the command does, without running it. Raises click.UsageError."""
     context = click.Context(main, info_name="semel")
     command: click.Command = main
     rest = words[1:]

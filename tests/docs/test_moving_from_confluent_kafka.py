@@ -48,7 +48,7 @@ def test_librdkafkas_defaults_are_its_own() -> None:
 
 
 def default_of(name: str) -> str:
-    """Asks the library inside confluent-kafka: settings of clients first, then those of topics."""
+    """Ask the library inside confluent-kafka: settings of clients first, then those of topics."""
     (path,) = (
         file.locate() for file in importlib.metadata.files("confluent-kafka") or () if "/librdkafka-" in str(file)
     )

@@ -85,7 +85,7 @@ def fails(conversations: list[list[bytes]]) -> bool:
 
 
 def replay(conversations: list[list[bytes]]) -> None:
-    """Holds conversations one after the other on a new target. Raises the fault."""
+    """Hold conversations one after the other on a new target. Raises the fault."""
     target = FuzzedBroker.open(**ARENA_SETTINGS)
     for conversation in conversations:
         target.talk(conversation)
@@ -112,7 +112,7 @@ def crowds(seed: int) -> Tried:
 
 
 def judged(name: str, seed: int) -> Tried:
-    """Runs one seed of a campaign. Raises the fault, and SlowTurn if each of `TURN_RUNS` runs has a long turn."""
+    """Run one seed of a campaign. Raises the fault, and SlowTurn if each of `TURN_RUNS` runs has a long turn."""
     gc.collect()
     tried = CAMPAIGNS[name](seed)
     for _ in range(TURN_RUNS - 1):

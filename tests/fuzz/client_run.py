@@ -45,7 +45,7 @@ class ClientRun:
         """The client errors that were raised. They are allowed."""
 
     def run(self) -> int:
-        """Returns the number of altered answers."""
+        """Return the number of altered answers."""
         logger, unexpected = logging.getLogger("semel"), UnexpectedErrors()
         logger.addHandler(unexpected)
         try:
@@ -71,7 +71,7 @@ class ClientRun:
         return self.edge.altered_count
 
     def check(self, when: str) -> None:
-        """Asserts that no exception reached the loop, and the target's invariants."""
+        """Assert that no exception reached the loop, and the target's invariants."""
         assert not self.target.loop.errors, f"{when}: {self.target.loop.errors}"
         self.target.check()
 

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_old_is_collected() -> Iterator[None]:
-    """Freezes the objects of earlier tests. Otherwise a full collection would visit them and add CPU time to a turn of
+    """Freeze the objects of earlier tests. Otherwise a full collection would visit them and add CPU time to a turn of
     the event loop."""
     gc.collect()
     gc.freeze()

@@ -133,7 +133,7 @@ class DamagedLog:
         return sorted(path for path in self.disk._names if path.startswith(ROOT))
 
     def damage(self) -> None:
-        """Damages one or two files."""
+        """Damage one or two files."""
         self._logs_before = {path: self.disk.read_bytes(path) for path in self.paths() if _suffix(path) == ".log"}
         for _ in range(self.random.choice((1, 1, 1, 2))):
             paths = self.paths()
@@ -200,7 +200,7 @@ class DamagedLog:
     # --- judging ---------------------------------------------------------------------------------------------
 
     def judge(self) -> str:
-        """Opens the log and reads it. Asserts the rule. Returns the outcome in a few words."""
+        """Open the log and read it. Asserts the rule. Returns the outcome in a few words."""
         before = self._first_damaged_offset()
         refusal = ""
         try:

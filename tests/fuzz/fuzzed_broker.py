@@ -131,7 +131,7 @@ class FuzzedBroker:
         return sum(getsizeof(self.disk._names[name].data) for name in names)
 
     def run(self, job: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine in the target's loop. Raises `Stuck` when nothing can run any more."""
+        """Run a coroutine in the target's loop. Raises `Stuck` when nothing can run any more."""
         asyncio.set_event_loop(self.loop)
         try:
             return self.loop.run_until_complete(job)
@@ -141,7 +141,7 @@ class FuzzedBroker:
     # --- conversations -----------------------------------------------------------------------------------------
 
     def talk(self, *conversations: Conversation, random: Random | None = None) -> None:
-        """Holds conversations at once, each on its own connection, beside a round of the other_client. Asserts `check`.
+        """Hold conversations at once, each on its own connection, beside a round of the other_client. Asserts `check`.
 
         With `random` the bytes arrive in pieces.
         """
@@ -192,13 +192,13 @@ class FuzzedBroker:
         await asyncio.sleep(0)
 
     def check(self) -> None:
-        """Asserts the invariants: no error in the log or in the loop, and no long turn."""
+        """Assert the invariants: no error in the log or in the loop, and no long turn."""
         assert not self.log.lines, "\n".join(self.log.lines)
         assert not self.loop.errors, "\n".join(self.loop.errors)
         assert self.loop.longest_turn_s < LONGEST_TURN_S_MAX, f"the loop was held up for {self.loop.longest_turn_s} s"
 
     def close(self) -> None:
-        """Kills the broker, starts it again over its files, and checks that the other_client has lost nothing."""
+        """Kill the broker, start it again over its files, and check that the other_client has lost nothing."""
         self.run(self._restart())
         self.check()
         self.run(self.node.stop())
@@ -206,7 +206,7 @@ class FuzzedBroker:
         self.loop.close()
 
     async def pass_time(self, seconds: float) -> None:
-        """Lets virtual time pass, so that timers, sweeps and the cleaner run."""
+        """Let virtual time pass, so that timers, sweeps and the cleaner run."""
         await asyncio.sleep(seconds)
 
     async def _restart(self) -> None:
@@ -220,7 +220,7 @@ class FuzzedBroker:
         await self.other_client.leave()
 
     async def kill(self) -> None:
-        """Ends the broker as SIGKILL does."""
+        """End the broker as SIGKILL does."""
         await self.node.server.abort()
         for task in [task for task in asyncio.all_tasks(self.loop) if task is not asyncio.current_task()]:
             task.cancel()
@@ -231,7 +231,7 @@ class FuzzedBroker:
     # --- set-up -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Starts a broker over the files on the disk."""
+        """Start a broker over the files on the disk."""
 
         def now_ms() -> int:
             return WALL_MS + int(self.loop.time() * 1000)
@@ -244,7 +244,7 @@ class FuzzedBroker:
         )
 
     async def _fill(self) -> None:
-        """Creates topics of all kinds, a group with a member and offsets, and open and ended transactions."""
+        """Create topics of all kinds, a group with a member and offsets, and open and ended transactions."""
         await self.start()
         wire = RecordingWire(*await asyncio.open_connection("127.0.0.1", self.node.port))
         self.recorded = wire.frames
@@ -276,7 +276,7 @@ class FuzzedBroker:
         self._fill_pools(member, producers)
 
     def _fill_pools(self, member: GroupMember, producers: Sequence[TransactionalProducer]) -> None:
-        """Sets the pools of field values with which a message passes the first checks of its handler."""
+        """Set the pools of field values with which a message passes the first checks of its handler."""
         ids = [row.producer_id for row in producers]
         epochs = [row.epoch for row in producers]
         self.producers += [

@@ -157,7 +157,7 @@ class Grammar:
                 self._struct(kind.element, version, is_flexible)
 
     def _many(self, field: Field, kind: Array, version: int, is_flexible: bool) -> None:
-        """Writes a large array: `DIFFERENT` elements, repeated up to the limits."""
+        """Write a large array: `DIFFERENT` elements, repeated up to the limits."""
         outer, lengths, before = self.out, self.lengths, self._elements
         self.out, self.lengths = bytearray(), []
         pool = self.pools.get(field.name)
@@ -210,7 +210,7 @@ class Grammar:
             self.out += data
 
     def _length(self, length: int, kind: str, is_flexible: bool) -> None:
-        """Writes a length or count, and notes its position; -1 is null."""
+        """Write a length or count, and note its position; -1 is null."""
         if is_flexible:
             data = uvarint((length + 1) & 0xFFFFFFFF)
         else:

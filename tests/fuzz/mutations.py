@@ -76,7 +76,7 @@ def mutate(data: bytes, random: Random, *, times: int = 1, among: Sequence[Mutat
 
 
 def change_a_length(data: bytes, lengths: Sequence[tuple[int, int]], random: Random) -> bytes:
-    """Changes one of the lengths and counts at `lengths`, as (position, bytes), to an extreme value."""
+    """Change one of the lengths and counts at `lengths`, as (position, bytes), to an extreme value."""
     if not lengths:
         return data
     at, width = random.choice(lengths)

@@ -55,7 +55,7 @@ class Answers(asyncio.Protocol):
         self._changed.set()
 
     async def all_answered(self, timeout_s: float) -> None:
-        """Waits until each frame is answered or the connection is closed. Asserts that this happens in time."""
+        """Wait until each frame is answered or the connection is closed. Asserts that this happens in time."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not self.is_closed and self._is_owed_an_answer():

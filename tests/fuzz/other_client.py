@@ -53,7 +53,7 @@ class OtherClient:
         assert codes == [0], codes
 
     async def check_all(self) -> None:
-        """Checks that all committed records are there once and in order, and checks the committed offset."""
+        """Check that all committed records are there once and in order, and check the committed offset."""
         assert self._wire is not None
         self._position = 0
         await self._read(self.expected)
@@ -61,7 +61,7 @@ class OtherClient:
         assert offsets == [len(self.expected)], offsets
 
     async def _read(self, expected: list[bytes]) -> None:
-        """Reads committed records from the last position to the end, and asserts that they are the expected ones."""
+        """Read committed records from the last position to the end, and assert that they are the expected ones."""
         assert self._wire is not None
         found: list[bytes | None] = []
         before = -1

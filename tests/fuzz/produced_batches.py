@@ -41,7 +41,7 @@ def batches(random: Random, producers: list[Producer], *, bombs: bool) -> list[t
 
 
 def produce_and_look(target: FuzzedBroker, asks: list[tuple[ProduceRequest, int]]) -> int:
-    """Returns the number of accepted batches. Asserts the invariants of batches and broker."""
+    """Return the number of accepted batches. Asserts the invariants of batches and broker."""
 
     async def run() -> int:
         wire = await Wire.connect(target.node.port)
@@ -82,7 +82,7 @@ def _is_readable(header: BatchHeader, view: memoryview) -> bool:
 
 
 async def _fetch_all(loop: VirtualLoop, wire: Wire, topic: str, isolation_level: int) -> None:
-    """Reads a partition and asserts that batches follow each other without a gap. A batch may fail to decode."""
+    """Read a partition and assert that batches follow each other without a gap. A batch may fail to decode."""
     is_compacted = topic == COMPACTED
     offset = 0
     while True:

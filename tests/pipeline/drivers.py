@@ -17,7 +17,7 @@ FILES = 2
 
 
 def environment() -> dict[str, str]:
-    """Returns the environment for a process with the import path of this one."""
+    """Return the environment for a process with the import path of this one."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
@@ -42,7 +42,7 @@ class FaultyQuery(NamedTuple):
 
 
 def faulty_queries(folder: Path, address: str, faults: list[Fault]) -> list[FaultyQuery]:
-    """Creates a query with input files for each fault, and arms the faults."""
+    """Create a query with input files for each fault, and arm the faults."""
     queries = []
     for fault in faults:
         case = Case(folder / "-".join(map(str, fault)), address)
@@ -80,7 +80,7 @@ class Driver:
         self.kill()
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to the driver and its process group with Java. Python workers have groups of their own."""
+        """Send a signal to the driver and its process group with Java. Python workers have groups of their own."""
         os.killpg(self.process.pid, number)
 
     def kill(self) -> None:
@@ -94,19 +94,19 @@ class Driver:
         assert not self._is_dead(), self._log_tail()
 
     def release(self) -> None:
-        """Releases the held processes."""
+        """Release the held processes."""
         for each in self.queries:
             (each.case.points / "go").touch()
 
     def until_ended(self, query: FaultyQuery) -> str:
-        """Returns the error text of the query, "" without an error."""
+        """Return the error text of the query, "" without an error."""
         path = query.case.folder / "ended"
         wait_for(lambda: path.exists() or self._is_dead(), f"the end of {query.case.name}", 400)
         assert path.exists(), self._log_tail()
         return path.read_text()
 
     def until_all_ended(self) -> dict[str, str]:
-        """Returns the error texts of all queries, by fault point."""
+        """Return the error texts of all queries, by fault point."""
         return {each.fault.point: self.until_ended(each) for each in self.queries}
 
     def _is_dead(self) -> bool:

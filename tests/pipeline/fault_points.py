@@ -40,7 +40,7 @@ class InjectedError(RuntimeError):
 
 
 def arrive(folder: Path, point: str, batch: int) -> None:
-    """Executes the armed action of the point, once."""
+    """Execute the armed action of the point, once."""
     for action in ("hold", "raise", "exit", "stop", "unlog"):
         armed = folder / f"{point}@{batch}.{action}"
         try:
@@ -143,13 +143,13 @@ def arm(folder: Path, point: str, batch: int, action: str) -> None:
 
 
 def arrived(folder: Path, point: str, batch: int, action: str) -> int | None:
-    """Returns the id of the process that has executed the action."""
+    """Return the id of the process that has executed the action."""
     found = list(folder.glob(f"{point}@{batch}.{action}.*"))
     return int(found[0].suffix[1:]) if found else None
 
 
 def wait_for(what: Any, why: str, timeout_s: float = 90) -> Any:
-    """Returns the first true result of `what()`."""
+    """Return the first true result of `what()`."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         found = what()
@@ -160,5 +160,5 @@ def wait_for(what: Any, why: str, timeout_s: float = 90) -> Any:
 
 
 def path_for_workers() -> None:
-    """Gives Spark's Python processes the import path of this process."""
+    """Give Spark's Python processes the import path of this process."""
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)

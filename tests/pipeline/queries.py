@@ -34,14 +34,14 @@ class Case:
             each.mkdir(parents=True, exist_ok=True)
 
     def add_file(self, number: int, rows: int = ROWS) -> None:
-        """Adds a file of rows; each file is a batch."""
+        """Add a file of rows; each file is a batch."""
         lines = (json.dumps({"k": f"k{row % 7}", "v": f"{number}:{row}"}) + "\n" for row in range(rows))
         made = self.folder / f"{number:04}.json"
         made.write_text("".join(lines))
         made.rename(self.folder / "in" / made.name)
 
     def rows(self, spark: SparkSession, partitions: int | None = 2) -> DataFrame:
-        """Returns the files as a stream, one per batch, with the rows in several tasks; None: Spark chooses their
+        """Return the files as a stream, one per batch, with the rows in several tasks; None: Spark chooses their
         number.
         """
         files = spark.readStream.schema("k string, v string").option("maxFilesPerTrigger", 1)
@@ -49,7 +49,7 @@ class Case:
         return rows.repartition("key") if partitions is None else rows.repartition(partitions)
 
     def start(self, rows: DataFrame, with_faults: bool = False, **options: str) -> StreamingQuery:
-        """Writes all existing files exactly once, then ends."""
+        """Write all existing files exactly once, then end."""
         writer = rows.writeStream.format(FORMAT if with_faults else "semel").trigger(availableNow=True)
         given = {
             "checkpointLocation": str(self.folder / "checkpoint"),
@@ -62,7 +62,7 @@ class Case:
         return writer.outputMode("append").options(**given).start()
 
     def check(self, files: int, rows: int = ROWS) -> None:
-        """Checks that every row of the files is in the topic once, and no other."""
+        """Check that every row of the files is in the topic once, and no other."""
         expected = Counter(f"{number}:{row}" for number in range(files) for row in range(rows))
         found = Counter((record.value or b"").decode() for record in committed(self.address, self.name))
         assert found == expected, (
@@ -72,7 +72,7 @@ class Case:
 
 
 def committed(address: str, topic: str, isolation_level: str = "read_committed") -> list[ConsumerRecord]:
-    """Returns all records of a topic at this isolation level."""
+    """Return all records of a topic at this isolation level."""
     return asyncio.run(_committed(address, topic, isolation_level))
 
 
@@ -90,7 +90,7 @@ async def _committed(address: str, topic: str, isolation_level: Any) -> list[Con
 
 
 def session(master: str, **settings: str) -> SparkSession:
-    """Returns a Spark session for a separate process."""
+    """Return a Spark session for a separate process."""
     from pyspark_semel import java
 
     java.prepare()
@@ -110,7 +110,7 @@ def session(master: str, **settings: str) -> SparkSession:
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the queries of these folders at once, in a process of its own; writes how each has ended."""
+    """Run the queries of these folders at once, in a process of its own; write how each has ended."""
     from pipeline.fault_points import FaultPointSource
 
     master, address, *folders = arguments

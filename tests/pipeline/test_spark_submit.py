@@ -77,7 +77,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def submit(folder: Path, master: str, environ: dict[str, str], archive: Path, *words: str) -> str:
-    """Runs the job as a user would: the driver's copy of the environment lies in the folder of the call."""
+    """Run the job as a user would: the driver's copy of the environment lies in the folder of the call."""
     with tarfile.open(archive) as tar:
         tar.extractall(folder / "environment", filter="fully_trusted")
     (folder / "job.py").write_text(JOB)

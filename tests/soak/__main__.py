@@ -97,7 +97,7 @@ class Soak:
         self._objects: Counter[str] = Counter()
 
     async def run(self) -> list[str]:
-        """Works and looks until the time is over. Returns the problems."""
+        """Work and look until the time is over. Returns the problems."""
         await self._work.prepare()
         stop = asyncio.Event()
         work = asyncio.create_task(self._work.run(stop))

@@ -45,7 +45,7 @@ TOLERANCES = {
 
 
 def judge(samples: Sequence[Sample]) -> list[str]:
-    """Returns a sentence for each gauge that still grows. Needs six samples.
+    """Return a sentence for each gauge that still grows. Needs six samples.
 
     A gauge grows if its mean in the last third of the samples is above the mean of the middle third by more than its
     tolerance.
@@ -84,7 +84,7 @@ def disk_bytes(directory: Path) -> int:
 
 
 def sample(pid: int, data_dir: Path, tasks: int) -> Sample:
-    """Reads the gauges of the broker process, and of this process, which has the clients."""
+    """Read the gauges of the broker process, and of this process, which has the clients."""
     broker, client = psutil.Process(pid), psutil.Process()
     return Sample(
         memory=broker.memory_info().rss / MIB,

@@ -39,7 +39,7 @@ class Work:
             await admin.create_topics([*topics, NewTopic(COMPACTED, 1, 1, topic_configs=compact)])
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Raises what a round raises: in a soak nothing fails."""
+        """Raise what a round raises: in a soak nothing fails."""
         kinds = (
             self.new_producer,
             self.new_transactional_id,

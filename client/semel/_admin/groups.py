@@ -95,7 +95,7 @@ async def list_consumer_groups(
 
 
 async def _with_states(calls: Calls, listed: Sequence[ConsumerGroupListing]) -> list[ConsumerGroupListing]:
-    """Asks for the states that a broker did not list."""
+    """Ask for the states that a broker did not list."""
     unknown = [each.group_id for each in listed if not each.state]
     described = await describe_consumer_groups(calls, unknown) if unknown else []
     states = {each.group_id: each.state for each in described}
@@ -216,7 +216,7 @@ async def list_consumer_group_offsets(
 async def alter_consumer_group_offsets(
     calls: Calls, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> None:
-    """Commits without a membership, which only a group without members accepts."""
+    """Commit without a membership, which only a group without members accepts."""
     outcomes = _of_partitions(offsets, f"offset of group {group_id!r}")
 
     async def attempt(connection: Connection, deadline: Deadline) -> None:

@@ -117,7 +117,7 @@ async def describe_cluster(calls: Calls) -> ClusterDescription:
 
 
 async def check_brokers(calls: Calls, node_ids: Iterable[int], timeout_ms: float) -> dict[int, BrokerStatus]:
-    """Asks all brokers at once, each for at most `timeout_ms`, connecting included."""
+    """Ask all brokers at once, each for at most `timeout_ms`, connecting included."""
     asked = list(node_ids)
     answers = await asyncio.gather(*[_check_broker(calls, node_id, timeout_ms) for node_id in asked])
     return dict(zip(asked, answers, strict=True))

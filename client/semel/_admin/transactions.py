@@ -76,7 +76,7 @@ async def list_transactions(
 
 
 async def describe_transactions(calls: Calls, transactional_ids: Sequence[str]) -> list[TransactionDescription]:
-    """Describes all ids of one coordinator in one request."""
+    """Describe all ids of one coordinator in one request."""
     outcomes: CallOutcomes[str, TransactionDescription] = CallOutcomes(
         transactional_ids, lambda name: f"describing transactional id {name!r}"
     )
@@ -136,7 +136,7 @@ async def describe_producers(
 
 
 async def fence_producers(calls: Calls, transactional_ids: Sequence[str], reason: str) -> dict[str, FencedProducer]:
-    """Sends InitProducerId as a new producer would: the coordinator bumps the epoch and aborts the open transaction."""
+    """Send InitProducerId as a new producer would: the coordinator bumps the epoch and aborts the open transaction."""
 
     async def of_id(transactional_id: str) -> FencedProducer:
         what = f"fencing the producer of {transactional_id!r}"

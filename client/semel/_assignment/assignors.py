@@ -72,7 +72,7 @@ class Assignor(ABC):
 
     @abstractmethod
     def assign(self, members: Sequence[GroupMember], partition_counts: Mapping[str, int]) -> Assignments:
-        """Assigns each partition of each subscribed topic to one member that subscribes to the topic.
+        """Assign each partition of each subscribed topic to one member that subscribes to the topic.
 
         partition_counts: the topics that exist. Others are left out until metadata has them.
         """

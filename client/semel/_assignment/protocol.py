@@ -60,7 +60,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """Raises ProtocolError when another member's bytes are not a subscription."""
+    """Raise ProtocolError when another member's bytes are not a subscription."""
     subscription: Subscription = codec(Subscription, _version_of(data)).decode(data, _VERSION.size)
     return subscription
 

@@ -44,7 +44,7 @@ def balance(
 
 
 def _fill(takers: Mapping[str, list[str]], kept: Kept, partition_counts: Mapping[str, int]) -> None:
-    """Assigns every unassigned partition to the member with the fewest, topics with few subscribers first."""
+    """Assign every unassigned partition to the member with the fewest, topics with few subscribers first."""
     taken = {partition for partitions in kept.values() for partition in partitions}
     rank = {member: i for i, member in enumerate(kept)}
     heap: list[tuple[int, int, str]] = []
@@ -62,7 +62,7 @@ def _fill(takers: Mapping[str, list[str]], kept: Kept, partition_counts: Mapping
 
 
 def _level(takers: Mapping[str, list[str]], kept: Kept, earlier: Mapping[TopicPartition, str]) -> None:
-    """Moves partitions from members with many to members with few, one chain at a time, until no chain is left."""
+    """Move partitions from members with many to members with few, one chain at a time, until no chain is left."""
     if not kept:
         return
     # A member without a chain never gets one: later moves only raise low counts and lower high counts.

@@ -47,7 +47,7 @@ class RefusedError(PortableError):
 
 
 def checked(function: F) -> F:
-    """Makes a method check its arguments. Raises TypeError, ValueError."""
+    """Make a method check its arguments. Raises TypeError, ValueError."""
 
     @functools.cache
     def parameters() -> tuple[inspect.Signature, dict[str, Check]]:
@@ -110,7 +110,7 @@ def whole(name: str, value: Any, least: int, most: int, what: str = "an int") ->
 
 
 def check_times(timestamps: Mapping[TopicPartition, int]) -> None:
-    """Raises ValueError for a negative time: the protocol has other meanings for those."""
+    """Raise ValueError for a negative time: the protocol has other meanings for those."""
     for partition, timestamp in timestamps.items():
         if timestamp < 0:
             raise ValueError(f"timestamp={timestamp} of {partition}: give milliseconds since the epoch")

@@ -127,7 +127,7 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         return f"<{type(self).__name__} {self.client_id!r}>"  # passwords stay out of logs
 
     def _check_tls(self) -> None:
-        """Raises KafkaConfigurationError for settings of TLS that contradict each other."""
+        """Raise KafkaConfigurationError for settings of TLS that contradict each other."""
         files = [name for name in TLS_FILES if getattr(self, name) is not None]
         protocol = self.security_protocol
         if self.ssl_context is not None:
@@ -144,7 +144,7 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise KafkaConfigurationError("ssl_keyfile or ssl_password is given without ssl_certfile: give it too")
 
     def _check_sasl(self) -> None:
-        """Raises KafkaConfigurationError for settings of SASL that are missing or contradict each other."""
+        """Raise KafkaConfigurationError for settings of SASL that are missing or contradict each other."""
         given = [name for name in SASL_NAMES if getattr(self, name) is not None]
         if not self.security_protocol.startswith("SASL_"):
             if given:
@@ -288,7 +288,7 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
 def takes_settings(
     config: Callable[P, C],
 ) -> Callable[[Callable[[T, C], None]], Callable[Concatenate[T, P], None]]:
-    """Makes `__init__(self, config)` take the fields of `config` as keyword arguments.
+    """Make `__init__(self, config)` take the fields of `config` as keyword arguments.
 
     Raises TypeError for a setting that is unknown or has no name, KafkaConfigurationError for invalid or contradicting
     values.
@@ -306,7 +306,7 @@ def takes_settings(
 
 
 def describe_settings(init: Callable[..., None], config: Any, *before: inspect.Parameter) -> None:
-    """Gives `init` the signature and the words of its settings, for help() and for tools that read signatures.
+    """Give `init` the signature and the words of its settings, for help() and for tools that read signatures.
 
     config: the struct of the settings. before: the parameters in front of them.
     """
@@ -336,7 +336,7 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def not_below(config: msgspec.Struct, name: str, other: str) -> None:
-    """Raises KafkaConfigurationError when setting `name` is less than setting `other`."""
+    """Raise KafkaConfigurationError when setting `name` is less than setting `other`."""
     value, bound = getattr(config, name), getattr(config, other)
     if value < bound:
         raise KafkaConfigurationError(f"{name}={value} is less than {other}={bound}: raise it, or lower {other}")

@@ -19,7 +19,7 @@ SETTINGS_OF_THE_BROKER = {
 
 
 def refuse_settings_of_the_broker(given: Mapping[str, object]) -> None:
-    """Raises KafkaConfigurationError when group_protocol='consumer' is given with a setting that the broker decides."""
+    """Raise KafkaConfigurationError when group_protocol='consumer' is given with a setting that the broker decides."""
     if given.get("group_protocol") != "consumer":
         return
     for name, instead in SETTINGS_OF_THE_BROKER.items():

@@ -46,7 +46,7 @@ class Rule(msgspec.Struct, frozen=True):
     is_secret: bool = False
 
     def check(self, name: str, value: object) -> None:
-        """Raises KafkaConfigurationError with the name of the setting and the allowed values."""
+        """Raise KafkaConfigurationError with the name of the setting and the allowed values."""
         if not self.accepts(value):
             given = name if self.is_secret else f"{name}={shown(value)}"
             raise KafkaConfigurationError(f"{given}: give {self.kind}")
@@ -195,7 +195,7 @@ RULES: dict[str, Rule] = {
 
 
 def check_settings(config: msgspec.Struct) -> None:
-    """Checks each setting by itself. Raises KafkaConfigurationError for the first invalid one."""
+    """Check each setting by itself. Raises KafkaConfigurationError for the first invalid one."""
     for name in config.__struct_fields__:
         value = getattr(config, name)
         if name == "sasl_mechanism" and value == "GSSAPI":
@@ -219,7 +219,7 @@ class Foreign(msgspec.Struct, frozen=True):
     is_secret: bool = False
 
     def refuse(self, name: str, value: object) -> None:
-        """Raises KafkaConfigurationError unless the value has no effect."""
+        """Raise KafkaConfigurationError unless the value has no effect."""
         if not any(type(value) is type(each) and value == each for each in self.harmless):
             raise KafkaConfigurationError(f"{name}{'' if self.is_secret else f'={shown(value)}'}: {self.why}")
 
@@ -262,7 +262,7 @@ def _parameters_of(config: Callable[..., object]) -> Mapping[str, inspect.Parame
 
 
 def named_only(init: F) -> F:
-    """Makes an `__init__` with keyword arguments only explain itself when it gets others. Raises TypeError."""
+    """Make an `__init__` with keyword arguments only explain itself when it gets others. Raises TypeError."""
 
     @functools.wraps(init)
     def explained(self: object, *unnamed: object, **settings: Any) -> None:

@@ -65,13 +65,13 @@ class Commits:
         )
 
     async def run(self) -> None:
-        """Auto-commits until cancelled."""
+        """Auto-commit until cancelled."""
         while True:
             await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
             await self.commit_consumed()
 
     async def commit_consumed(self, partitions: Sequence[TopicPartition] | None = None) -> None:
-        """Commits the consumed positions that the coordinator does not know yet. Never raises.
+        """Commit the consumed positions that the coordinator does not know yet. Never raises.
 
         A refused auto-commit loses nothing: the records are read again.
         """
@@ -85,14 +85,14 @@ class Commits:
             log.warning("auto-commit of group %r failed: %s", self._config.group_id, error)
 
     def check_topics(self, offsets: ToCommit) -> None:
-        """Raises DeletedTopicCommitError if offsets that the application gives are of a topic that was deleted."""
+        """Raise DeletedTopicCommitError if offsets that the application gives are of a topic that was deleted."""
         for partition in offsets:
             state = self._subscription.states.get(partition)
             if state is not None and state.topic_in_hand != state.topic_id:
                 raise _topic_is_gone(partition)
 
     async def commit(self, offsets: ToCommit, timeout_ms: float) -> None:
-        """Commits offsets. Waits for a rebalance to end, as long as the partitions stay assigned.
+        """Commit offsets. Waits for a rebalance to end, as long as the partitions stay assigned.
 
         Raises CommitFailedError when they do not, DeletedTopicCommitError when the topic was deleted,
         KafkaTimeoutError, and final errors of the coordinator.
@@ -119,7 +119,7 @@ class Commits:
             state.committed = offsets[partition].offset
 
     async def _try(self, offsets: ToCommit, deadline: Deadline) -> bool:
-        """Commits once. False when a rebalance is in progress, or the epoch has changed."""
+        """Commit once. False when a rebalance is in progress, or the epoch has changed."""
         membership = self._group.member.membership
         try:
             await self._offsets.commit(offsets, membership, max(deadline.remaining_ms, 1))

@@ -64,7 +64,7 @@ class FetchSession:
         self._connection: object = None
 
     def fill(self, request: FetchRequest, wanted: Wanted, connection: object, *, is_by_id: bool = False) -> None:
-        """Puts the session and its changes into `request`. Sessions do not outlive their connection.
+        """Put the session and its changes into `request`. Sessions do not outlive their connection.
 
         `wanted` belongs to the session from now on. is_by_id: whether it has topic ids.
         """
@@ -102,7 +102,7 @@ class FetchSession:
                 yield TopicIdPartition(name, row.partition_index, topic.topic_id), row
 
     def answered(self, response: FetchResponse) -> None:
-        """Notes an answer without an error of its own. `ends` has its offsets from now on."""
+        """Note an answer without an error of its own. `ends` has its offsets from now on."""
         self._is_in_flight = False
         for partition, row in self.rows(response):
             if row.error_code or row.high_watermark < 0:
@@ -116,7 +116,7 @@ class FetchSession:
             self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
 
     def refused(self, code: int) -> bool:
-        """Notes an answer with this error of its own. True: only the session is gone; fetch again at once."""
+        """Note an answer with this error of its own. True: only the session is gone; fetch again at once."""
         had_begun = self._epoch != BEGIN_EPOCH
         self._begin_again()
         if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:

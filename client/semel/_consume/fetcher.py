@@ -92,7 +92,7 @@ class Fetcher:
         self.failure: BaseException | None = None
 
     def wake(self) -> None:
-        """Starts the tasks that have something to fetch, after a change of assignment, position, room or leader."""
+        """Start the tasks that have something to fetch, after a change of assignment, position, room or leader."""
         if self._stopped:
             return
         if self._unreachable:
@@ -149,12 +149,12 @@ class Fetcher:
             task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """Ends all fetches, and waits until their tasks have ended."""
+        """End all fetches, and wait until their tasks have ended."""
         if tasks := self.cut():
             await asyncio.wait(tasks)
 
     def cut(self) -> list[asyncio.Task[None]]:
-        """Ends all fetches. Wakes the calls that wait for records. Returns the tasks, which end soon."""
+        """End all fetches. Wakes the calls that wait for records. Returns the tasks, which end soon."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -215,7 +215,7 @@ class Fetcher:
             self._unreachable.pop(node_id, None)
 
     async def _keep_fetching(self, node_id: int) -> None:
-        """Fetches until there is nothing to request from this broker."""
+        """Fetch until there is nothing to request from this broker."""
         config = self._config
         backoff = Backoff(self._edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
         outage = Outage(self._edge)
@@ -393,7 +393,7 @@ class Fetcher:
                 state.log_start_offset, state.fetched_at_ms = ends.log_start_offset, now_ms
 
     def _move(self, state: PartitionState, node_id: int) -> bool:
-        """Fetches from this replica for a while, as the leader proposes. Whether metadata knows the broker."""
+        """Fetch from this replica for a while, as the leader proposes. Whether metadata knows the broker."""
         metadata = self._cluster.metadata
         if node_id not in metadata.brokers:
             self._cluster.request_refresh()
@@ -425,20 +425,20 @@ class Fetcher:
         return True
 
     def fail(self, state: PartitionState, error: KafkaError) -> bool:
-        """Stops fetching this partition until the application seeks. The application gets the error."""
+        """Stop fetching this partition until the application seeks. The application gets the error."""
         state.error = error
         self.ready[state.topic_partition] = state
         self.arrived.notify()
         return True
 
     def retry(self, state: PartitionState) -> None:
-        """Fetches a partition again whose error the application has got, after a pause."""
+        """Fetch a partition again whose error the application has got, after a pause."""
         self.ready.pop(state.topic_partition, None)
         state.retry_at = self._edge.monotonic() + self._config.retry_backoff_max_ms / 1000
         self._wake_later(self._config.retry_backoff_max_ms)
 
     def _refused(self, state: PartitionState, offset: int, code: int) -> bool:
-        """Reacts to a partition's error. True when the application must get it."""
+        """React to a partition's error. True when the application must get it."""
         error = error_for(code, f"fetch from {_name(state)} at offset {offset}")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._out_of_range(state, offset)

@@ -49,7 +49,7 @@ class Positions:
         self._wanted.notify()
 
     async def reset(self, states: Sequence[PartitionState], reset: Reset) -> None:
-        """Finds new positions. Raises as `position`."""
+        """Find new positions. Raises as `position`."""
         for state in states:
             state.lose_position(reset)
             state.sought()
@@ -80,7 +80,7 @@ class Positions:
         return self._cluster.timed_out(text, waited_ms)
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         while True:
             if not (lacking := self._lacking()):
                 await self._wanted.wait()
@@ -125,7 +125,7 @@ class Positions:
         return not any(state.reset is not None and state.error is None for state in lacking)
 
     async def _from_committed(self, lacking: list[PartitionState]) -> None:
-        """Takes the group's committed offsets. Partitions without one follow the reset policy."""
+        """Take the group's committed offsets. Partitions without one follow the reset policy."""
         if self._config.group_id is None:
             for state in lacking:
                 self._fall_back(state)
@@ -149,7 +149,7 @@ class Positions:
                 state.committed = at.offset
 
     async def _back_into_range(self, lost: list[PartitionState]) -> None:
-        """Handles positions that the leader did not have. If the leader has the offset now, it had only lagged
+        """Handle positions that the leader did not have. If the leader has the offset now, it had only lagged
         behind. Otherwise the reset policy decides: records were deleted, the log was truncated, or the topic was
         created again.
         """

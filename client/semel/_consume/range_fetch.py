@@ -99,7 +99,7 @@ class RangeFetch:
         return fetched
 
     def close(self) -> None:
-        """Drops the fetch in progress; a call that waits for it raises IllegalStateError."""
+        """Drop the fetch in progress; a call that waits for it raises IllegalStateError."""
         self._closed = True
         if self.fetching is not None and not self.fetching.cancel() and not self.fetching.cancelled():
             self.fetching.exception()  # marks it as retrieved
@@ -108,7 +108,7 @@ class RangeFetch:
         return asyncio.create_task(self._fetch(self._at), name=f"fetch {self._name}")
 
     async def _fetch(self, at: int) -> CommittedBatches:
-        """Fetches from `at` until there is progress."""
+        """Fetch from `at` until there is progress."""
         config = self._config
         backoff = Backoff(self._cluster.edge, config.retry_backoff_ms, config.retry_backoff_max_ms)
         deadline = Deadline(self._cluster.edge, config.default_api_timeout_ms)
@@ -203,7 +203,7 @@ class RangeFetch:
         raise error_for(row.error_code, f"fetch from {self._name} at offset {at}")
 
     async def _check_in_range(self, at: int) -> None:
-        """Raises OffsetOutOfRangeError if the records are deleted. A new leader may only lag behind."""
+        """Raise OffsetOutOfRangeError if the records are deleted. A new leader may only lag behind."""
         found = await self._offsets.list({self._partition: EARLIEST_TIMESTAMP}, self._config.default_api_timeout_ms)
         earliest = found[self._partition][0]
         if at < earliest:

@@ -73,7 +73,7 @@ class Records:
         return await self._until(lambda: self._collect(partitions, max_records), timeout_ms) or {}
 
     async def _until(self, look: Callable[[], Any], timeout_ms: float | None) -> Any:
-        """Calls `look` until it finds something. Nothing is taken before the last await, so cancelling loses no
+        """Call `look` until it finds something. Nothing is taken before the last await, so cancelling loses no
         record.
         """
         self.mark_consumed()
@@ -97,7 +97,7 @@ class Records:
         return found
 
     async def _look(self, look: Callable[[], Any], deadline: Deadline | None) -> Any:
-        """Calls `look`; None when a deserializer is not ready in time. What it loads is loaded once, whatever happens
+        """Call `look`; None when a deserializer is not ready in time. What it loads is loaded once, whatever happens
         to the call that waits for it.
         """
         while True:
@@ -141,7 +141,7 @@ class Records:
         return is_caller and not reader.cancelling() and not is_interrupted()
 
     def stop(self, *, has_failed: bool) -> None:
-        """Hands out nothing more. The records handed out last are consumed, unless the task that got them was
+        """Hand out nothing more. The records handed out last are consumed, unless the task that got them was
         cancelled, has raised, or still works on them. has_failed: the caller knows of an exception.
         """
         if not has_failed and self._are_processed():
@@ -219,7 +219,7 @@ class Records:
                 yield state
 
     def _fill(self, state: PartitionState, count: int) -> bool:
-        """Decodes until there is a record; False when none is left in this partition.
+        """Decode until there is a record; False when none is left in this partition.
 
         Raises the partition's error once the earlier records are taken.
         """
@@ -250,7 +250,7 @@ def _has_failed(task: asyncio.Task[Any]) -> bool:
 
 
 def _skip_offsets_without_record(state: PartitionState) -> None:
-    """Moves the position past control batches, aborted records and compacted offsets after the last taken record."""
+    """Move the position past control batches, aborted records and compacted offsets after the last taken record."""
     buffer = state.buffer
     if buffer.at >= len(buffer.records) and buffer.next_offset is not None and state.position is not None:
         state.position = buffer.next_offset

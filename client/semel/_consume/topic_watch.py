@@ -95,7 +95,7 @@ class TopicWatch:
             self._assign_all()
 
     def _warn_of_unreadable(self) -> None:
-        """Warns about partitions and patterns that give no records. The cluster warns about missing topics."""
+        """Warn about partitions and patterns that give no records. The cluster warns about missing topics."""
         metadata, subscription = self._cluster.metadata, self._subscription
         found: dict[str, float] = {}
         for topic, index in subscription.states:

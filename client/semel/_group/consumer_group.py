@@ -84,7 +84,7 @@ class ConsumerGroup:
     # Calls of the consumer
 
     async def run(self) -> None:
-        """Runs until cancelled, or until the member has failed."""
+        """Run until cancelled, or until the member has failed."""
         self.heartbeats.start()
         while not self.heartbeats.is_over:
             if self.failure is not None:
@@ -101,7 +101,7 @@ class ConsumerGroup:
         await self.heartbeats.end()
 
     def request_rejoin(self, reason: str) -> None:
-        """Asks the coordinator for news at once."""
+        """Ask the coordinator for news at once."""
         log.debug("group %r: heartbeat at once, %s", self.member.group_id, reason)
         self.heartbeats.request()
 
@@ -125,7 +125,7 @@ class ConsumerGroup:
         self._wake.notify()
 
     async def until_settled(self, timeout_ms: float) -> None:
-        """Waits for an answer to a heartbeat sent from now on, which has the member's epoch. Listeners may wait for it.
+        """Wait for an answer to a heartbeat sent from now on, which has the member's epoch. Listeners may wait for it.
 
         Raises CommitFailedError when this consumer is no member, KafkaTimeoutError.
         """
@@ -147,7 +147,7 @@ class ConsumerGroup:
             self._lost(error)
 
     async def stop(self) -> None:
-        """Commits and revokes the owned partitions, then leaves the group. `run` must have ended."""
+        """Commit and revoke the owned partitions, then leave the group. `run` must have ended."""
         owned = list(self._subscription.states)
         if owned and self._ownership.lost is None and self.failure is None:
             await self._ownership.give_up(owned)
@@ -155,7 +155,7 @@ class ConsumerGroup:
         await self.leave()
 
     async def leave(self) -> None:
-        """Leaves the group at once: nothing is committed, and the listener is not called. May follow a cancelled
+        """Leave the group at once: nothing is committed, and the listener is not called. May follow a cancelled
         `stop`.
         """
         self.heartbeats.cut()
@@ -178,7 +178,7 @@ class ConsumerGroup:
         return self._subscription.is_automatic and not exceeded
 
     async def _leave_until_wanted(self) -> None:
-        """Leaves the group. Waits in UNJOINED until topics are subscribed and the application asks for records."""
+        """Leave the group. Waits in UNJOINED until topics are subscribed and the application asks for records."""
         if self.member.state is not State.UNJOINED:
             self._to(State.LEAVING)
             if self._ownership.lost is not None:
@@ -195,7 +195,7 @@ class ConsumerGroup:
         self.heartbeats.look()
 
     async def _step(self) -> bool:
-        """Takes one step towards the target assignment. False when there is none to take now."""
+        """Take one step towards the target assignment. False when there is none to take now."""
         member = self.member
         if member.state not in MEMBER_STATES:
             return False
@@ -241,7 +241,7 @@ class ConsumerGroup:
         return new
 
     async def _resolve(self, unknown: Sequence[bytes]) -> None:
-        """Asks for names of topic ids. A broker may not know a topic yet that its coordinator has assigned."""
+        """Ask for names of topic ids. A broker may not know a topic yet that its coordinator has assigned."""
         try:
             await self._names.resolve(unknown)
         except KafkaError as error:
@@ -271,13 +271,13 @@ class ConsumerGroup:
             self._names.keep([*topic_ids(self.member.target), *topic_ids(self.member.owned)])
 
     def _own(self, ids: dict[TopicPartition, IdPartition]) -> None:
-        """Replaces the owned partitions, and has them acknowledged at once."""
+        """Replace the owned partitions, and have them acknowledged at once."""
         self._ids = ids
         self.member.own(ids.values())
         self.heartbeats.look()
 
     async def _until_woken(self) -> None:
-        """Waits for a change. There is no await between the last check of `_step` and this."""
+        """Wait for a change. There is no await between the last check of `_step` and this."""
         if self._unknown():
             await self._wake.wait(max(self._resolve_at - self._cluster.edge.monotonic(), 0) * 1000)
         else:

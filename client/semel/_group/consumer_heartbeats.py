@@ -83,13 +83,13 @@ class ConsumerHeartbeats(HeartbeatTask):
         self._wake.notify()
 
     def request(self) -> int:
-        """Asks for a heartbeat now, and returns its number."""
+        """Ask for a heartbeat now, and return its number."""
         self._is_wanted = True
         self._wake.notify()
         return self.sent + 1
 
     async def leave(self) -> None:
-        """Leaves the group, so that the others get the partitions soon. If that fails, the session ends by itself.
+        """Leave the group, so that the others get the partitions soon. If that fails, the session ends by itself.
 
         A call that follows a cancelled one completes it.
         """
@@ -132,7 +132,7 @@ class ConsumerHeartbeats(HeartbeatTask):
         return self._is_wanted or self._member.is_due(self._subscribed(self._regex_version))
 
     async def _beat(self) -> float | None:
-        """Sends one heartbeat. Returns the pause before the next try, in ms, after an error."""
+        """Send one heartbeat. Returns the pause before the next try, in ms, after an error."""
         member = self._member
         self._is_wanted = False
         try:
@@ -173,7 +173,7 @@ class ConsumerHeartbeats(HeartbeatTask):
         return connection
 
     def _failed(self, error: KafkaError) -> float | None:
-        """Decides about a failed heartbeat. Returns the pause before the next one, in ms; None to go on at once."""
+        """Decide about a failed heartbeat. Returns the pause before the next one, in ms; None to go on at once."""
         member = self._member
         if member.state not in BEATING_STATES:
             return None  # fenced or leaving meanwhile

@@ -134,7 +134,7 @@ class ConsumerMember:
     # Heartbeats
 
     def join(self) -> None:
-        """Begins to join. The coordinator gets everything with the next heartbeat."""
+        """Begin to join. The coordinator gets everything with the next heartbeat."""
         self.move(State.JOINING)
         self.epoch, self._known = JOIN_EPOCH, None
 
@@ -176,7 +176,7 @@ class ConsumerMember:
     def answered(
         self, request: ConsumerGroupHeartbeatRequest, said: Said, answer: ConsumerGroupHeartbeatResponse
     ) -> None:
-        """Applies an answer without error. said: what the request says.
+        """Apply an answer without error. said: what the request says.
 
         The answer to a request of an older epoch changes nothing: the member was fenced meanwhile.
         """
@@ -200,7 +200,7 @@ class ConsumerMember:
     # Partitions
 
     def own(self, partitions: Iterable[IdPartition]) -> None:
-        """Replaces the owned partitions. The next heartbeat acknowledges them."""
+        """Replace the owned partitions. The next heartbeat acknowledges them."""
         assert self.state in MEMBER_STATES, self.state
         self.owned = frozenset(partitions)
 

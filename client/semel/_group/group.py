@@ -121,7 +121,7 @@ class Group:
     # Calls of the consumer
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         self._task = asyncio.current_task()
         while True:
             await self._until_wanted()
@@ -156,7 +156,7 @@ class Group:
         self.request_rejoin("the subscription changed")
 
     def metadata_changed(self) -> None:
-        """Rejoins when topics or partitions have changed and this member must notice it."""
+        """Rejoin when topics or partitions have changed and this member must notice it."""
         if self.state is not State.STABLE:
             return
         metadata = self._cluster.metadata
@@ -173,7 +173,7 @@ class Group:
         self._wake.notify()
 
     async def until_settled(self, timeout_ms: float) -> None:
-        """Waits until the rebalance in progress is over for commits. In ADOPTING the coordinator accepts them again.
+        """Wait until the rebalance in progress is over for commits. In ADOPTING the coordinator accepts them again.
 
         Raises CommitFailedError from inside a listener (it would wait for itself) and while partitions are revoked
         (that may wait for the application). Raises KafkaTimeoutError.
@@ -202,7 +202,7 @@ class Group:
             self._expelled(error)
 
     async def stop(self) -> None:
-        """Commits and revokes the owned partitions, then leaves the group. `run` must have ended."""
+        """Commit and revoke the owned partitions, then leave the group. `run` must have ended."""
         # First: a commit that meets a rebalance must not wait for it, because `run` has ended.
         self._to(State.STOPPED)
         owned = list(self._subscription.states)
@@ -212,7 +212,7 @@ class Group:
         await self.leave()
 
     async def leave(self) -> None:
-        """Leaves the group at once: nothing is committed, and the listener is not called. May follow a cancelled
+        """Leave the group at once: nothing is committed, and the listener is not called. May follow a cancelled
         `stop`.
         """
         self.heartbeats.cut()
@@ -228,7 +228,7 @@ class Group:
         self.settled.notify()
 
     async def _until_wanted(self) -> None:
-        """Waits in UNJOINED until topics are subscribed and the application asks for records."""
+        """Wait in UNJOINED until topics are subscribed and the application asks for records."""
         while not self._subscription.is_automatic or (self._max_poll_exceeded and self._polls.exceeded()):
             await self.heartbeats.end()
             self._to(State.UNJOINED)
@@ -247,7 +247,7 @@ class Group:
         await self._lose_all()
 
     async def _join_and_adopt(self) -> None:
-        """Goes through JOINING, SYNCING, ADOPTING to STABLE."""
+        """Go through JOINING, SYNCING, ADOPTING to STABLE."""
         self._rejoin = self._ownership.lost = None
         # Heartbeats continue until here: the coordinator may have waited long for this member.
         await self.heartbeats.end()
@@ -271,7 +271,7 @@ class Group:
         self.metadata_changed()
 
     async def _join_as_another(self) -> None:
-        """Leaves and joins as a new member. A member that rejoins unchanged may get the same generation again. With
+        """Leave and join as a new member. A member that rejoins unchanged may get the same generation again. With
         that generation the application could commit records of revoked partitions while other members read them.
         """
         await self.member.leave()
@@ -338,7 +338,7 @@ class Group:
     # Errors
 
     async def _recover(self, error: KafkaError) -> bool:
-        """Decides how to continue after a failed rebalance. False when the member cannot continue."""
+        """Decide how to continue after a failed rebalance. False when the member cannot continue."""
         action = action_for(error.code) if isinstance(error, BrokerResponseError) else None
         if action is Action.REJOIN_AS_NEW or (
             action is Action.REJOIN and not isinstance(error, RebalanceInProgressError)

@@ -37,7 +37,7 @@ class PollCalls(msgspec.Struct):
     noticed: int = 0
 
     def notice(self, now: float) -> None:
-        """Notices the calls that were made or wait, if there are any since the last time. now: the monotonic clock."""
+        """Notice the calls that were made or wait, if there are any since the last time. now: the monotonic clock."""
         if self.open or self.made != self.noticed:
             self.noticed, self.last_at = self.made, now
 
@@ -71,7 +71,7 @@ class HeartbeatTask:
         return self._task
 
     async def end(self) -> None:
-        """Stops the task; raises an unexpected exception of it. May be called before `start`."""
+        """Stop the task; raise an unexpected exception of it. May be called before `start`."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -81,7 +81,7 @@ class HeartbeatTask:
             task.result()
 
     def cut(self) -> list[asyncio.Task[None]]:
-        """Sends no more heartbeats from now on. Returns the task, which ends soon."""
+        """Send no more heartbeats from now on. Returns the task, which ends soon."""
         if self._task is None:
             return []
         self._task.cancel()

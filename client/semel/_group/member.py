@@ -107,7 +107,7 @@ class Member:
     async def join(
         self, topics: Sequence[str], owned: Sequence[TopicPartition], had: Sequence[TopicPartition], generation: int
     ) -> Joined:
-        """Joins the group and returns when the rebalance has all its members.
+        """Join the group and return when the rebalance has all its members.
 
         owned: the partitions kept while rebalancing (cooperative).
         had: the last assignment, for sticky assignors. generation: of that assignment.
@@ -172,7 +172,7 @@ class Member:
     async def sync(
         self, joined: Joined, assignments: Mapping[str, Sequence[TopicPartition]]
     ) -> tuple[TopicPartition, ...]:
-        """Sends the assignments, as the group's leader, and returns this member's own."""
+        """Send the assignments, as the group's leader, and return this member's own."""
         config = self._config
         connection = await self._connection()
         answer: SyncGroupResponse = await connection.request(
@@ -199,7 +199,7 @@ class Member:
         return partitions_of(assignment.assigned_partitions)
 
     async def heartbeat(self) -> None:
-        """Raises RebalanceInProgressError when the group is rebalancing, and the other errors of membership."""
+        """Raise RebalanceInProgressError when the group is rebalancing, and the other errors of membership."""
         connection = await self._connection()
         answer: HeartbeatResponse = await connection.request(
             HeartbeatRequest(
@@ -213,7 +213,7 @@ class Member:
         self._check(answer.error_code, "heartbeat")
 
     async def leave(self) -> None:
-        """Leaves the group, so that the others rebalance at once. If that fails, the session ends by itself. Static
+        """Leave the group, so that the others rebalance at once. If that fails, the session ends by itself. Static
         members do not leave (KIP-345). A call that follows a cancelled one completes it.
         """
         member_id = self.member_id or self._leaving

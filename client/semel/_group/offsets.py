@@ -295,7 +295,7 @@ class Offsets:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], membership: Membership, timeout_ms: float
     ) -> None:
-        """Commits offsets as `membership`.
+        """Commit offsets as `membership`.
 
         Raises RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError,
         GroupIdNotFound when the group has rebalanced, StaleMemberEpochError when the member has another epoch
@@ -439,7 +439,7 @@ def _commit_row(index: int, at: OffsetAndMetadata) -> OffsetCommitRequestPartiti
 def _check_complete(
     answered: Mapping[TopicPartition, object], wanted: Iterable[TopicPartition], connection: Connection
 ) -> None:
-    """Raises a retriable error when the answer leaves a partition out."""
+    """Raise a retriable error when the answer leaves a partition out."""
     for partition in wanted:
         if partition not in answered:
             raise KafkaConnectionError(f"{connection.name} left {partition} out of its answer")

@@ -70,7 +70,7 @@ class Ownership:
         self._wake.notify()
 
     async def revoke(self, partitions: Sequence[TopicPartition], heartbeat_interval_ms: float) -> bool:
-        """Revokes partitions in order: waits for the application, commits, calls the listener, drops them. False when
+        """Revoke partitions in order: wait for the application, commit, call the listener, drop them. False when
         they turn out lost.
         """
         if not partitions:
@@ -97,12 +97,12 @@ class Ownership:
         return True
 
     async def give_up(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commits the partitions and calls on_partitions_revoked."""
+        """Commit the partitions and call on_partitions_revoked."""
         await self._before_revocation(partitions)
         await self.notify_listener("on_partitions_revoked", partitions)
 
     async def let_go(self, before_listener: Callable[[], None]) -> None:
-        """Drops all partitions because they are lost. Nothing is committed: other members may own them already.
+        """Drop all partitions because they are lost. Nothing is committed: other members may own them already.
 
         before_listener: forgets the membership, which `drop` has noted for records in hand.
         """
@@ -119,7 +119,7 @@ class Ownership:
     async def adopt(
         self, given: Sequence[TopicPartition], topic_ids: Mapping[TopicPartition, bytes] | None = None
     ) -> None:
-        """Replaces the assignment and calls on_partitions_assigned. Partitions in both keep their state.
+        """Replace the assignment and call on_partitions_assigned. Partitions in both keep their state.
 
         topic_ids: as in `Subscription.assign`.
         """
@@ -137,14 +137,14 @@ class Ownership:
         self._changed()
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Ends the states of the partitions. Notes the membership if the application processes records of them."""
+        """End the states of the partitions. Notes the membership if the application processes records of them."""
         states = self._subscription.states
         if self._member.outdated is None and any(states[each].in_hand for each in partitions if each in states):
             self._member.outdated = self._member.membership
         self._subscription.drop(partitions)
 
     async def notify_listener(self, method: str, partitions: Iterable[TopicPartition]) -> None:
-        """Calls the application's listener. The next call for records raises its exception."""
+        """Call the application's listener. The next call for records raises its exception."""
         try:
             with self._calling_back():
                 await notify_listener(self._subscription.listener, method, partitions)

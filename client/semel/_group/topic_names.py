@@ -24,11 +24,11 @@ class TopicNames:
         return self._names.get(topic_id)
 
     def keep(self, topic_ids: Iterable[bytes]) -> None:
-        """Forgets all other topics."""
+        """Forget all other topics."""
         self._names = {topic_id: self._names[topic_id] for topic_id in topic_ids if topic_id in self._names}
 
     async def resolve(self, topic_ids: Iterable[bytes]) -> None:
-        """Asks a broker once. An id that it does not know yet, or that has no name for this client, stays unknown.
+        """Ask a broker once. An id that it does not know yet, or that has no name for this client, stays unknown.
 
         Raises KafkaConnectionError, KafkaTimeoutError, UnsupportedVersionError.
         """

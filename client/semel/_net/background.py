@@ -26,12 +26,12 @@ class Background:
         self._tasks.append(task)
 
     async def stop(self) -> None:
-        """Cancels all tasks and waits until they have ended."""
+        """Cancel all tasks and wait until they have ended."""
         if tasks := self.cut():
             await asyncio.wait(tasks)
 
     def cut(self) -> list[asyncio.Task[None]]:
-        """Cancels all tasks. Returns them; they end soon."""
+        """Cancel all tasks. Returns them; they end soon."""
         for task in self._tasks:
             task.cancel()
         return self._tasks

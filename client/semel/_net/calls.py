@@ -74,7 +74,7 @@ class CallOutcomes(Generic[K, V]):
         self._again: KafkaError | None = None
 
     def add(self, key: K) -> None:
-        """Adds a key that the answer to a request for all names."""
+        """Add a key that the answer to a request for all names."""
         if self.of_all and key not in self._values and key not in self._failures and key not in self.open:
             self.keys.append(key)
             self.open[key] = None
@@ -138,7 +138,7 @@ class Calls:
         return self._config.max_block_ms if given is None else given
 
     async def request(self, connection: Connection, message: Message, deadline: Deadline) -> Any:
-        """Sends one request, within the deadline and request_timeout_ms."""
+        """Send one request, within the deadline and request_timeout_ms."""
         timeout_ms = min(self._config.request_timeout_ms, max(deadline.remaining_ms, 1))
         return await connection.request(message, timeout_ms=timeout_ms)
 
@@ -151,7 +151,7 @@ class Calls:
         outcomes: CallOutcomes[K, V] | None = None,
         coordinated: tuple[str, int] | None = None,
     ) -> T:
-        """Runs `attempt` until its answer is final. Raises as `semel._net.retry.retrying`."""
+        """Run `attempt` until its answer is final. Raises as `semel._net.retry.retrying`."""
 
         def on_error(error: KafkaError) -> None:
             answered = isinstance(error, BrokerResponseError)
@@ -179,7 +179,7 @@ class Calls:
         what: str,
         timeout_ms: float | None,
     ) -> dict[K, V]:
-        """Sends requests to the controller until every part has its outcome."""
+        """Send requests to the controller until every part has its outcome."""
 
         async def ask(deadline: Deadline) -> None:
             await attempt(await self.cluster.controller_connection(), deadline)
@@ -197,7 +197,7 @@ class Calls:
         what: str,
         key_type: int = GROUP,
     ) -> T:
-        """Sends requests to the coordinator of a group or transactional id, and follows it when it moves."""
+        """Send requests to the coordinator of a group or transactional id, and follow it when it moves."""
 
         async def ask(deadline: Deadline) -> T:
             left_ms = max(deadline.remaining_ms, 1)
@@ -213,7 +213,7 @@ class Calls:
         what: str,
         timeout_ms: float | None,
     ) -> dict[TopicPartition, V]:
-        """Sends requests to the leader of every partition, to all leaders at the same time."""
+        """Send requests to the leader of every partition, to all leaders at the same time."""
 
         async def of_leader(node_id: int, partitions: list[TopicPartition], deadline: Deadline) -> None:
             await attempt(await self.cluster.connection(node_id, Role.CONTROL), partitions, deadline)

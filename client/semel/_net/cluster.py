@@ -84,7 +84,7 @@ class Cluster:
             self._bootstrap_ids.append(-number)
 
     async def start(self) -> None:
-        """Connects to any bootstrap server within bootstrap_timeout_ms.
+        """Connect to any bootstrap server within bootstrap_timeout_ms.
 
         Raises KafkaConnectionError, or at once KafkaProtocolError when no server speaks Kafka's protocol.
         """
@@ -128,7 +128,7 @@ class Cluster:
             await asyncio.wait(tasks)
 
     def cut(self) -> list[asyncio.Task[Any]]:
-        """Closes every connection at once. Calls that wait for metadata get IllegalStateError. May be called before
+        """Close every connection at once. Calls that wait for metadata get IllegalStateError. May be called before
         `start`, and again. Returns the tasks, which are cancelled and end soon.
         """
         self._stopped = True
@@ -142,16 +142,16 @@ class Cluster:
     # Metadata
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Calls `listener` after every refresh, when `metadata` is replaced already."""
+        """Call `listener` after every refresh, when `metadata` is replaced already."""
         self._listeners.append(listener)
 
     def off_change(self, listener: Callable[[], None]) -> None:
-        """Removes a listener, if it is there."""
+        """Remove a listener, if it is there."""
         if listener in self._listeners:
             self._listeners.remove(listener)
 
     def want(self, topics: Iterable[str]) -> None:
-        """Adds topics to the metadata. Requests a refresh when one is new."""
+        """Add topics to the metadata. Requests a refresh when one is new."""
         for topic in topics:
             if topic not in self._wanted:
                 self._wanted[topic] = None
@@ -159,12 +159,12 @@ class Cluster:
                     self._refresh_at_once()
 
     def want_only(self, topics: Iterable[str]) -> None:
-        """Keeps metadata of these topics and no others from now on."""
+        """Keep metadata of these topics and no others from now on."""
         self._wanted, self._wants_all = dict.fromkeys(topics), False
         self._refresh_at_once()
 
     def want_all(self) -> None:
-        """Keeps metadata of every topic, for pattern subscriptions and listings."""
+        """Keep metadata of every topic, for pattern subscriptions and listings."""
         self._wants_all = True
         self._refresh_at_once()
 
@@ -179,7 +179,7 @@ class Cluster:
         self.request_refresh()
 
     def update_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
-        """Applies the leader that a refusing broker named (KIP-951), if it is newer and its address is known."""
+        """Apply the leader that a refusing broker named (KIP-951), if it is newer and its address is known."""
         picture = with_leader(self.metadata, topic, partition, leader, leader_epoch)
         if picture is not None and self.pool.knows(leader):
             self.metadata = picture
@@ -324,7 +324,7 @@ class Cluster:
         )
 
     def forget_coordinator(self, key: str, key_type: int = GROUP) -> None:
-        """Drops the cached coordinator: the next call finds it again."""
+        """Drop the cached coordinator: the next call finds it again."""
         self._distrusted = self._asked
         self._coordinators.pop((key_type, key), None)
 
@@ -448,7 +448,7 @@ class Cluster:
                 self.pool.close_idle()
 
     async def _pause(self) -> None:
-        """Waits for a pause after the last answer, or until a refresh is urgent."""
+        """Wait for a pause after the last answer, or until a refresh is urgent."""
         pause_ms = min(self.config.retry_backoff_ms, REFRESH_PAUSE_MS)
         pause_s = self._fetched_at + pause_ms / 1000 - self.edge.monotonic()
         if pause_s > 0:
@@ -515,7 +515,7 @@ class Cluster:
                     waiter.set_result(self.metadata)
 
     def _notify_listeners(self) -> None:
-        """Calls all listeners, also when one of them fails."""
+        """Call all listeners, also when one of them fails."""
         failures = []
         for listener in list(self._listeners):
             try:

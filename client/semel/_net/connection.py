@@ -169,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         return common[1]
 
     def send(self, message: Message, *, timeout_ms: float, version_max: int | None = None) -> asyncio.Future[Any]:
-        """Writes a request now; the future is its response. Cancelling the future only drops the answer.
+        """Write a request now; the future is its response. Cancelling the future only drops the answer.
 
         Raises at once when the connection is closed or the API is not served. Does not look at `writable`.
         """
@@ -177,13 +177,13 @@ class Connection(asyncio.BufferedProtocol):
         return self._send(api, self.version(type(message), version_max), message, timeout_ms)
 
     async def request(self, message: Message, *, timeout_ms: float, version_max: int | None = None) -> Any:
-        """Sends a request as soon as the connection is writable, and returns its response."""
+        """Send a request as soon as the connection is writable, and return its response."""
         if not self.writable:
             await self.drained()
         return await self.send(message, timeout_ms=timeout_ms, version_max=version_max)
 
     def send_unanswered(self, message: Message) -> None:
-        """Writes a request that gets no response: Produce with acks=0."""
+        """Write a request that gets no response: Produce with acks=0."""
         self._check_open()
         if self._must_hold():
             self._held.append((None, message))
@@ -206,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.writelines(frame)
 
     async def drained(self) -> None:
-        """Waits until the connection is writable. Raises KafkaConnectionError when it is closed."""
+        """Wait until the connection is writable. Raises KafkaConnectionError when it is closed."""
         while not self.writable:
             self._check_open()
             waiter: asyncio.Future[None] = self._loop.create_future()
@@ -215,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         self._check_open()
 
     def close(self, reason: KafkaError | None = None) -> None:
-        """Closes at once; pending requests fail with `reason`. Calling it again has no effect."""
+        """Close at once; pending requests fail with `reason`. Calling it again has no effect."""
         if self._lost is None:
             self._fail(reason or KafkaConnectionError(f"the connection to {self.name} was closed"))
             if self._transport is not None:
@@ -323,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write(frame)
 
     def _does_not_fit(self, api: Api, version: int, error: UnfitError) -> KafkaError:
-        """Tells a value that only a newer version carries from one that no version carries."""
+        """Tell a value that only a newer version carries from one that no version carries."""
         if error.is_of_version:
             return UnsupportedVersionError(
                 f"{api.name} v{version}, the highest that {self.name} serves, cannot carry this: {error.reason}"
@@ -383,7 +383,7 @@ class Connection(asyncio.BufferedProtocol):
     # The session (SASL)
 
     async def log_in(self, credentials: Credentials, timeout_ms: float) -> None:
-        """Authenticates the client. Raises as `Session.authenticate`, UnsupportedVersionError."""
+        """Authenticate the client. Raises as `Session.authenticate`, UnsupportedVersionError."""
         if not self.serves(SaslHandshakeRequest, 1):
             raise UnsupportedVersionError(
                 f"{self.name} has no SASL on this listener: use a listener that has, or another security_protocol"
@@ -393,7 +393,7 @@ class Connection(asyncio.BufferedProtocol):
         self._session, self._login_timeout_ms = session, timeout_ms
 
     def _ask(self, message: Message, timeout_ms: float) -> asyncio.Future[Any]:
-        """Sends a request of SASL, which is never held, and does not count as traffic."""
+        """Send a request of SASL, which is never held, and does not count as traffic."""
         self._check_open()
         api, now = API_OF[type(message)], self._edge.monotonic()
         deadline = now + timeout_ms / 1000

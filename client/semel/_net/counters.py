@@ -23,7 +23,7 @@ class Latency:
         self._max_s = self._max_before_s = 0.0
 
     def observe(self, seconds: float, now: float) -> None:
-        """Counts one time. now: the monotonic clock."""
+        """Count one time. now: the monotonic clock."""
         self.count += 1
         self.total_s += seconds
         if now - self._began >= WINDOW_S:
@@ -72,7 +72,7 @@ class RequestCounters:
         return sum(latency.count for latency in self.latencies.values())
 
     def answered(self, api_key: int, seconds: float, now: float) -> None:
-        """Counts the answer to a request. seconds: since the request was made. now: the monotonic clock."""
+        """Count the answer to a request. seconds: since the request was made. now: the monotonic clock."""
         latency = self.latencies.get(api_key)
         if latency is None:
             latency = self.latencies[api_key] = Latency()

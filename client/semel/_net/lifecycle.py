@@ -44,18 +44,18 @@ class Parts(Protocol):
         """Connects. Is cancelled when the client is stopped meanwhile."""
 
     async def _close(self) -> None:
-        """Completes the client's work, and leaves its group. May follow an `_open` that has failed or was cancelled at
+        """Complete the client's work, and leave its group. May follow an `_open` that has failed or was cancelled at
         any of its awaits.
         """
 
     async def _last_words(self) -> None:
-        """Sends what others wait for, in a closing that was cancelled at any await of `_close`, or before it."""
+        """Send what others wait for, in a closing that was cancelled at any await of `_close`, or before it."""
 
     def _hurry(self) -> None:
         """The closing has a moment left: ends all that would keep the client alive for others, such as heartbeats."""
 
     def _cut(self) -> list[asyncio.Task[Any]]:
-        """Closes every connection, ends every task and timer, and fails every future. Returns the tasks, which are
+        """Close every connection, end every task and timer, and fail every future. Returns the tasks, which are
         cancelled and end soon.
         """
 
@@ -127,18 +127,18 @@ class Lifecycle:
         return self.state is Life.STOPPED
 
     def check_running(self) -> None:
-        """Raises IllegalStateError before `start`, the error of a stopped client after `stop`."""
+        """Raise IllegalStateError before `start`, the error of a stopped client after `stop`."""
         self.check_not_stopped()
         if self.state is Life.NEW:
             raise IllegalStateError(f"the {self._kind} is not started: await start(), or use `async with`")
 
     def check_not_stopped(self) -> None:
-        """Raises the error of a stopped client."""
+        """Raise the error of a stopped client."""
         if self.state is Life.STOPPED:
             raise self._stopped(f"the {self._kind} is stopped")
 
     async def start(self) -> None:
-        """Opens the client. Leaves nothing behind when that fails, or when this call is cancelled.
+        """Open the client. Leaves nothing behind when that fails, or when this call is cancelled.
 
         Raises the error of `_open`; IllegalStateError for a second call; the error of a stopped client when it was
         stopped meanwhile.
@@ -163,7 +163,7 @@ class Lifecycle:
         opening.result()
 
     async def stop(self) -> None:
-        """Closes the client, and waits until it is closed. Raises the error of `_close` to the first caller that waits.
+        """Close the client, and wait until it is closed. Raises the error of `_close` to the first caller that waits.
 
         A call from inside a callback of the client begins the closing, which waits for the callback, and returns.
         """
@@ -193,7 +193,7 @@ class Lifecycle:
 
     @contextmanager
     def calling_back(self) -> Iterator[None]:
-        """Marks a call of the application's code that the closing waits for, also in tasks that the code makes."""
+        """Mark a call of the application's code that the closing waits for, also in tasks that the code makes."""
         callback = _Callback(self)
         token = _callback.set(callback)
         try:

@@ -20,7 +20,7 @@ class Outage:
         self._logged_at: float | None = None
 
     def is_due(self) -> bool:
-        """Counts a failure. True for the first one, and for the first one after each ten seconds."""
+        """Count a failure. True for the first one, and for the first one after each ten seconds."""
         now = self._edge.monotonic()
         if self._logged_at is not None and now - self._logged_at < REMIND_S:
             return False

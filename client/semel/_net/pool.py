@@ -76,7 +76,7 @@ class Pool:
         return sum(link.connection.in_flight for link in self._links.values() if link.connection is not None)
 
     def set_address(self, node_id: int, host: str, port: int) -> None:
-        """Sets the address of a node. Connections to another address of it are closed."""
+        """Set the address of a node. Connections to another address of it are closed."""
         address = (host, port)
         if self._addresses.get(node_id, address) != address:
             for (node, _), link in self._links.items():
@@ -153,7 +153,7 @@ class Pool:
             link.connection.close()
 
     def close_idle(self) -> None:
-        """Closes connections without traffic for connections_max_idle_ms, unless that is None."""
+        """Close connections without traffic for connections_max_idle_ms, unless that is None."""
         if self._config.connections_max_idle_ms is None:
             return
         oldest = self._edge.monotonic() - self._config.connections_max_idle_ms / 1000
@@ -165,7 +165,7 @@ class Pool:
                 connection.close()
 
     def cut(self) -> list[asyncio.Task[Connection]]:
-        """Closes everything at once; requests in flight fail with KafkaConnectionError.
+        """Close everything at once; requests in flight fail with KafkaConnectionError.
 
         Returns the attempts to open a connection, which are cancelled and end soon.
         """

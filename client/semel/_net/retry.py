@@ -101,7 +101,7 @@ class Backoff:
         return delay * self._edge.rng.uniform(0.8, 1.2)
 
     def reset(self) -> None:
-        """Forgets the failures, after a success."""
+        """Forget the failures, after a success."""
         self.failures = 0
 
 
@@ -136,7 +136,7 @@ async def retrying(
     on_error: Callable[[KafkaError], None] | None = None,
     pause_ms_max: Callable[[KafkaError], float] | None = None,
 ) -> T:
-    """Runs `attempt` until it succeeds, fails for good, or `timeout_ms` has passed (FOREVER_MS: until cancelled).
+    """Run `attempt` until it succeeds, fail for good, or `timeout_ms` has passed (FOREVER_MS: until cancelled).
 
     A retriable KafkaError is passed to `on_error`, which may forget a coordinator or request metadata. The attempt is
     repeated after the pause of `backoff`, cut down to `pause_ms_max(error)`. Any other exception goes to the caller.

@@ -67,7 +67,7 @@ class Session:
         self.state = state
 
     async def authenticate(self, ask: Ask) -> None:
-        """Authenticates the connection, for the first time or again.
+        """Authenticate the connection, for the first time or again.
 
         Raises UnsupportedSaslMechanismError, IllegalSaslStateError or SaslAuthenticationFailed if the broker or the
         client refuses, and errors of the connection.

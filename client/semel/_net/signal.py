@@ -20,7 +20,7 @@ class Signal:
                 waiter.set_result(None)
 
     async def wait(self, timeout_ms: float | None = None) -> bool:
-        """Waits for the next `notify`. False when `timeout_ms` has passed first."""
+        """Wait for the next `notify`. False when `timeout_ms` has passed first."""
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._waiters.append(waiter)

@@ -108,7 +108,7 @@ class Batch:
         self.state = state
 
     def records_stored(self, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> None:
-        """Sets the results of the futures. base_offset -1: the broker did not give it."""
+        """Set the results of the futures. base_offset -1: the broker did not give it."""
         if self.futures:  # otherwise the application has got an error already
             self.queue.counters.records_stored += self.builder.record_count
         topic, partition = self.queue.topic, self.queue.partition
@@ -124,7 +124,7 @@ class Batch:
         self._notify_countdowns()
 
     def records_failed(self, error: KafkaError, *, reported_elsewhere: bool) -> None:
-        """Fails the futures. reported_elsewhere: the error also reaches a caller that ignores the futures."""
+        """Fail the futures. reported_elsewhere: the error also reaches a caller that ignores the futures."""
         if self.futures:
             self.queue.counters.records_failed += self.builder.record_count
         for future in self.futures:
@@ -218,7 +218,7 @@ class PartitionQueue:
         return None
 
     def close_batch(self) -> None:
-        """Closes the open batch, if any."""
+        """Close the open batch, if any."""
         if self.waiting:
             self.waiting[-1].closed = True
 
@@ -243,7 +243,7 @@ class PartitionQueue:
         )
 
     def take(self, connection: Connection, manager: TransactionManager | None) -> Batch:
-        """Takes the first waiting batch, stamps it and marks it as in flight."""
+        """Take the first waiting batch, stamp it and mark it as in flight."""
         assert self.may_send(connection)
         batch = self.waiting.popleft()
         batch.closed = True
@@ -265,7 +265,7 @@ class PartitionQueue:
         self.resolve(batch)
 
     def resolve(self, batch: Batch) -> None:
-        """Removes a batch that is stored or failed."""
+        """Remove a batch that is stored or failed."""
         if batch.state is BatchState.IN_FLIGHT:
             self.in_flight -= 1
         if batch.state is BatchState.WAITING:
@@ -276,14 +276,14 @@ class PartitionQueue:
         self._settle()
 
     def retry(self, batch: Batch) -> None:
-        """Marks a batch in flight to be sent again."""
+        """Mark a batch in flight to be sent again."""
         batch.move(BatchState.FAILED)
         self.in_flight -= 1
         self.counters.records_retried += batch.builder.record_count
         self._settle()
 
     def leave(self, connection: Connection) -> None:
-        """Closes a connection to a former leader that does not answer. Its batches are sent again to the new leader.
+        """Close a connection to a former leader that does not answer. Its batches are sent again to the new leader.
 
         They may be stored already, so only an idempotent producer may do this.
         """
@@ -297,7 +297,7 @@ class PartitionQueue:
         return self.sent[0] is batch
 
     def broken_by(self, batch: Batch) -> None:
-        """Notes that a batch is not stored and never will be: the batches numbered after it need a new epoch.
+        """Note that a batch is not stored and never will be: the batches numbered after it need a new epoch.
 
         Older ones without an outcome are settled first. They may be stored, and only their stamps tell the broker so.
         """
@@ -315,7 +315,7 @@ class PartitionQueue:
         return self.needs_new_epoch and not self.sent and not (self.waiting and self.waiting[0].keeps_stamp)
 
     def rewind(self, manager: TransactionManager) -> list[Batch] | None:
-        """Starts a settled queue at sequence 0 of a new epoch; None when a new producer id is needed first.
+        """Start a settled queue at sequence 0 of a new epoch; None when a new producer id is needed first.
 
         Returns the batches that must not be sent under a new epoch. Their outcome, or that of a batch before them, is
         unknown, so a copy may be in the log or still arrive. They stay in `waiting`.
@@ -332,7 +332,7 @@ class PartitionQueue:
         return doubtful
 
     def replace(self, batch: Batch, parts: list[Batch]) -> None:
-        """Replaces a batch that was refused as too large by its parts, at the same place with the same sequences."""
+        """Replace a batch that was refused as too large by its parts, at the same place with the same sequences."""
         at = self.sent.index(batch)
         batch.move(BatchState.DONE)
         self.counters.batches_split += 1
@@ -363,7 +363,7 @@ class BufferMemory:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def try_reserve(self, size_bytes: int) -> bool:
-        """Reserves the bytes now, unless they are not free or an earlier caller waits."""
+        """Reserve the bytes now, unless they are not free or an earlier caller waits."""
         if self._waiters or size_bytes > self.free_bytes:
             return False
         self.free_bytes -= size_bytes
@@ -375,7 +375,7 @@ class BufferMemory:
         return len(self._waiters)
 
     async def reserve(self, size_bytes: int, timeout_ms: float) -> None:
-        """Reserves the bytes; waits until others release theirs. Raises KafkaTimeoutError after timeout_ms."""
+        """Reserve the bytes; wait until others release theirs. Raises KafkaTimeoutError after timeout_ms."""
         if self.try_reserve(size_bytes):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -396,14 +396,14 @@ class BufferMemory:
             raise
 
     def shrink(self, batch: Batch, size_bytes: int) -> None:
-        """Releases the memory that a closed batch does not need."""
+        """Release the memory that a closed batch does not need."""
         spare = batch.reserved_bytes - size_bytes
         if spare > 0:
             batch.reserved_bytes = size_bytes
             self.release(spare)
 
     def release(self, size_bytes: int) -> None:
-        """Releases bytes and gives them to the callers that wait."""
+        """Release bytes and give them to the callers that wait."""
         self.free_bytes += size_bytes
         assert self.free_bytes <= self.bytes_max
         while self._waiters and self._waiters[0][0] <= self.free_bytes:
@@ -413,7 +413,7 @@ class BufferMemory:
                 waiter.set_result(None)
 
     def fail_waiters(self, error: KafkaError) -> None:
-        """Fails the callers that wait: no more bytes will be released."""
+        """Fail the callers that wait: no more bytes will be released."""
         waiters, self._waiters = self._waiters, deque()
         for _, waiter in waiters:
             if not waiter.done():

@@ -38,7 +38,7 @@ class TransactionCounters:
 
     @contextmanager
     def time(self, call: str) -> Iterator[None]:
-        """Adds the time of the block to the time of this call."""
+        """Add the time of the block to the time of this call."""
         began = self._monotonic()
         try:
             yield

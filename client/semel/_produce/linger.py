@@ -31,7 +31,7 @@ class Linger:
             self._watch()
 
     def close(self) -> None:
-        """Forgets all batches: `due` is not called any more."""
+        """Forget all batches: `due` is not called any more."""
         self._batches.clear()
         if self._timer is not None:
             self._timer.cancel()

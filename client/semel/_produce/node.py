@@ -37,7 +37,7 @@ class Node:
         self.partial: dict[PartitionQueue, None] = {}
 
     def place(self, queue: PartitionQueue) -> None:
-        """Lists a queue with data as ready or partial."""
+        """List a queue with data as ready or partial."""
         if queue.is_due:
             self.partial.pop(queue, None)
             self.ready[queue] = None
@@ -45,11 +45,11 @@ class Node:
             self.partial[queue] = None
 
     def remove(self, queue: PartitionQueue) -> None:
-        """Removes a queue that must not be sent, or not by this node."""
+        """Remove a queue that must not be sent, or not by this node."""
         self.ready.pop(queue, None)
         self.partial.pop(queue, None)
 
     def send_partial(self) -> None:
-        """Makes partial queues ready."""
+        """Make partial queues ready."""
         self.ready.update(self.partial)
         self.partial.clear()

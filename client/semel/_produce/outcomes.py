@@ -108,7 +108,7 @@ class BatchOutcomes:
         batch.records_stored(base_offset, log_append_time_ms, log_start_offset)
 
     def failed(self, batch: Batch, error: KafkaError) -> None:
-        """Fails the batch. Unless it may be stored, the batches numbered after it need a new epoch."""
+        """Fail the batch. Unless it may be stored, the batches numbered after it need a new epoch."""
         queue = batch.queue
         if self._transaction is not None:
             self._transaction.fail(error, needs_new_epoch=batch.stamp is not None)
@@ -122,7 +122,7 @@ class BatchOutcomes:
         batch.records_failed(error, reported_elsewhere=self._transaction is not None)
 
     def expire(self, queue: PartitionQueue, now: float) -> float | None:
-        """Fails the batches past their deadline. Returns the next deadline of the queue."""
+        """Fail the batches past their deadline. Returns the next deadline of the queue."""
         for batch in (*queue.sent, *queue.waiting):  # the oldest first
             if batch.deadline > now:
                 return batch.deadline
@@ -137,7 +137,7 @@ class BatchOutcomes:
         return None
 
     def rewind(self, queue: PartitionQueue) -> bool:
-        """Puts a settled queue under a new epoch. False when a new producer id is needed first."""
+        """Put a settled queue under a new epoch. False when a new producer id is needed first."""
         assert self._manager is not None
         doubtful = queue.rewind(self._manager)
         if doubtful is None:

@@ -40,7 +40,7 @@ class TopicPartitions:
         self.sticky: PartitionQueue | None = None
 
     def update(self, metadata: TopicMetadata) -> None:
-        """Applies new metadata: partitions may have been added, leaders may have changed."""
+        """Apply new metadata: partitions may have been added, leaders may have changed."""
         self.queues = [self._sender.queue(self.topic, row.partition) for row in metadata.partitions]
         self.count = len(self.queues)
         self._available = [row.partition for row in metadata.partitions if row.leader >= 0]
@@ -81,7 +81,7 @@ class TopicPartitions:
         return self.next_sticky() if self.partitioner is None else self.choose(None)
 
     def next_sticky(self) -> PartitionQueue:
-        """Moves records without a key to another partition, to one with a leader if there is any."""
+        """Move records without a key to another partition, to one with a leader if there is any."""
         candidates = self._available or range(self.count)
         chosen = candidates[self._rng.randrange(len(candidates))]
         if len(candidates) > 1 and self.sticky is not None:

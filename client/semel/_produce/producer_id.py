@@ -72,12 +72,12 @@ class ProducerIdSource:
         self._task: asyncio.Task[None] | None = None
 
     def obtain(self) -> None:
-        """Begins a request unless one is in progress."""
+        """Begin a request unless one is in progress."""
         if self._task is None:
             self._task = asyncio.create_task(self._obtain(), name="InitProducerId")
 
     def cut(self) -> list[asyncio.Task[None]]:
-        """Ends the request in progress. Returns its task, which ends soon."""
+        """End the request in progress. Returns its task, which ends soon."""
         if self._task is None:
             return []
         self._task.cancel()

@@ -51,7 +51,7 @@ class RecordBatch(Generic[K_contra, V_contra]):
         return position
 
     def close(self) -> None:
-        """Closes the batch: it takes no more records."""
+        """Close the batch: it takes no more records."""
         self._closed = True
 
     def closed(self) -> bool:

@@ -45,7 +45,7 @@ def produce_version_max(
 
 
 def check_serves(connection: Connection, request: type[Message], version: int) -> None:
-    """Raises UnsupportedVersionError when a broker with transaction.version=2 does not serve this version."""
+    """Raise UnsupportedVersionError when a broker with transaction.version=2 does not serve this version."""
     if not connection.serves(request, version):
         raise UnsupportedVersionError(
             f"{connection.name} has finalized transaction.version=2 but does not serve {request.__name__} v{version}"

@@ -101,7 +101,7 @@ class Sender:
     def open_batch(
         self, queue: PartitionQueue, reserved_bytes: int, record: tuple[int, bytes | None, bytes | None, Headers]
     ) -> asyncio.Future[RecordMetadata]:
-        """Puts a new batch with this record at the end of the queue. Its memory is reserved already.
+        """Put a new batch with this record at the end of the queue. Its memory is reserved already.
 
         record: as the arguments of `Batch.append`. An exception leaves no batch behind.
         """
@@ -114,7 +114,7 @@ class Sender:
     def add_built(
         self, queue: PartitionQueue, builder: BatchBuilder, first_timestamp_ms: int
     ) -> asyncio.Future[RecordMetadata]:
-        """Puts a batch that is built already at the end of the queue. The future is the place of its first record."""
+        """Put a batch that is built already at the end of the queue. The future is the place of its first record."""
         batch = self._new_batch(queue, builder, builder.size_bytes)
         future: asyncio.Future[RecordMetadata] = self._loop.create_future()
         batch.futures.append(future)
@@ -154,11 +154,11 @@ class Sender:
         self.wake()
 
     async def flush(self) -> None:
-        """Waits until every record sent so far is stored or has failed."""
+        """Wait until every record sent so far is stored or has failed."""
         await self.flushed()
 
     def flushed(self) -> asyncio.Future[None]:
-        """Sends waiting batches without delay. The future is done when every record sent so far is stored or has
+        """Send waiting batches without delay. The future is done when every record sent so far is stored or has
         failed.
         """
         countdown = Countdown(self._loop)
@@ -174,7 +174,7 @@ class Sender:
         return countdown.future
 
     def check_usable(self) -> None:
-        """Raises ProducerClosed, with the cause, when this producer has ended."""
+        """Raise ProducerClosed, with the cause, when this producer has ended."""
         if self.fatal is not None:
             raise ProducerClosed(f"the producer has ended: {self.fatal.message}") from self.fatal
 
@@ -184,7 +184,7 @@ class Sender:
             await asyncio.wait(tasks)
 
     def cut(self) -> list[asyncio.Task[None]]:
-        """Fails every record that is not stored, and stops. Returns a task that is cancelled and ends soon."""
+        """Fail every record that is not stored, and stop. Returns a task that is cancelled and ends soon."""
         self.end(ProducerClosed("the producer was stopped before the record was stored"))
         self._cluster.off_change(self._rebind)
         for queue in self._queues.values():
@@ -198,7 +198,7 @@ class Sender:
         return sum(len(batch.futures) for queue in self._queues.values() for batch in (*queue.sent, *queue.waiting))
 
     def drop_waiting(self, error: KafkaError, node_id: int | None = None) -> None:
-        """Fails every record that is not in flight; with `node_id`, those for this broker only."""
+        """Fail every record that is not in flight; with `node_id`, those for this broker only."""
         for queue in self._open_queues():
             if node_id not in (None, queue.node_id):
                 continue
@@ -206,19 +206,19 @@ class Sender:
                 self._outcomes.failed(batch, error)
 
     async def wait_for_answers(self) -> None:
-        """Waits until no answer is outstanding."""
+        """Wait until no answer is outstanding."""
         while any(node.in_flight for node in self._nodes.values()):
             await self._answers.wait()
 
     # The loop
 
     def wake(self) -> None:
-        """Runs soon: something has changed."""
+        """Run soon: something has changed."""
         if self._scheduled is None:
             self._scheduled = self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Sends what can be sent now."""
+        """Send what can be sent now."""
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._scheduled = None
@@ -362,7 +362,7 @@ class Sender:
         self._settle(node, batches, [self._outcomes.lost(batch, error, sent=sent) for batch in batches])
 
     def _settle(self, node: Node, batches: list[Batch], again: list[bool]) -> None:
-        """Pauses the queues of failed batches. A queue whose new leader is known by now gets no pause (KIP-951)."""
+        """Pause the queues of failed batches. A queue whose new leader is known by now gets no pause (KIP-951)."""
         failed = [batch.queue for batch, must_retry in zip(batches, again, strict=True) if must_retry]
         self._pause([queue for queue in failed if queue.node_id == node.node_id])
         for batch in batches:
@@ -370,7 +370,7 @@ class Sender:
                 self.place(batch.queue)
 
     def _pause(self, queues: list[PartitionQueue]) -> None:
-        """Pauses partitions for retry_backoff_ms, longer after every failure in a row."""
+        """Pause partitions for retry_backoff_ms, longer after every failure in a row."""
         if not queues:
             return
         for queue in queues:
@@ -397,7 +397,7 @@ class Sender:
         self._guarded(self._expire)
 
     def _expire(self) -> None:
-        """Fails what is not stored within delivery_timeout_ms."""
+        """Fail what is not stored within delivery_timeout_ms."""
         now = self._edge.monotonic()
         deadlines = []
         for queue in self._open_queues():
@@ -464,7 +464,7 @@ class Sender:
             self.place(queue)
 
     def end(self, error: KafkaError) -> None:
-        """Ends the producer: nothing more is sent, and every record that is not stored fails with `error`."""
+        """End the producer: nothing more is sent, and every record that is not stored fails with `error`."""
         if self.fatal is not None:
             return
         self.fatal = error
@@ -480,7 +480,7 @@ class Sender:
 
 
 def _count(batches: list[Batch]) -> None:
-    """Counts the batches of a request that was sent."""
+    """Count the batches of a request that was sent."""
     for batch in batches:
         counters = batch.queue.counters
         counters.records_sent += batch.builder.record_count

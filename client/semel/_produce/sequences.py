@@ -61,7 +61,7 @@ class TransactionManager:
         return self.producer_id != NO_PRODUCER_ID
 
     def set_producer_id(self, producer_id: int, producer_epoch: int) -> None:
-        """Sets the answer of InitProducerId. Raises KafkaProtocolError for negative numbers."""
+        """Set the answer of InitProducerId. Raises KafkaProtocolError for negative numbers."""
         if producer_id < 0 or producer_epoch < 0:
             raise KafkaProtocolError(f"a broker answered with producer id {producer_id} and epoch {producer_epoch}")
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
@@ -82,7 +82,7 @@ class TransactionManager:
         return stamp
 
     def rewind(self, sequences: Sequences) -> bool:
-        """Starts an idle partition at sequence 0 of an epoch that it has not used. Bumps the producer's epoch if
+        """Start an idle partition at sequence 0 of an epoch that it has not used. Bumps the producer's epoch if
         needed.
 
         False when the epoch is exhausted: the producer id is dropped, and a new one must be requested first.

@@ -121,7 +121,7 @@ class TransactionState:
     # Calls of the application
 
     def check_open(self) -> None:
-        """Raises IllegalOperation outside of a transaction, TransactionHasFailed, and the error that ended the
+        """Raise IllegalOperation outside of a transaction, TransactionHasFailed, and the error that ended the
         producer.
         """
         if self.state is not State.IN_TRANSACTION:
@@ -131,18 +131,18 @@ class TransactionState:
             )
 
     def check_not_ended(self) -> None:
-        """Raises the error that ended the producer."""
+        """Raise the error that ended the producer."""
         if self.state is State.ENDED:
             raise self.end_error()
 
     def check_usable(self) -> None:
-        """Raises TransactionHasFailed when the transaction must be aborted, and the error that ended the producer."""
+        """Raise TransactionHasFailed when the transaction must be aborted, and the error that ended the producer."""
         self.check_not_ended()
         if self.state is State.ABORTABLE:
             raise self.failure()
 
     def begin(self, version: int) -> None:
-        """Begins a transaction under this version of the protocol."""
+        """Begin a transaction under this version of the protocol."""
         self.check_usable()
         self._expect(State.READY, "begin_transaction()")
         self._to(State.IN_TRANSACTION)
@@ -150,7 +150,7 @@ class TransactionState:
         assert not self.needs_new_epoch
 
     def check_commits_itself(self, call: str) -> None:
-        """Raises IllegalOperation in a step of a transaction group."""
+        """Raise IllegalOperation in a step of a transaction group."""
         if self.step is not None:
             raise IllegalOperation(
                 f"{call}: the transactions of {self.transactional_id!r} commit with those of its group: await "
@@ -164,7 +164,7 @@ class TransactionState:
         self._to(State.COMMITTING)
 
     def start_prepare(self) -> None:
-        """Begins to prepare. Also allowed for a transaction that is preparing or prepared."""
+        """Begin to prepare. Also allowed for a transaction that is preparing or prepared."""
         if self.step is None:
             raise IllegalOperation(
                 f"prepare_transaction(): the producer of {self.transactional_id!r} has no step of a transaction group: "
@@ -176,7 +176,7 @@ class TransactionState:
             self._to(State.PREPARING)
 
     def start_abort(self) -> None:
-        """Begins to abort. Also allowed for a transaction that failed, that is committing, or that is prepared."""
+        """Begin to abort. Also allowed for a transaction that failed, that is committing, or that is prepared."""
         self.check_not_ended()
         if self.state not in (State.COMMITTING, State.PREPARING, State.PREPARED, State.ABORTABLE):
             self._expect(State.IN_TRANSACTION, "abort_transaction()")
@@ -229,7 +229,7 @@ class TransactionState:
         return PreparedTransaction(self.transactional_id, producer_id, producer_epoch, self.step.epoch)
 
     def end(self, error: KafkaError) -> None:
-        """Ends the producer: it cannot continue."""
+        """End the producer: it cannot continue."""
         if self.state is not State.ENDED:
             self._to(State.ENDED)
             self.cause = error

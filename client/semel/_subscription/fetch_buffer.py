@@ -119,7 +119,7 @@ class FetchBuffer:
         self.epochs = EpochHistory()
 
     def restart(self, offset: int | None) -> None:
-        """Drops everything. The next data added starts at `offset`."""
+        """Drop everything. The next data added starts at `offset`."""
         self._decoded.records -= self.left
         self._chunks.clear()
         self.records, self.at = [], 0
@@ -137,7 +137,7 @@ class FetchBuffer:
         return self.at >= len(self.records) and not self._chunks
 
     def add(self, data: bytes, aborted: list[tuple[int, int]] | None = None) -> bool:
-        """Adds the data of a fetch from `fetch_offset`. A partial batch at the end is left for the next fetch.
+        """Add the data of a fetch from `fetch_offset`. A partial batch at the end is left for the next fetch.
 
         aborted: (first offset, producer id) under read_committed. False when the data has no complete batch.
         Raises CorruptRecordException when the bytes are not batches.
@@ -166,7 +166,7 @@ class FetchBuffer:
         return True
 
     def fill(self, decoding: Decoding, count: int) -> None:
-        """Decodes whole batches until `count` records are ready or nothing is left.
+        """Decode whole batches until `count` records are ready or nothing is left.
 
         Raises CorruptRecordException at a damaged batch, RecordDeserializationError at a record that a deserializer
         refuses, and NotReady. The earlier records are handed out first. Each further call raises again, because the
@@ -192,7 +192,7 @@ class FetchBuffer:
                 raise e.error from e.error.__cause__
 
     def take(self, count: int) -> list[Record]:
-        """Takes up to `count` decoded records."""
+        """Take up to `count` decoded records."""
         records, at = self.records, self.at
         if at == 0 and len(records) <= count:
             self.records = []
@@ -223,7 +223,7 @@ class FetchBuffer:
             self._chunks.popleft()
 
     def count_into(self, tally: ByteCount) -> None:
-        """Counts this buffer's bytes in `tally` from now on."""
+        """Count this buffer's bytes in `tally` from now on."""
         if tally is not self._tally:
             self._tally.size_bytes -= self.size_bytes
             self._tally = tally

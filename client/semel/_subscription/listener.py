@@ -53,7 +53,7 @@ async def notify_listener(
     partitions: Iterable[TopicPartition],
     collect: Callable[[Iterable[TopicPartition]], Collection[TopicPartition]] = sorted,
 ) -> None:
-    """Calls one method of the listener with the collected partitions, and awaits it if it is `async`.
+    """Call one method of the listener with the collected partitions, and await it if it is `async`.
 
     A listener written for aiokafka has no on_partitions_lost: on_partitions_revoked is called instead.
     """

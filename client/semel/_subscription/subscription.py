@@ -133,7 +133,7 @@ class PartitionState:
         return self.position != self.consumed
 
     def seek(self, offset: int) -> None:
-        """Continues from `offset`. Drops all fetched data and a waiting error."""
+        """Continue from `offset`. Drops all fetched data and a waiting error."""
         self.position = self.consumed = offset
         self.reset = None
         self.error = None
@@ -155,7 +155,7 @@ class PartitionState:
         self.topic_in_hand = self.topic_id
 
     def leave_near(self, node_id: int) -> bool:
-        """Fetches from the leader again if this broker has been its substitute. Whether it has."""
+        """Fetch from the leader again if this broker has been its substitute. Whether it has."""
         was_near = self.near is not None and self.near.node_id == node_id
         if was_near:
             self.near = None
@@ -177,7 +177,7 @@ class PartitionState:
         self.buffer.restart(None)
 
     def hold(self) -> None:
-        """Stops handing out records. Position and consumed offset stay, to be committed."""
+        """Stop handing out records. Position and consumed offset stay, to be committed."""
         self.held = True
         self.buffer.restart(self.position)
 
@@ -200,19 +200,19 @@ class Subscription:
     # Subscribed topics
 
     def subscribe_topics(self, topics: Sequence[str], listener: ConsumerRebalanceListener | None) -> None:
-        """Replaces the topics. Raises IllegalStateError after `assign`."""
+        """Replace the topics. Raises IllegalStateError after `assign`."""
         self._enter(Mode.TOPICS)
         self.topics, self.pattern, self.listener = tuple(dict.fromkeys(topics)), None, listener
 
     def subscribe_pattern(self, pattern: re.Pattern[str], listener: ConsumerRebalanceListener | None) -> None:
-        """Subscribes to all topics whose name matches from its start, present and future ones. Raises
+        """Subscribe to all topics whose name matches from its start, present and future ones. Raises
         IllegalStateError after `assign`.
         """
         self._enter(Mode.PATTERN)
         self.topics, self.pattern, self.listener = (), pattern, listener
 
     def assign_manually(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replaces the partitions; those that stay keep their positions. Raises IllegalStateError after `subscribe`."""
+        """Replace the partitions; those that stay keep their positions. Raises IllegalStateError after `subscribe`."""
         self._enter(Mode.MANUAL)
         self.assign(partitions)
         self.topics = tuple(dict.fromkeys(partition.topic for partition in self.states))
@@ -250,7 +250,7 @@ class Subscription:
     def assign(
         self, partitions: Iterable[TopicPartition], topic_ids: Mapping[TopicPartition, bytes] | None = None
     ) -> None:
-        """Replaces the assignment. Partitions in both keep their state: position, buffered records, pause.
+        """Replace the assignment. Partitions in both keep their state: position, buffered records, pause.
 
         topic_ids: the topics of the partitions, if the coordinator has told them (KIP-848). If not, see `follow`.
         """
@@ -275,7 +275,7 @@ class Subscription:
         return PartitionState(partition, Reset.COMMITTED, self._decoded, topic_id)
 
     def follow(self, metadata: Metadata) -> list[TopicPartition]:
-        """Moves each partition to the topic that has its name now. Returns those that were in another topic before.
+        """Move each partition to the topic that has its name now. Returns those that were in another topic before.
 
         The state in the former topic is kept. A broker may lag behind the others and name that topic once more; the
         partition then moves there and back, and loses no position.
@@ -300,7 +300,7 @@ class Subscription:
         return moved
 
     def _put_aside(self, state: PartitionState) -> None:
-        """Keeps the state of a former topic."""
+        """Keep the state of a former topic."""
         state.buffer.restart(None)
         former = self._former.setdefault(state.topic_partition, {})
         former[state.topic_id] = state
@@ -316,7 +316,7 @@ class Subscription:
                 state.buffer.restart(None)
 
     def state(self, partition: TopicPartition) -> PartitionState:
-        """Raises IllegalStateError when the partition is not assigned to this consumer, TypeError when it is none."""
+        """Raise IllegalStateError when the partition is not assigned to this consumer, TypeError when it is none."""
         state = self.states.get(partition)
         if state is None and not isinstance(partition, TopicPartition):
             raise TypeError(f"{partition!r} is not a TopicPartition")

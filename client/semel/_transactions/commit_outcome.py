@@ -37,6 +37,6 @@ class CommitOutcome:
 
 
 def discard_exception(task: asyncio.Task[None]) -> None:
-    """Marks a task's exception as retrieved. Callers that wait for the task get it; otherwise the next call does."""
+    """Mark a task's exception as retrieved. Callers that wait for the task get it; otherwise the next call does."""
     if not task.cancelled():
         task.exception()

@@ -83,7 +83,7 @@ class TransactionCoordinator:
         self.last_error: KafkaError | None = None
 
     async def init_producer_id(self, *, resume: bool, timeout_ms: float) -> None:
-        """Obtains a producer id and epoch that fence earlier producers. Open transactions of the id are aborted.
+        """Obtain a producer id and epoch that fence earlier producers. Open transactions of the id are aborted.
 
         resume: this producer asks for a new epoch (KIP-360). That fails when another producer has taken the id. In a
         step of a transaction group, it fails once the step is over.
@@ -114,7 +114,7 @@ class TransactionCoordinator:
         self.in_doubt = False
 
     async def add_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """Adds partitions to the transaction (transaction version 1)."""
+        """Add partitions to the transaction (transaction version 1)."""
         topics = [
             AddPartitionsToTxnRequestTopic(name=topic, partitions=indexes)
             for topic, indexes in grouped(partitions).items()
@@ -129,7 +129,7 @@ class TransactionCoordinator:
         await self._ask(lambda _: request, what, partial(_added, list(partitions)))
 
     async def add_group(self, group_id: str, *, timeout_ms: float) -> None:
-        """Adds a group whose offsets will be part of the transaction (transaction version 1)."""
+        """Add a group whose offsets will be part of the transaction (transaction version 1)."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self._id,
             producer_id=self._manager.producer_id,
@@ -147,7 +147,7 @@ class TransactionCoordinator:
         version: int,
         timeout_ms: float,
     ) -> None:
-        """Adds offsets of a group to the transaction, at the group's coordinator.
+        """Add offsets of a group to the transaction, at the group's coordinator.
 
         Raises DeletedTopicCommitError when the topic that they belong to was deleted.
         """
@@ -206,7 +206,7 @@ class TransactionCoordinator:
         )
 
     async def end(self, *, commit: bool, version: int) -> bool:
-        """Commits or aborts; retries until the coordinator gives an outcome. True: the answer carried a new epoch
+        """Commit or abort; retry until the coordinator gives an outcome. True: the answer carried a new epoch
         (KIP-890).
         """
         request = EndTxnRequest(

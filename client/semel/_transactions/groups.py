@@ -41,7 +41,7 @@ def coordinator_key(group: str) -> str:
 
 
 async def begin(calls: Calls, group: str, owner: str, timeout_ms: int) -> GroupStep:
-    """Begins the next step. Retries until it is answered; the step of an unanswered try is over then."""
+    """Begin the next step. Retries until it is answered; the step of an unanswered try is over then."""
 
     async def attempt(connection: Connection, deadline: Deadline) -> GroupStep:
         request = BeginTransactionGroupRequest(group=group, owner=owner, timeout_ms=timeout_ms)
@@ -102,7 +102,7 @@ async def decide(
 
 
 async def forget(calls: Calls, step: GroupStep) -> None:
-    """Forgets the group and its members, after its last step. Retries until it is answered."""
+    """Forget the group and its members, after its last step. Retries until it is answered."""
     request = ForgetTransactionGroupRequest(group=step.group, group_epoch=step.epoch)
     what = f"forgetting transaction group {step.group!r}"
 
@@ -134,7 +134,7 @@ async def describe(calls: Calls, names: Sequence[str] | None) -> list[Transactio
 
 
 async def abort(calls: Calls, group: str, reason: str) -> TransactionGroupDescription:
-    """Begins a step on behalf of an operator, which aborts and fences, and aborts that step. Returns the group before.
+    """Begin a step on behalf of an operator, which aborts and fences, and abort that step. Returns the group before.
 
     Raises TransactionalIdNotFound when there is no such group; nothing is begun then.
     """

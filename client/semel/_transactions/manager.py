@@ -79,7 +79,7 @@ class Transactions:
     # Calls of the application
 
     async def init(self) -> None:
-        """Initialises the transactional id once: fences older producers and aborts their open transaction.
+        """Initialise the transactional id once: fence older producers and abort their open transaction.
 
         Raises KafkaTimeoutError (max_block_ms), InvalidTransactionTimeout, TransactionalIdAuthorizationFailed.
         """
@@ -89,7 +89,7 @@ class Transactions:
         self._state.check_usable()
 
     async def begin(self) -> None:
-        """Begins a transaction. Raises IllegalStateError inside a transaction, and while the last commit's outcome is
+        """Begin a transaction. Raises IllegalStateError inside a transaction, and while the last commit's outcome is
         unknown.
         """
         ending = self._commit_outcome
@@ -108,7 +108,7 @@ class Transactions:
         self._counters.begun += 1
 
     async def commit(self) -> None:
-        """Stores every record and commits. Called again, it waits for the same commit.
+        """Store every record and commit. Called again, it waits for the same commit.
 
         Raises TransactionHasFailed when the transaction can only be aborted, KafkaTimeoutError (max_block_ms) while the
         commit continues, and the error that ended the producer, such as ProducerFenced.
@@ -123,11 +123,11 @@ class Transactions:
             await self._outcome(ending)
 
     def check_commits_itself(self, call: str) -> None:
-        """Raises IllegalOperation in a step of a transaction group."""
+        """Raise IllegalOperation in a step of a transaction group."""
         self._state.check_commits_itself(call)
 
     async def prepare(self) -> PreparedTransaction | None:
-        """Stores every record, for the group's driver to commit. None when nothing was sent. May be called again.
+        """Store every record, for the group's driver to commit. None when nothing was sent. May be called again.
 
         Raises TransactionHasFailed when the transaction can only be aborted, TransactionAborted when another task
         aborts it, and the error that ended the producer, such as ProducerFenced.
@@ -157,7 +157,7 @@ class Transactions:
             await self._outcome(ending)
 
     def check_open(self) -> None:
-        """Raises IllegalOperation outside of a transaction, TransactionHasFailed, and the error that ended the
+        """Raise IllegalOperation outside of a transaction, TransactionHasFailed, and the error that ended the
         producer.
         """
         self._state.check_open()
@@ -165,7 +165,7 @@ class Transactions:
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
-        """Adds a group's offsets to the transaction.
+        """Add a group's offsets to the transaction.
 
         Raises CommitFailedError when the group has rebalanced, DeletedTopicCommitError when the topic that was read was
         deleted, KafkaTimeoutError, ProducerFenced; the transaction can only be aborted then.
@@ -190,8 +190,8 @@ class Transactions:
         return self._state.state is State.ENDED
 
     async def close(self) -> None:
-        """Aborts a transaction that is open and not prepared, waits for a commit or abort within its timeout, and
-        stops.
+        """Abort a transaction that is open and not prepared, wait for a commit or abort within its timeout, and
+        stop.
         """
         self._closed = True
         try:
@@ -204,7 +204,7 @@ class Transactions:
             await self.leave()
 
     async def leave(self) -> None:
-        """Stops at once. Another producer or the coordinator ends the open transaction."""
+        """Stop at once. Another producer or the coordinator ends the open transaction."""
         self._closed = True
         await self._cancel([self._commit_outcome.task] if self._commit_outcome is not None else [])
         await self._cancel_requests()
@@ -228,7 +228,7 @@ class Transactions:
         return self._commit_outcome
 
     async def _outcome(self, ending: CommitOutcome) -> None:
-        """Waits for a commit or abort for at most max_block_ms, and raises its error."""
+        """Wait for a commit or abort for at most max_block_ms, and raise its error."""
         if not ending.task.done() and not await ending.over.wait(self._config.max_block_ms):
             call = "commit_transaction()" if ending.commit else "abort_transaction()"
             last = self._coordinator.last_error
@@ -265,7 +265,7 @@ class Transactions:
         self._close_transaction(new_epoch=new_epoch, committed=True)
 
     async def _all_stored(self, stored: asyncio.Future[None]) -> None:
-        """Waits until all is stored. Raises TransactionHasFailed if something is not, and the error that ended the
+        """Wait until all is stored. Raises TransactionHasFailed if something is not, and the error that ended the
         producer.
         """
         await stored
@@ -280,7 +280,7 @@ class Transactions:
         self._state.check_usable()
 
     async def _commit_refused(self, error: KafkaError) -> NoReturn:
-        """Raises the consequence of a refused commit. An earlier try without an outcome may have committed."""
+        """Raise the consequence of a refused commit. An earlier try without an outcome may have committed."""
         if is_not_ongoing(error):
             await self._failed(self._not_open(error), abortable=True)
         elif not self._coordinator.maybe_done:
@@ -352,7 +352,7 @@ class Transactions:
         state.closed(new_epoch=new_epoch)
 
     async def _stop_commit(self, ending: CommitOutcome) -> None:
-        """Gives up a commit. Returns when the transaction may be aborted, otherwise raises the commit's outcome."""
+        """Give up a commit. Returns when the transaction may be aborted, otherwise raises the commit's outcome."""
         await self._cancel([ending.task])
         if self._commit_outcome is ending:
             self._commit_outcome = None
@@ -380,7 +380,7 @@ class Transactions:
         self._sender.wake()
 
     def _enrol(self) -> None:
-        """Adds the wanted partitions to the transaction (transaction version 1)."""
+        """Add the wanted partitions to the transaction (transaction version 1)."""
         if self._enrolling is None:
             self._enrolling = asyncio.create_task(self._add_partitions(), name="AddPartitionsToTxn")
             self._enrolling.add_done_callback(discard_exception)
@@ -422,7 +422,7 @@ class Transactions:
     # Errors
 
     async def _failed(self, error: KafkaError, *, abortable: bool = False, ends: bool = False) -> KafkaError:
-        """Applies an error to the transaction. Returns the exception to raise, which may say more than `error`."""
+        """Apply an error to the transaction. Returns the exception to raise, which may say more than `error`."""
         if self._state.state is State.ENDED:
             return self._state.end_error()
         verdict = verdict_on(error)

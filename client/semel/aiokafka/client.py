@@ -75,12 +75,12 @@ class AIOKafkaClient(SettingAttributes):
         return {each.partition for each in found.partitions}
 
     def add_topic(self, topic: str) -> Awaitable[bool]:
-        """Adds a topic to those whose metadata is read. The result is true once it was read."""
+        """Add a topic to those whose metadata is read. The result is true once it was read."""
         self._want([topic])
         return asyncio.ensure_future(self.force_metadata_update())
 
     def set_topics(self, topics: Iterable[str]) -> Awaitable[bool]:
-        """Reads the metadata of these topics from now on; without any, of all topics."""
+        """Read the metadata of these topics from now on; without any, of all topics."""
         listed = dict.fromkeys(topics)
         if self._topics is not None:
             self._topics = listed

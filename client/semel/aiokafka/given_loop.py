@@ -23,6 +23,6 @@ class GivenLoop:
         self._loop = loop
 
     def check(self, kind: str) -> None:
-        """Raises KafkaConfigurationError when another loop runs."""
+        """Raise KafkaConfigurationError when another loop runs."""
         if self._loop is not None and self._loop is not asyncio.get_running_loop():
             raise KafkaConfigurationError(f"{kind} was given another event loop than the one that runs: leave it out")

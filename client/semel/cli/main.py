@@ -98,7 +98,7 @@ class Commands(click.Group):
             raise SystemExit(0) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Lists the commands without importing them, so that `semel --help` is quick and needs no extra."""
+        """List the commands without importing them, so that `semel --help` is quick and needs no extra."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, HELP_OF.get(name, "")) for name in self.list_commands(ctx)])
 

@@ -26,12 +26,12 @@ class KafkaError(PortableError):
         super().__init__(_joined(message, self.advice))
 
     def extend_message(self, words: str) -> None:
-        """Appends a sentence that only the caller knows."""
+        """Append a sentence that only the caller knows."""
         self.message = _joined(self.message, words)
         self.args = (_joined(str(self), words),)
 
     def add_other(self, other: KafkaError) -> None:
-        """Adds another failure of the same call as a note. Advice that both have stands once."""
+        """Add another failure of the same call as a note. Advice that both have stands once."""
         self.add_note(f"and {other}" if other.advice != self.advice else f"and {other.message.rstrip('.')}.")
 
 

@@ -155,7 +155,7 @@ class _TracedTransaction(Transaction):
 
 
 def _ends(span: Span, future: asyncio.Future[RecordMetadata]) -> asyncio.Future[RecordMetadata]:
-    """Ends the span when the future is done."""
+    """End the span when the future is done."""
 
     def done(future: asyncio.Future[RecordMetadata]) -> None:
         # `exception()` would mark the error as retrieved, and asyncio could not report that the application ignores it.

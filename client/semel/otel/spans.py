@@ -82,7 +82,7 @@ class Spans:
 
     @contextmanager
     def around(self, span: Span) -> Iterator[Span]:
-        """Makes the span the current one for the block, then ends it, with the error that the block raises."""
+        """Make the span the current one for the block, then end it, with the error that the block raises."""
         with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
             try:
                 yield span
@@ -92,7 +92,7 @@ class Spans:
 
 
 def fail(span: Span, error: BaseException) -> None:
-    """Notes the error of the operation."""
+    """Note the error of the operation."""
     span.set_attribute(ERROR_TYPE, type(error).__name__)
     span.set_status(Status(StatusCode.ERROR, str(error)))
 

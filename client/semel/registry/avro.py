@@ -57,7 +57,7 @@ class AvroSerializer(Generic[T_contra]):
         subject_names: SubjectNames = "topic",
         auto_register: bool = True,
     ) -> Self:
-        """Asks the registry for the id of the schema, once.
+        """Ask the registry for the id of the schema, once.
 
         schema: None takes the latest version of the subject, which needs subject_names='topic'.
         topic, field: parts of the name of the subject; see `subject_names`.

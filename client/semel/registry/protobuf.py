@@ -58,7 +58,7 @@ class ProtobufSerializer(Generic[M]):
         subject_names: SubjectNames = "topic",
         auto_register: bool = True,
     ) -> Self:
-        """Asks the registry for the id of the schema, which is the file that declares the message.
+        """Ask the registry for the id of the schema, which is the file that declares the message.
 
         Files that it imports are registered by their names as subjects. topic, field, subject_names, auto_register,
         and what is raised: as in `AvroSerializer.load`.

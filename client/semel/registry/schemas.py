@@ -49,7 +49,7 @@ def subject_of(names: SubjectNames, topic: str | None, field: Field, record: str
 
 @contextmanager
 def explained(attempted: str) -> Iterator[None]:
-    """Turns exceptions of the registry's client into RegistryError, RegistryUnavailableError."""
+    """Turn exceptions of the registry's client into RegistryError, RegistryUnavailableError."""
     try:
         yield
     except SchemaRegistryError as e:
@@ -122,7 +122,7 @@ class SchemasById(Generic[T]):
         raise NotReady(lambda: self.load(schema_id))
 
     def load(self, schema_id: int) -> asyncio.Task[None]:
-        """Starts to load a schema, or returns the load in progress.
+        """Start to load a schema, or return the load in progress.
 
         Raises RegistryUnavailableError, and RegistryError when the registry refuses to answer.
         """

@@ -59,7 +59,7 @@ class ColumnScan:
         self._run: dict[int, int] = {}
 
     def take(self, records: Bytes, start: int, end: int) -> int:
-        """Takes the complete batches with offsets from `start` to `end` - 1. Returns the offset after the last batch;
+        """Take the complete batches with offsets from `start` to `end` - 1. Returns the offset after the last batch;
         `start` without one.
 
         Raises CorruptBatch.

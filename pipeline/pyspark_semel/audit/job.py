@@ -27,7 +27,7 @@ def audit(
     compacted: tuple[str, ...] = (),
     progress: Progress = lambda done, total: None,
 ) -> Audit:
-    """Checks every batch of a data directory. Raises NoDataError."""
+    """Check every batch of a data directory. Raises NoDataError."""
     started = time.monotonic()
     parts = segment_ranges(data_dir, topics, compacted)
     tasks = balanced_tasks(parts, spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
@@ -37,7 +37,7 @@ def audit(
 
 
 def balanced_tasks(parts: list[SegmentRange], count: int) -> list[list[tuple[int, SegmentRange]]]:
-    """Returns at most `count` tasks of about equal bytes, the longest ranges first; each range with its index in
+    """Return at most `count` tasks of about equal bytes, the longest ranges first; each range with its index in
     `parts`.
     """
     tasks: list[list[tuple[int, SegmentRange]]] = [[] for _ in range(min(count, len(parts)))]
@@ -50,7 +50,7 @@ def balanced_tasks(parts: list[SegmentRange], count: int) -> list[list[tuple[int
 
 
 def _examine_task(tasks: Iterable[list[tuple[int, SegmentRange]]]) -> Iterator[tuple[int, bytes]]:
-    """Runs in a worker. The facts are packed with msgpack, because Spark would pickle each number by itself."""
+    """Run in a worker. The facts are packed with msgpack, because Spark would pickle each number by itself."""
     for task in tasks:
         for i, segment_range in task:
             yield i, msgspec.msgpack.encode(examine(segment_range, read))
@@ -59,7 +59,7 @@ def _examine_task(tasks: Iterable[list[tuple[int, SegmentRange]]]) -> Iterator[t
 def _run(
     spark: SparkSession, collect: Callable[[], list[tuple[int, bytes]]], total: int, progress: Progress
 ) -> Iterator[tuple[int, list[Facts]]]:
-    """Runs the job and reports its progress."""
+    """Run the job and report its progress."""
     tracker = spark.sparkContext.statusTracker()
     decoder = msgspec.msgpack.Decoder(list[Facts])
     with ThreadPoolExecutor(1) as thread:

@@ -59,7 +59,7 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 def arrow_batches(data: bytes, batches: Sequence[Placed], wanted: Slice) -> Iterator[pa.RecordBatch]:
-    """Yields the wanted records of these batches, in the columns of `wanted.columns`. The batches ascend in `data`.
+    """Yield the wanted records of these batches, in the columns of `wanted.columns`. The batches ascend in `data`.
 
     Raises CorruptBatch with the offset for a batch that contradicts itself, KafkaError for an unknown codec.
     """
@@ -117,7 +117,7 @@ class Found(msgspec.Struct, frozen=True):
     end: Ints
 
     def between(self, start: int, end: int) -> Found:
-        """Returns the records with offsets from `start` up to, not including, `end`."""
+        """Return the records with offsets from `start` up to, not including, `end`."""
         if not len(self.offsets) or (self.offsets[0] >= start and self.offsets[-1] < end):
             return self
         first, last = np.searchsorted(self.offsets, (start, end))
@@ -125,7 +125,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def _records(piece: Piece) -> Found:
-    """Finds the fields of all records. Raises CorruptBatch, or IndexError if a record runs past the end of the data."""
+    """Find the fields of all records. Raises CorruptBatch, or IndexError if a record runs past the end of the data."""
     view: Bytes8 = np.frombuffer(piece.data, dtype=np.uint8)
     headers = [header for header, _, _ in piece.places]
     starts = [
@@ -159,14 +159,14 @@ def _records(piece: Piece) -> Found:
 
 
 def _past(at: Ints, length: Ints, end: Ints) -> Ints:
-    """Returns the end of a field that starts at `at`; a field of length -1 is a null and takes no bytes."""
+    """Return the end of a field that starts at `at`; a field of length -1 is a null and take no bytes."""
     if len(length) and (int(length.min()) < -1 or (length > end - at).any()):
         raise CorruptBatch("a key or value is longer than its record")
     return at + np.maximum(length, 0)
 
 
 def _each(headers: Iterable[BatchHeader], name: str, counts: Ints) -> Ints:
-    """Repeats a field of the batch headers for each record."""
+    """Repeat a field of the batch headers for each record."""
     return np.repeat(np.array([getattr(header, name) for header in headers], dtype=np.int64), counts)
 
 
@@ -180,7 +180,7 @@ def _fit(offsets: Ints, headers: list[BatchHeader], counts: Ints) -> bool:
 
 
 def _complaint(data: bytes, batches: Sequence[Placed]) -> str:
-    """Describes the first invalid batch, in the words of the reader that reads batches one by one."""
+    """Describe the first invalid batch, in the words of the reader that reads batches one by one."""
     for header, at in batches:
         try:
             decode_columns(memoryview(data)[at : at + header.size], header)
@@ -207,7 +207,7 @@ def _arrow(piece: Piece, found: Found, wanted: Slice) -> pa.RecordBatch:
 
 
 def _binary(data: pa.Buffer, at: Ints, length: Ints) -> pa.Array:
-    """Returns the byte strings at these ascending positions; null where the length is -1."""
+    """Return the byte strings at these ascending positions; null where the length is -1."""
     nulls = length < 0
     if nulls.all():
         return pa.nulls(len(at), pa.binary())
@@ -227,7 +227,7 @@ def _constant(text: str, count: int) -> pa.Array:
 
 
 def _timestamps(found: Found, wanted: Slice) -> pa.Array:
-    """Converts milliseconds to Spark's microseconds. Raises OverflowError for a value out of range, as Spark's Kafka
+    """Convert milliseconds to Spark's microseconds. Raises OverflowError for a value out of range, as Spark's Kafka
     source does.
     """
     out_of_range = np.abs(found.timestamps) > TIMESTAMP_MS_MAX
@@ -241,7 +241,7 @@ def _timestamps(found: Found, wanted: Slice) -> pa.Array:
 
 
 def _headers(piece: Piece, found: Found) -> pa.Array:
-    """Returns a list of headers for each record, null for a record without headers, as in Spark's Kafka source."""
+    """Return a list of headers for each record, null for a record without headers, as in Spark's Kafka source."""
     view: Bytes8 = np.frombuffer(piece.data, dtype=np.uint8)
     count, at = read_varints(view, found.headers_at)
     rows = np.flatnonzero(count > 0)
@@ -273,7 +273,7 @@ def _headers(piece: Piece, found: Found) -> pa.Array:
 
 
 def _text(column: pa.Array) -> pa.Array:
-    """Converts binary to text. Bytes that are not UTF-8 become the replacement character, as in Java."""
+    """Convert binary to text. Bytes that are not UTF-8 become the replacement character, as in Java."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:

@@ -26,7 +26,7 @@ EMPTY = pa.scalar(b"", pa.binary())
 
 
 def size_bounds(keys: pa.Array | None, values: pa.Array, tails: pa.Array | None) -> Ints:
-    """Returns for each row an upper bound of the size of its record, in bytes. `tails`: from `header_tails`."""
+    """Return for each row an upper bound of the size of its record, in bytes. `tails`: from `header_tails`."""
     bounds = lengths(values) + RECORD_OVERHEAD_BYTES_MAX
     for column in (keys, tails):
         if column is not None:
@@ -35,7 +35,7 @@ def size_bounds(keys: pa.Array | None, values: pa.Array, tails: pa.Array | None)
 
 
 def batch_starts(bounds: Ints, groups: Ints, bytes_max: int) -> Ints:
-    """Returns the rows at which batches start: at each of `groups` (ascending, from 0), and when `bytes_max` is full.
+    """Return the rows at which batches start: at each of `groups` (ascending, from 0), and when `bytes_max` is full.
 
     A larger row gets a batch of its own.
     """
@@ -50,7 +50,7 @@ def batch_starts(bounds: Ints, groups: Ints, bytes_max: int) -> Ints:
 
 
 def encode(keys: pa.Array | None, values: pa.Array, tails: pa.Array | None, starts: Ints) -> list[memoryview]:
-    """Returns the records of each batch. Batches start at the rows `starts`; offset deltas start at 0 in each.
+    """Return the records of each batch. Batches start at the rows `starts`; offset deltas start at 0 in each.
 
     keys, values: binary, nulls allowed; keys None: all null. tails: from `header_tails`, None for no headers. All
     records together must be below 2 GiB. The views share one buffer and keep it alive.
@@ -78,7 +78,7 @@ def encode(keys: pa.Array | None, values: pa.Array, tails: pa.Array | None, star
 
 
 def header_tails(headers: pa.Array) -> pa.Array:
-    """Returns the bytes after the value of each record: the header count and the headers; a zero for a row without
+    """Return the bytes after the value of each record: the header count and the headers; a zero for a row without
     headers.
 
     headers: list<struct<key: string, value: binary>>, nulls allowed except in the keys. Raises ValueError for a null
@@ -105,19 +105,19 @@ def header_tails(headers: pa.Array) -> pa.Array:
 
 
 def as_binary(column: pa.Array) -> pa.Array:
-    """Casts strings, binaries and their large variants to plain binary, without a copy if possible."""
+    """Cast strings, binaries and their large variants to plain binary, without a copy if possible."""
     return column if column.type == pa.binary() else column.cast(pa.binary())
 
 
 def offsets(column: pa.Array) -> NDArray[np.int32]:
-    """Returns the start of each row of a binary column in its data, and the end of the last row."""
+    """Return the start of each row of a binary column in its data, and the end of the last row."""
     if not len(column):
         return np.zeros(1, np.int32)
     return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
 
 
 def lengths(column: pa.Array) -> Ints:
-    """Returns the size of each row of a binary column in bytes; 0 for null."""
+    """Return the size of each row of a binary column in bytes; 0 for null."""
     taken = np.diff(offsets(column)).astype(np.int64)
     if column.null_count:
         taken[np.asarray(column.is_null())] = 0
@@ -125,7 +125,7 @@ def lengths(column: pa.Array) -> Ints:
 
 
 def _written_lengths(column: pa.Array | None, count: int) -> Ints:
-    """Returns the lengths of the wire format: -1 for null."""
+    """Return the lengths of the wire format: -1 for null."""
     if column is None:
         return np.full(count, -1, np.int64)
     written = lengths(column)
@@ -135,7 +135,7 @@ def _written_lengths(column: pa.Array | None, count: int) -> Ints:
 
 
 def _present(column: pa.Array) -> pa.Array:
-    """Replaces nulls by empty values."""
+    """Replace nulls by empty values."""
     return column.fill_null(b"") if column.null_count else column
 
 
@@ -165,7 +165,7 @@ def _widths(column: Bytes) -> Ints | int:
 
 
 def _side_by_side(columns: list[Bytes]) -> pa.Array:
-    """Joins the columns row by row into one binary column."""
+    """Join the columns row by row into one binary column."""
     count = len(columns[0][0])
     cells = np.ascontiguousarray(np.concatenate([cells for cells, _ in columns], axis=1))  # row by row in memory
     if all(widths is None for _, widths in columns):

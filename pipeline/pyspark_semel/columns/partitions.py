@@ -18,13 +18,13 @@ LONG_KEY_BYTES = 256
 
 
 def for_keys(keys: pa.Array, partition_count: int) -> Ints:
-    """Returns the partition of each key. keys: binary; the result for a null key is undefined."""
+    """Return the partition of each key. keys: binary; the result for a null key is undefined."""
     hashes = murmur2_column(keys).astype(np.int64)
     return (hashes & 0x7FFFFFFF) % partition_count
 
 
 def murmur2_column(keys: pa.Array) -> NDArray[np.uint32]:
-    """Returns the hash of each key, unsigned."""
+    """Return the hash of each key, unsigned."""
     sizes = lengths(keys)
     data = keys.buffers()[2]
     if not len(keys) or data is None or not data.size:
@@ -52,7 +52,7 @@ def murmur2_column(keys: pa.Array) -> NDArray[np.uint32]:
 
 
 def _words(cells: NDArray[np.uint8], at: Ints) -> NDArray[np.uint32]:
-    """Reads the four bytes at each position as a little-endian number."""
+    """Read the four bytes at each position as a little-endian number."""
     word = cells[at].astype(np.uint32)
     for byte in (1, 2, 3):
         word |= cells[at + byte].astype(np.uint32) << np.uint32(8 * byte)

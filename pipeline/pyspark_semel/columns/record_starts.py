@@ -22,7 +22,7 @@ STRETCH_ROWS_MAX = 4096
 
 
 def record_starts(data: bytes, view: Bytes8, at: int, end: int, count: int) -> list[Ints]:
-    """Returns the positions of the length prefixes of `count` records that fill `data` from `at` to `end`, in pieces.
+    """Return the positions of the length prefixes of `count` records that fill `data` from `at` to `end`, in pieces.
 
     view: the same bytes. Raises CorruptBatch if the records do not end at `end`, IndexError if the data ends before.
     """
@@ -48,7 +48,7 @@ def record_starts(data: bytes, view: Bytes8, at: int, end: int, count: int) -> l
 
 
 def _run(data: bytes, view: Bytes8, at: int, end: int, count: int) -> tuple[int, int]:
-    """Returns the size of the record at `at`, with its length prefix, and how many records from there have the same
+    """Return the size of the record at `at`, with its length prefix, and how many records from there have the same
     length.
     """
     length, body = read_varint(data, at)
@@ -62,7 +62,7 @@ def _run(data: bytes, view: Bytes8, at: int, end: int, count: int) -> tuple[int,
 
 
 def _walk(data: bytes, at: int, rows: int) -> tuple[Ints, int]:
-    """Returns the starts of the next `rows` records, and the end of the last one."""
+    """Return the starts of the next `rows` records, and the end of the last one."""
     starts = array("q")
     add = starts.append
     for _ in range(rows):

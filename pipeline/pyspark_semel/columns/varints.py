@@ -15,7 +15,7 @@ MORE = 0x80
 
 
 def read_varints(data: Bytes8, at: Ints) -> tuple[Ints, Ints]:
-    """Returns the integers that start at `at`, and the end of each.
+    """Return the integers that start at `at`, and the end of each.
 
     Raises IndexError if one runs past the end of `data`, CorruptBatch if one does not end within 10 bytes.
     """
@@ -29,7 +29,7 @@ def read_varints(data: Bytes8, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _read_on(data: Bytes8, byte: Bytes8, raw: NDArray[np.uint64], after: Ints) -> None:
-    """Adds the second and later bytes to `raw`, and moves `after` past them."""
+    """Add the second and later bytes to `raw`, and move `after` past them."""
     if int(byte.min()) >= MORE:  # all continue, as record lengths mostly do: no selection is needed
         byte = data[after]
         after += 1

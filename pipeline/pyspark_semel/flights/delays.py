@@ -9,7 +9,7 @@ WINDOW = "1 day"
 
 
 def delays(spark: SparkSession, flights: DataFrame, airports: DataFrame) -> DataFrame:
-    """Returns key (the airport's code) and value (JSON) for each airport and day: scheduled flights, arrived flights,
+    """Return key (the airport's code) and value (JSON) for each airport and day: scheduled flights, arrived flights,
     and the sum of their delays in minutes.
 
     In append mode each window appears once, when it is closed. A topic with two values for one window is wrong.

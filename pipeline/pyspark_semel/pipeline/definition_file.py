@@ -15,7 +15,7 @@ from pyspark_semel.pipeline.definition import Definition, DefinitionError, check
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> Definition:
-    """Loads the definition of a .toml file, or the `pipeline` of a .py file. Raises DefinitionError.
+    """Load the definition of a .toml file, or the `pipeline` of a .py file. Raises DefinitionError.
 
     Python functions may be in modules beside the file; Spark's workers on this machine find them too.
     """

@@ -40,7 +40,7 @@ class Totals(msgspec.Struct):
     last: Reading | None = None
 
     def add(self, reading: Reading) -> bool:
-        """Returns False for a batch that is already counted, and for a trigger without new rows."""
+        """Return False for a batch that is already counted, and for a trigger without new rows."""
         if not reading.did_run or (self.last is not None and reading.batch <= self.last.batch):
             return False
         self.batches += 1
@@ -52,7 +52,7 @@ class Totals(msgspec.Struct):
 
 
 def reading(name: str, progress: Mapping[str, Any]) -> Reading:
-    """Converts `StreamingQueryProgress.json` to a reading."""
+    """Convert `StreamingQueryProgress.json` to a reading."""
     sources = progress.get("sources") or []
     lags = [_behind(each.get("latestOffset"), each.get("endOffset")) for each in sources]
     return Reading(
@@ -71,7 +71,7 @@ def reading(name: str, progress: Mapping[str, Any]) -> Reading:
 
 
 def _behind(latest: object, end: object) -> int:
-    """Sums how far the numbers of `latest` are ahead of those of `end`; -1 if they cannot be compared."""
+    """Sum how far the numbers of `latest` are ahead of those of `end`; -1 if they cannot be compared."""
     there, read = dict(_numbers(latest)), dict(_numbers(end))
     return sum(max(0, there[at] - read.get(at, 0)) for at in there) if there and read else -1
 

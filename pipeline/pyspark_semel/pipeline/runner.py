@@ -49,7 +49,7 @@ class StopRequests:
 
 @contextmanager
 def counting_signals() -> Iterator[StopRequests]:
-    """Counts the signals that are not ignored. It replaces Spark's own handler, which cancels all jobs."""
+    """Count the signals that are not ignored. It replaces Spark's own handler, which cancels all jobs."""
     stop_requests = StopRequests()
     counted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stop_requests.count) for number in counted}
@@ -61,7 +61,7 @@ def counting_signals() -> Iterator[StopRequests]:
 
 
 def run(spark: SparkSession, definition: Definition, screen: Screen) -> dict[str, Totals]:
-    """Starts all queries and returns when all have ended; none keeps running after an error.
+    """Start all queries and return when all have ended; none keeps running after an error.
 
     Raises DefinitionError before the start, QueryFailedError after it.
     """
@@ -109,7 +109,7 @@ def _follow(
 
 
 def _show_new_batches(name: str, query: StreamingQuery, totals: dict[str, Totals], screen: Screen) -> None:
-    """Shows the batches that Spark has reported for this query since the last poll."""
+    """Show the batches that Spark has reported for this query since the last poll."""
     newest = query.lastProgress
     last = totals[name].last
     if newest is None or (last is not None and newest["batchId"] <= last.batch):
@@ -121,7 +121,7 @@ def _show_new_batches(name: str, query: StreamingQuery, totals: dict[str, Totals
 
 
 def _batch_in_progress(query: StreamingQuery) -> int:
-    """Returns the number of the batch in progress, -1 if there is none."""
+    """Return the number of the batch in progress, -1 if there is none."""
     newest = query.lastProgress
     return (newest["batchId"] + 1 if newest is not None else 0) if query.status["isTriggerActive"] else -1
 

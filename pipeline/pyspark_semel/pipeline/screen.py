@@ -27,7 +27,7 @@ class Screen(Protocol):
 
 
 def screen(how: str, console: Console) -> Screen:
-    """Returns a screen. `how`: "auto", "table", "lines" or "json"."""
+    """Return a screen. `how`: "auto", "table", "lines" or "json"."""
     if how == "json":
         return JsonLines()
     return TableScreen(console) if how == "table" or (how == "auto" and console.is_terminal) else Lines()
@@ -90,7 +90,7 @@ class TableScreen:
 
 
 def table(totals: Mapping[str, Totals]) -> Table:
-    """Returns a table with the totals and the last batch of each query."""
+    """Return a table with the totals and the last batch of each query."""
     made = Table(box=None, pad_edge=False)
     made.add_column("query")
     for name in ("batches", "rows in", "rows out", "rows/s", "behind", "batch", "too late", "watermark"):

@@ -28,7 +28,7 @@ class NoSparkError(RuntimeError):
 
 @contextmanager
 def session(name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """Opens a new session, and stops it on leaving. Raises NoSparkError."""
+    """Open a new session, and stop it on leaving. Raises NoSparkError."""
     try:
         from pyspark.sql import SparkSession
     except ImportError as e:

@@ -38,7 +38,7 @@ JAVA_CLASS = re.compile(r"^[\w.$]+(Exception|Error): ")
 
 
 def writers(spark: SparkSession, definition: Definition) -> dict[str, DataStreamWriter]:
-    """Returns a writer for each query by name, ready to start; no query runs yet.
+    """Return a writer for each query by name, ready to start; no query runs yet.
 
     Raises DefinitionError for errors that only Spark finds: unknown formats, columns and tables, a function that fails.
     """
@@ -65,7 +65,7 @@ def writers(spark: SparkSession, definition: Definition) -> dict[str, DataStream
 
 
 def check_options(definition: Definition) -> None:
-    """Checks the options of the format "semel"; Spark itself checks them only in another process. Raises
+    """Check the options of the format "semel"; Spark itself checks them only in another process. Raises
     DefinitionError.
     """
     problems = []
@@ -141,7 +141,7 @@ def _text(value: Scalar) -> str:
 
 @contextmanager
 def _problems_at(at: str) -> Iterator[None]:
-    """Converts errors of Spark and of Python functions to a DefinitionError for that key."""
+    """Convert errors of Spark and of Python functions to a DefinitionError for that key."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as e:
@@ -151,7 +151,7 @@ def _problems_at(at: str) -> Iterator[None]:
 
 
 def short(error: BaseException) -> str:
-    """Returns the message of an error without the Java and Python stack traces; of a Python failure, its last line."""
+    """Return the message of an error without the Java and Python stack traces; of a Python failure, its last line."""
     told = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     causes = [line for line in lines if "Error: " in line and not line.startswith(("at ", "Traceback", "Caused by"))]

@@ -37,7 +37,7 @@ class OutBatch(msgspec.Struct, frozen=True):
 
 
 def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Regroups the rows into chunks that are neither too small nor too large."""
+    """Regroup the rows into chunks that are neither too small nor too large."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -65,7 +65,7 @@ def _pieces(gathered: list[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatc
 def topics_of(
     rows: pa.RecordBatch, schema: SinkSchema, default: str | None
 ) -> tuple[list[str], NDArray[np.int64] | None]:
-    """Returns the topics of the rows, and the topic index of each row: None if there is only one topic.
+    """Return the topics of the rows, and the topic index of each row: None if there is only one topic.
 
     The option overrides the column, as in Spark's Kafka sink. Raises SchemaError for a row without a topic.
     """
@@ -90,7 +90,7 @@ class Encoder:
     def encode(
         self, rows: pa.RecordBatch, partition_counts: Callable[[list[str]], Mapping[str, int]]
     ) -> list[OutBatch]:
-        """Returns all batches of a chunk. `partition_counts` counts partitions of topics. Raises SchemaError."""
+        """Return all batches of a chunk. `partition_counts` counts partitions of topics. Raises SchemaError."""
         schema = self._schema
         topics, topic_of_row = topics_of(rows, schema, self._topic)
         counts = partition_counts(topics)
@@ -126,7 +126,7 @@ class Encoder:
         topics: list[str],
         topic_of_row: NDArray[np.int64] | None,
     ) -> Ints:
-        """Returns the topic and the partition of each row as one number."""
+        """Return the topic and the partition of each row as one number."""
         place = np.full(rows.num_rows, FREE, np.int64)
         if self._schema.partition is not None:
             chosen = rows.column(self._schema.partition)
@@ -143,7 +143,7 @@ class Encoder:
         return place
 
     def _choose(self, place: Ints, keys: pa.Array | None, bounds: Ints, count: int) -> None:
-        """Chooses a partition for each row that has none."""
+        """Choose a partition for each row that has none."""
         free = place == FREE
         if keys is not None and free.any():
             keyed = free & np.asarray(keys.is_valid())
@@ -162,7 +162,7 @@ def _at(column: pa.Array, rows: Ints, count: int) -> pa.Array:
 
 
 def _order(place: Ints) -> Ints | None:
-    """Returns the row order sorted by place, stable; None if the rows are already sorted."""
+    """Return the row order sorted by place, stable; None if the rows are already sorted."""
     if bool((np.diff(place) >= 0).all()):
         return None
     small = place.astype(np.int16) if int(place.max()) < SMALL else place  # numpy sorts 16-bit integers by radix sort

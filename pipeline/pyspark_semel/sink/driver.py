@@ -38,12 +38,12 @@ OTHER_BROKERS = "The sink is exactly once with semel's brokers only. With others
 
 
 def begin(options: SinkOptions, group: str) -> GroupStep:
-    """Begins a new step, which aborts an unfinished earlier one. Raises the errors of `TransactionGroup.begin`."""
+    """Begin a new step, which aborts an unfinished earlier one. Raises the errors of `TransactionGroup.begin`."""
     return run(_begin(options, group))
 
 
 def commit(options: SinkOptions, messages: Sequence[Written | None]) -> None:
-    """Commits all transactions of the batch, once. Raises ProducerFenced if another driver has begun a later step."""
+    """Commit all transactions of the batch, once. Raises ProducerFenced if another driver has begun a later step."""
     written = [message for message in messages if message is not None]
     assert len(written) == len(messages) > 0, f"Spark commits a batch with missing messages: {messages}"
     step, token = written[0].step, written[0].token
@@ -65,7 +65,7 @@ def commit(options: SinkOptions, messages: Sequence[Written | None]) -> None:
 
 
 def abort(options: SinkOptions, step: GroupStep | None) -> None:
-    """Aborts the whole step, including transactions of attempts that Spark does not report.
+    """Abort the whole step, including transactions of attempts that Spark does not report.
 
     An abort after the decision or the end of the step has no effect. step: None if it is not known; the next step
     aborts it.
@@ -105,7 +105,7 @@ async def _abort(options: SinkOptions, step: GroupStep) -> None:
 
 
 async def _forget(options: SinkOptions, group: TransactionGroup, step: GroupStep) -> None:
-    """Makes the brokers forget a generated group, whose outcome is known. A failure changes nothing for the rows: the
+    """Make the brokers forget a generated group, whose outcome is known. A failure changes nothing for the rows: the
     brokers keep the group until it expires.
     """
     if options.sink_id is not None:

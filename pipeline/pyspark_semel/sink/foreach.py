@@ -29,7 +29,7 @@ _written: dict[tuple[str, str], tuple[str, int]] = {}
 
 
 def write_batch(rows: DataFrame, batch_id: int, options: Mapping[str, str], *, query_id: str | None = None) -> None:
-    """Writes the rows of a batch once, however often Spark repeats the batch. Call it for every batch, also for an
+    """Write the rows of a batch once, however often Spark repeats the batch. Call it for every batch, also for an
     empty one.
 
     options: as for `rows.write.format("semel")`. query_id: found automatically inside `foreachBatch`; required with

@@ -21,7 +21,7 @@ FOLDER = "SPARK_LOCAL_DIRS"
 
 
 def unique_name() -> str:
-    """Returns a globally unique name."""
+    """Return a globally unique name."""
     return uuid.uuid4().hex
 
 
@@ -34,14 +34,14 @@ def now_ms() -> int:
 
 
 def owner(what: str) -> str:
-    """Describes the process that begins a step, for the error message of a fenced driver."""
+    """Describe the process that begins a step, for the error message of a fenced driver."""
     folder = _folder()
     driver = "" if folder is None else f", {folder.name}"
     return f"Spark driver of {what} on {socket.gethostname()} (process {os.getpid()}{driver})"
 
 
 def save_step(step: GroupStep) -> None:
-    """Saves the step for the other processes of this driver. Without a local folder nothing is saved."""
+    """Save the step for the other processes of this driver. Without a local folder nothing is saved."""
     path = _path(step.group)
     if path is not None:
         made = path.with_suffix(f".{os.getpid()}")
@@ -50,7 +50,7 @@ def save_step(step: GroupStep) -> None:
 
 
 def load_step(sink_id: str) -> GroupStep | None:
-    """Returns the last step of this sink that this driver began; None if it is not known."""
+    """Return the last step of this sink that this driver began; None if it is not known."""
     path = _path(sink_id)
     if path is None or not path.exists():
         return None

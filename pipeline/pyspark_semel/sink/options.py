@@ -77,7 +77,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """Parses the options. Raises OptionError, whose message gives the value to write."""
+    """Parse the options. Raises OptionError, whose message gives the value to write."""
     options = Options(given, KNOWN, "sink")
     defaults = {"max_batch_size": BATCH_BYTES, "bootstrap_timeout_ms": BOOTSTRAP_MS, "client_id": "semel-spark-sink"}
     settings = client_settings(options, ProducerConfig, refused=REFUSED, defaults=defaults)

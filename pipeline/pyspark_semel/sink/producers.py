@@ -31,7 +31,7 @@ class IdleProducers:
         self._producers: OrderedDict[Producer, tuple[Place, int]] = OrderedDict()
 
     def take(self, place: Place, below_epoch: int) -> Producer | None:
-        """Removes and returns a producer of this place that was last used in an older step."""
+        """Remove and return a producer of this place that was last used in an older step."""
         for producer, (where, epoch) in self._producers.items():
             if where == place and epoch < below_epoch:
                 del self._producers[producer]
@@ -39,7 +39,7 @@ class IdleProducers:
         return None
 
     def put(self, place: Place, epoch: int, producer: Producer) -> Producer | None:
-        """Adds a producer. Returns the least recently used one if there are too many; the caller stops it."""
+        """Add a producer. Returns the least recently used one if there are too many; the caller stops it."""
         self._producers[producer] = place, epoch
         return self._producers.popitem(last=False)[0] if len(self._producers) > IDLE_MAX else None
 
@@ -49,7 +49,7 @@ _idle: dict[asyncio.AbstractEventLoop, IdleProducers] = {}
 
 
 async def member(settings: ClientSettings, step: GroupStep) -> Producer:
-    """Returns a producer in this step, with its transaction begun. Raises the errors of `Producer.start` and `join`.
+    """Return a producer in this step, with its transaction begun. Raises the errors of `Producer.start` and `join`.
 
     ProducerFenced: the step is over; the message names the process that began a later one.
     """
@@ -69,7 +69,7 @@ async def member(settings: ClientSettings, step: GroupStep) -> Producer:
 
 
 async def independent(settings: ClientSettings) -> Producer:
-    """Returns a producer without transactions."""
+    """Return a producer without transactions."""
     producer = _idle_producers().take((settings.key, ""), 1)
     if producer is None:
         producer = Producer(**settings.keywords())
@@ -78,14 +78,14 @@ async def independent(settings: ClientSettings) -> Producer:
 
 
 async def release(producer: Producer, settings: ClientSettings, step: GroupStep | None) -> None:
-    """Returns the producer to the idle producers."""
+    """Return the producer to the idle producers."""
     surplus = _idle_producers().put((settings.key, step.group if step else ""), step.epoch if step else 0, producer)
     if surplus is not None:
         await discard(surplus)
 
 
 async def discard(producer: Producer) -> None:
-    """Stops the producer, which aborts its open transaction."""
+    """Stop the producer, which aborts its open transaction."""
     try:
         await producer.stop()
     except Exception as error:

@@ -32,7 +32,7 @@ class SinkSchema(msgspec.Struct, frozen=True):
 
 
 def sink_schema(schema: StructType, default_topic: str | None) -> SinkSchema:
-    """Finds the columns. `default_topic`: from the option, which overrides the column. Raises SchemaError."""
+    """Find the columns. `default_topic`: from the option, which overrides the column. Raises SchemaError."""
     found: dict[str, int] = {}
     for at, field in enumerate(schema.fields):
         name = field.name.lower()

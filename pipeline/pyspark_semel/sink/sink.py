@@ -37,7 +37,7 @@ BATCH_ID = "streaming.sql.batchId"
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """Returns the writer of a stream. overwrite (output mode complete): each batch writes the whole result.
+    """Return the writer of a stream. overwrite (output mode complete): each batch writes the whole result.
 
     Raises OptionError, SchemaError.
     """
@@ -46,7 +46,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Returns the writer of a batch query.
+    """Return the writer of a batch query.
 
     Raises OptionError, SchemaError; ValueError for mode("overwrite"): a topic cannot be overwritten.
     """
@@ -64,7 +64,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._step: GroupStep | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Begins the step. Pickling is the only call on the driver before the tasks; Spark pickles twice."""
+        """Begin the step. Pickling is the only call on the driver before the tasks; Spark pickles twice."""
         if self._step is None and self._options.delivery is Delivery.EXACTLY_ONCE:
             assert self._options.sink_id is not None
             self._step = driver.begin(self._options, self._options.sink_id)
@@ -82,7 +82,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             driver.commit(self._options, messages)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Aborts the whole step: Spark does not report all attempts, and sometimes none."""
+        """Abort the whole step: Spark does not report all attempts, and sometimes none."""
         if self._options.delivery is Delivery.EXACTLY_ONCE:
             assert self._options.sink_id is not None
             step = next((message.step for message in messages if message is not None), None)
@@ -99,7 +99,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._step: GroupStep | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Begins the step, once."""
+        """Begin the step, once."""
         if self._step is None and self._options.delivery is Delivery.EXACTLY_ONCE:
             self._step = driver.begin(self._options, self._group)
         return self.__dict__
@@ -130,7 +130,7 @@ def _write_named(
     query_id: str,
     batch_id: int,
 ) -> Written:
-    """Writes a batch that Spark may repeat. Raises SinkRefusedError, and the errors of `write_exactly_once`."""
+    """Write a batch that Spark may repeat. Raises SinkRefusedError, and the errors of `write_exactly_once`."""
     mark = token(query_id, batch_id)
     if not is_to_be_written(step, query_id, batch_id, options.replaces):
         return Written(0, step, mark, skipped=True)
@@ -138,7 +138,7 @@ def _write_named(
 
 
 def _query_and_batch() -> tuple[str, int]:
-    """Returns the query id and the batch number of the running task."""
+    """Return the query id and the batch number of the running task."""
     context = TaskContext.get()
     assert context is not None, "write() runs in a task"
     query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)

@@ -19,12 +19,12 @@ class SinkRefusedError(ValueError):
 
 
 def token(query_id: str, batch_id: int) -> str:
-    """Returns the token of the commit of this batch."""
+    """Return the token of the commit of this batch."""
     return f"{query_id}:{batch_id}"
 
 
 def is_to_be_written(step: GroupStep, query_id: str, batch_id: int, replaces: str | None) -> bool:
-    """Returns False for the batch that was committed last. Raises SinkRefusedError."""
+    """Return False for the batch that was committed last. Raises SinkRefusedError."""
     if step.decided_token is None:
         if batch_id and replaces != NOTHING:
             raise SinkRefusedError(_no_batch_known(step, query_id, batch_id))

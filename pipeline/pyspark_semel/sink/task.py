@@ -35,7 +35,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc,unused-ignore]
 def write_exactly_once(
     rows: Iterator[pa.RecordBatch], options: SinkOptions, schema: SinkSchema, step: GroupStep, token: str
 ) -> Written:
-    """Writes the rows in one transaction of the step, and prepares it.
+    """Write the rows in one transaction of the step, and prepare it.
 
     Raises SchemaError, and the errors of the producer: ProducerFenced if the step is over.
     """
@@ -51,7 +51,7 @@ def write_exactly_once(
 
 
 def write_at_least_once(rows: Iterator[pa.RecordBatch], options: SinkOptions, schema: SinkSchema) -> Written:
-    """Writes the rows without a transaction. Raises SchemaError, and the errors of the producer."""
+    """Write the rows without a transaction. Raises SchemaError, and the errors of the producer."""
     writer = _TaskWriter(options, schema, None)
     try:
         count = writer.write(rows)
@@ -74,7 +74,7 @@ class _TaskWriter:
         self.producer: Producer | None = None
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> int:
-        """Sends all rows to a producer; returns their count."""
+        """Send all rows to a producer; return their count."""
         count = 0
         for chunk in chunks(rows):
             if self.producer is None:
@@ -85,12 +85,12 @@ class _TaskWriter:
         return count
 
     def wait_until_stored(self) -> None:
-        """Waits until all sent batches are stored. Raises the first error."""
+        """Wait until all sent batches are stored. Raises the first error."""
         if self.producer is not None:
             run(self._stored(self.producer))
 
     def release(self) -> None:
-        """Keeps the producer for the next batch. A generated group has no next batch: stops the producer, which leaves
+        """Keep the producer for the next batch. A generated group has no next batch: stops the producer, which leaves
         the prepared transaction to the driver.
         """
         if self._step is not None and self._options.sink_id is None:

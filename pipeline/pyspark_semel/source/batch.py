@@ -23,7 +23,7 @@ class SemelBatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Returns one range for each partition, or more with minPartitions."""
+        """Return one range for each partition, or more with minPartitions."""
         return run(self._ranges(reader_of(self._options.client)))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -21,7 +21,7 @@ _making = threading.Lock()
 
 
 def reader_of(settings: ClientSettings) -> BatchReader:
-    """Returns the started reader of this process with these settings. Raises KafkaConnectionError."""
+    """Return the started reader of this process with these settings. Raises KafkaConnectionError."""
     process_id = os.getpid()
     with _making:
         for known in [known for known in _readers if known[0] != process_id]:

@@ -28,7 +28,7 @@ too.
 
 
 def as_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    """Returns `{"flights": {"0": 17}}`, sorted, so that equal offsets give equal texts."""
+    """Return `{"flights": {"0": 17}}`, sorted, so that equal offsets give equal texts."""
     found: dict[str, Any] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -36,7 +36,7 @@ def as_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
 
 
 def from_json(kept: Mapping[str, Any]) -> Offsets:
-    """Reads the offsets from the result of `as_json`, without the other keys."""
+    """Read the offsets from the result of `as_json`, without the other keys."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in kept.items()
@@ -46,7 +46,7 @@ def from_json(kept: Mapping[str, Any]) -> Offsets:
 
 
 def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], count: int) -> Offsets:
-    """Returns ends that include about `count` offsets in total: each partition gets a share in proportion to its
+    """Return ends that include about `count` offsets in total: each partition gets a share in proportion to its
     backlog.
 
     Both mappings have the same partitions. As in Spark's own Kafka source, a share below one offset counts as one, so
@@ -84,7 +84,7 @@ class Splitting(msgspec.Struct, frozen=True):
 def ranges(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], splitting: Splitting
 ) -> Sequence[OffsetRange]:
-    """Returns a range for each partition with records, split into ranges of nearly equal size if more are needed."""
+    """Return a range for each partition with records, split into ranges of nearly equal size if more are needed."""
     sizes = {at: end[at] - start[at] for at in sorted(end) if end[at] > start[at]}
     total = sum(sizes.values())
     found = []

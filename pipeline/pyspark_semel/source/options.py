@@ -97,7 +97,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
-    """Parses the options. Raises OptionError, whose message gives the value to write."""
+    """Parse the options. Raises OptionError, whose message gives the value to write."""
     options = Options(given, KNOWN, "source")
     for name in ABSENT:
         if name in options:
@@ -122,7 +122,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def batch_options(given: Mapping[str, str]) -> SourceOptions:
-    """Parses the options of a batch query. Raises OptionError."""
+    """Parse the options of a batch query. Raises OptionError."""
     options = source_options(given)
     for position, forbidden in ((options.starting, LATEST), (options.ending, EARLIEST)):
         name = "latest" if forbidden == LATEST else "earliest"
@@ -134,7 +134,7 @@ def batch_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def stream_options(given: Mapping[str, str]) -> SourceOptions:
-    """Parses the options of a streaming query. Raises OptionError."""
+    """Parse the options of a streaming query. Raises OptionError."""
     options = source_options(given)
     if options.ending is not None:
         raise OptionError(f"{options.ending.option}: a streaming query has no end; use Trigger.AvailableNow")
@@ -163,7 +163,7 @@ def _topics(options: Options) -> Topics:
 
 
 def _position(options: Options, names: tuple[str, ...]) -> Position | None:
-    """Returns the position of the first of these options that is set; None if none is set."""
+    """Return the position of the first of these options that is set; None if none is set."""
     name = next((name for name in names if name in options), None)
     if name is None:
         return None

@@ -50,7 +50,7 @@ class StreamPlan:
         self._latest: Offsets = {}
 
     async def initial(self) -> dict[str, Any]:
-        """Returns the start offsets of a query without a checkpoint. Raises OptionError."""
+        """Return the start offsets of a query without a checkpoint. Raises OptionError."""
         if self._initial is None:
             options = self._options
             partitions = await required_partitions_of(self._reader, options.topics)
@@ -61,11 +61,11 @@ class StreamPlan:
         return self._initial
 
     async def pin(self) -> None:
-        """Limits all later batches to the records that exist now (Trigger.AvailableNow)."""
+        """Limit all later batches to the records that exist now (Trigger.AvailableNow)."""
         self._target = await self._reader.latest(await self._listed())
 
     async def latest(self, start: dict[str, Any], count: int | None) -> dict[str, Any]:
-        """Returns the end of the next batch, of about `count` offsets at most; `start` itself if there are no new
+        """Return the end of the next batch, of about `count` offsets at most; `start` itself if there are no new
         records.
 
         Raises DataLossError if partitions or offsets of `start` are gone, unless failOnDataLoss is false.
@@ -88,17 +88,17 @@ class StreamPlan:
             waited_ms += pause_ms
 
     async def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRange]:
-        """Returns the ranges of the tasks of a batch; a repeated batch gets the same ranges."""
+        """Return the ranges of the tasks of a batch; a repeated batch gets the same ranges."""
         to = from_json(end)
         begin = from_json(end[BEGIN] if INITIAL in start and BEGIN in end else start)
         return list(ranges(begin | await self._begins(to, begin), to, self._options.splitting))
 
     def known_latest(self) -> dict[str, Any] | None:
-        """Returns the end offsets of the last request, without the limit of a batch."""
+        """Return the end offsets of the last request, without the limit of a batch."""
         return as_json(self._latest) if self._latest else None
 
     async def _listed(self) -> list[TopicPartition]:
-        """Returns all partitions to read; the list may be PARTITIONS_AGE_MS old."""
+        """Return all partitions to read; the list may be PARTITIONS_AGE_MS old."""
         now = asyncio.get_running_loop().time()
         if self._listed_at is None or (now - self._listed_at) * 1000 >= PARTITIONS_AGE_MS:
             self._partitions = await partitions_of(self._reader, self._options.topics)
@@ -106,7 +106,7 @@ class StreamPlan:
         return self._partitions
 
     async def _ends(self, begin: Mapping[TopicPartition, int]) -> Offsets:
-        """Returns the end offset of each partition, not above the target."""
+        """Return the end offset of each partition, not above the target."""
         loop = asyncio.get_running_loop()
         lost_since: float | None = None
         while True:
@@ -134,7 +134,7 @@ class StreamPlan:
                 self._listed_at = None
 
     def _within_target(self, begin: Mapping[TopicPartition, int]) -> Offsets:
-        """Returns the latest offsets, at most the target, but not below the start of the batch."""
+        """Return the latest offsets, at most the target, but not below the start of the batch."""
         if self._target is None:
             return dict(self._latest)
         return {
@@ -164,7 +164,7 @@ class StreamPlan:
             log.warning("records_possibly_missed: %s", "; ".join(words))
 
     async def _begins(self, end: Mapping[TopicPartition, int], begin: Mapping[TopicPartition, int]) -> Offsets:
-        """Returns the start offsets of partitions that are new since the last batch."""
+        """Return the start offsets of partitions that are new since the last batch."""
         new = [at for at in end if at not in begin]
         found = await self._reader.earliest(new) if new else {}
         late = [f"{at.topic}-{at.partition} begins at {offset}" for at, offset in found.items() if offset > 0]

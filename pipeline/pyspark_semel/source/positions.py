@@ -14,7 +14,7 @@ from pyspark_semel.source.options import EARLIEST, LATEST, Position, Topics, Whe
 
 
 async def partitions_of(reader: BatchReader, topics: Topics) -> list[TopicPartition]:
-    """Returns the partitions that exist now."""
+    """Return the partitions that exist now."""
     if topics.pattern is not None:
         return await reader.partitions_of(re.compile(topics.pattern))
     if topics.names:
@@ -24,7 +24,7 @@ async def partitions_of(reader: BatchReader, topics: Topics) -> list[TopicPartit
 
 
 async def required_partitions_of(reader: BatchReader, topics: Topics) -> list[TopicPartition]:
-    """Returns the partitions. Raises OptionError if a named topic or partition does not exist."""
+    """Return the partitions. Raises OptionError if a named topic or partition does not exist."""
     found = await partitions_of(reader, topics)
     missing = [name for name in topics.names if not any(at.topic == name for at in found)]
     missing += [f"{at.topic}-{at.partition}" for at in topics.partitions if at not in found]
@@ -36,7 +36,7 @@ async def required_partitions_of(reader: BatchReader, topics: Topics) -> list[To
 async def offsets_at(
     reader: BatchReader, position: Position, partitions: Iterable[TopicPartition], *, latest_if_no_time: bool
 ) -> Offsets:
-    """Returns the offset of a position in each partition. Raises OptionError if the position does not cover all
+    """Return the offset of a position in each partition. Raises OptionError if the position does not cover all
     partitions.
     """
     wanted = list(partitions)

@@ -13,7 +13,7 @@ from pyspark_semel.source.offsets import Offsets, from_json
 
 
 def lag(source: Any) -> Offsets | None:
-    """Returns the lag of each partition in offsets when the batch was planned; None if the report does not contain it.
+    """Return the lag of each partition in offsets when the batch was planned; None if the report does not contain it.
 
     source: one of the `sources` of a query's progress (`query.lastProgress`), as an object or as JSON. Control records
     and gaps in the offsets are included, so that the number of unread records may be lower.

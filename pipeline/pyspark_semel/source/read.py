@@ -42,7 +42,7 @@ class DataLossError(PortableError, RuntimeError):
 
 
 def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
-    """Yields Arrow batches of the existing records, in order.
+    """Yield Arrow batches of the existing records, in order.
 
     Raises DataLossError if records are gone, unless failOnDataLoss is false, and the errors of `BatchReader.read`.
     """
@@ -59,7 +59,7 @@ def read_range(options: SourceOptions, partition: InputPartition) -> Iterator[An
 
 
 async def _whole(reader: BatchReader, options: SourceOptions, wanted: OffsetRange) -> AsyncIterator[Part]:
-    """Yields the existing records of the range, each part with its first wanted offset: older records of the batch are
+    """Yield the existing records of the range, each part with its first wanted offset: older records of the batch are
     skipped.
     """
     partition = TopicPartition(wanted.topic, wanted.partition)

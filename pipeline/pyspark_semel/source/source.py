@@ -37,18 +37,18 @@ COLUMNS_AND_HEADERS = StructType([*COLUMNS.fields, StructField("headers", ArrayT
 
 
 def schema(options: Mapping[str, str]) -> StructType:
-    """Returns the columns for these options. Raises OptionError."""
+    """Return the columns for these options. Raises OptionError."""
     return COLUMNS_AND_HEADERS if source_options(options).headers else COLUMNS
 
 
 def batch_reader(options: Mapping[str, str], given: StructType) -> DataSourceReader:
-    """Returns the reader for `spark.read`. Raises OptionError."""
+    """Return the reader for `spark.read`. Raises OptionError."""
     _check_schema(options, given)
     return SemelBatchReader(batch_options(options))
 
 
 def stream_reader(options: Mapping[str, str], given: StructType) -> DataSourceStreamReader:
-    """Returns the reader for `spark.readStream`. Raises OptionError, ImportError on Spark before 4.2."""
+    """Return the reader for `spark.readStream`. Raises OptionError, ImportError on Spark before 4.2."""
     from pyspark_semel.source.stream import SemelStreamReader
 
     _check_schema(options, given)

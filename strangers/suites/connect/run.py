@@ -47,7 +47,7 @@ def worker(class_path: str, port: int) -> Child:
 
 
 def create_connector(workers: list[Child], ports: list[int], number: int, file: Path) -> None:
-    """Creates a connector through the first worker that answers; a worker needs time after its start."""
+    """Create a connector through the first worker that answers; a worker needs time after its start."""
     config = {
         "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
         "tasks.max": "1",

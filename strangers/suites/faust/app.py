@@ -18,7 +18,7 @@ QUIET_S = 20
 
 
 async def fill(address: str, topic: str, into: str, replicas: int, first: int, count: int) -> None:
-    """Writes numbered records with a few different keys; idempotent."""
+    """Write numbered records with a few different keys; idempotent."""
     admin = AIOKafkaAdminClient(bootstrap_servers=address)
     await admin.start()
     there = await admin.list_topics()
@@ -33,7 +33,7 @@ async def fill(address: str, topic: str, into: str, replicas: int, first: int, c
 
 
 def count(address: str, topic: str, into: str, replicas: int, folder: str) -> None:
-    """Counts the records of each key in a table, and writes each with its count; runs until it is killed."""
+    """Count the records of each key in a table, and write each with its count; run until it is killed."""
     app = faust.App(
         "strangers",
         broker=";".join(f"kafka://{each}" for each in address.split(",")),
@@ -63,7 +63,7 @@ def count(address: str, topic: str, into: str, replicas: int, folder: str) -> No
 
 
 async def read(address: str, topic: str) -> None:
-    """Prints all committed records as JSON lines [key, value]; ends when no more arrive for a while."""
+    """Print all committed records as JSON lines [key, value]; end when no more arrive for a while."""
     consumer = AIOKafkaConsumer(
         topic, bootstrap_servers=address, isolation_level="read_committed", auto_offset_reset="earliest"
     )

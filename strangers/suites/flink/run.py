@@ -12,7 +12,7 @@ PACKAGES = ("java.lang", "java.util", "java.net", "java.nio", "java.time", "java
 
 
 def job(class_path: str, name: str) -> Child:
-    """Starts a Flink cluster in one process. It continues from its newest checkpoint, also after SIGKILL."""
+    """Start a Flink cluster in one process. It continues from its newest checkpoint, also after SIGKILL."""
     opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in PACKAGES]
     command = [
         *("java", "-Xmx768m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *opens),
@@ -23,7 +23,7 @@ def job(class_path: str, name: str) -> Child:
 
 
 def copy(class_path: str, name: str) -> None:
-    """Copies a topic under kills; each record must appear once, in order."""
+    """Copy a topic under kills; each record must appear once, in order."""
     source, target = f"{name}-source", f"{name}-target"
     records.create(source, target, partitions=PARTITIONS)
     feed = records.Feed(source, records.numbers(RECORDS), PARTITIONS, parts=90)

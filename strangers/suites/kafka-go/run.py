@@ -20,7 +20,7 @@ CRASHES = (
 
 
 def with_address(text: str, address: str) -> str:
-    """Returns the test file with this broker address."""
+    """Return the test file with this broker address."""
     host, _, port = address.rpartition(":")
     text = re.sub(r"(localhost|127\.0\.0\.1):9093", script.listener("SASL_PLAINTEXT"), text)
     text = text.replace("localhost:9092", address).replace('"localhost", Port: 9092', f'"{host}", Port: {port}')

@@ -12,7 +12,7 @@ CODECS = ["python-snappy==0.7.3", "zstandard==0.25.0", "lz4==4.4.4", "botocore==
 
 
 def prepare(tests: Path) -> None:
-    """Replaces the brokers that the suite would start for TLS and SASL by listeners of the one that is there."""
+    """Replace the brokers that the suite would start for TLS and SASL by listeners of the one that is there."""
     fixtures = (script.folder() / "fixtures.py.txt").read_text()
     for name, theirs, ours in (
         ("conftest.py", "KafkaFixture.instance(0, host=host, port=port, external=True)", "outside(**broker_params)"),

@@ -44,7 +44,7 @@ def count(class_path: str, name: str, kills: int) -> None:
 
 
 def flat(topic: str) -> list[str]:
-    """Returns all values, each partition in offset order; a word is always in the same partition."""
+    """Return all values, each partition in offset order; a word is always in the same partition."""
     return [value.decode() for value in records.flat(topic, PARTITIONS)]
 
 

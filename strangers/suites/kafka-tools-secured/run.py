@@ -83,7 +83,7 @@ class Tools:
         self.admin = with_password("SCRAM-SHA-512", "admin", "admin-secret")
 
     def run(self, name: str, *words: str, login: Login | None = None, stdin: str = "", status: int | None = 0) -> str:
-        """Returns the output of a tool; without a login, as User:admin."""
+        """Return the output of a tool; without a login, as User:admin."""
         login = login or self.admin
         url = login.settings.get("sasl.oauthbearer.token.endpoint.url", "")
         options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
@@ -100,7 +100,7 @@ class Tools:
         return self.run(ACLS, *words)
 
     def produce(self, topic: str, login: Login, values: list[str] = VALUES) -> str:
-        """Returns the output of the console producer: errors, if it cannot send."""
+        """Return the output of the console producer: errors, if it cannot send."""
         text = "".join(f"{each}\n" for each in values)
         return self.run(PRODUCER, "--topic", topic, login=login, stdin=text, status=None)
 
@@ -280,7 +280,7 @@ def quotas(tools: Tools) -> None:
 
 
 def kcat(_: Tools) -> None:
-    """Runs kcat, where it is installed."""
+    """Run kcat, where it is installed."""
     logins = {
         **{each: ["sasl.mechanisms=" + each] for each in MECHANISMS[:3]},
         "mTLS": ["ssl.certificate.location={}/client.crt", "ssl.key.location={}/client.key"],

@@ -37,29 +37,29 @@ class Tools:
     def run(
         self, name: str, *words: str, at: str = "--bootstrap-server", stdin: str = "", status: int | None = 0
     ) -> str:
-        """Returns the output of a tool. Raises AssertionError for another exit status."""
+        """Return the output of a tool. Raises AssertionError for another exit status."""
         return script.output(self.command(name, *words, at=at), TOOL_TIMEOUT_S, status=status, stdin=stdin)
 
     def command(self, name: str, *words: str, at: str = "--bootstrap-server") -> list[str]:
-        """Returns the command line of a tool; `at` is its option for the brokers."""
+        """Return the command line of a tool; `at` is its option for the brokers."""
         where = [at, script.bootstrap()] if at else []
         options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
         return ["java", *options, "-cp", self.class_path, name, *where, *words]
 
     def topic(self, name: str) -> str:
-        """Creates a topic of this name."""
+        """Create a topic of this name."""
         words = ["--partitions", str(PARTITIONS), "--replication-factor", str(script.replicas())]
         self.run(TOPIC_COMMAND, "--create", "--topic", name, *words)
         return name
 
     def produce(self, topic: str, values: list[str]) -> None:
-        """Produces values, with themselves as keys, by the console producer."""
+        """Produce values, with themselves as keys, by the console producer."""
         text = "".join(f"{each}|{each}\n" for each in values)
         properties = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=|"]
         self.run(f"{TOOLS}.ConsoleProducer", "--topic", topic, *properties, stdin=text)
 
     def consume(self, topic: str, count: int, isolation: str = "read_uncommitted") -> list[tuple[int, str]]:
-        """Returns `count` records as (partition, value), by the console consumer."""
+        """Return `count` records as (partition, value), by the console consumer."""
         properties = ["--formatter-property", "print.partition=true", "--isolation-level", isolation]
         text = self.run(
             f"{TOOLS}.consumer.ConsoleConsumer",
@@ -69,13 +69,13 @@ class Tools:
         return [(int(each[1]), each[2]) for each in re.finditer(r"^Partition:(\d+)\t(.*)$", text, re.MULTILINE)]
 
     def offsets(self, topic: str, time: str = "latest") -> dict[int, int]:
-        """Returns the offsets of partitions, by GetOffsetShell."""
+        """Return the offsets of partitions, by GetOffsetShell."""
         text = self.run(f"{TOOLS}.GetOffsetShell", "--topic", topic, "--time", time)
         return {int(each[1]): int(each[2]) for each in re.finditer(rf"^{topic}:(\d+):(-?\d+)$", text, re.MULTILINE)}
 
 
 def node_ids(tools: Tools) -> list[str]:
-    """Returns the ids of all brokers, from the replicas of an existing topic."""
+    """Return the ids of all brokers, from the replicas of an existing topic."""
     text = tools.run(TOPIC_COMMAND, "--describe", "--topic", "console")
     return sorted(re.findall(r"Replicas: (\S+)", text)[0].split(","))
 
@@ -86,7 +86,7 @@ def require(holds: object, message: object) -> None:
 
 
 def require_exact(found: list[tuple[int, str]], values: list[str]) -> None:
-    """Checks that each value appears once, in each partition in the order in which they were sent."""
+    """Check that each value appears once, in each partition in the order in which they were sent."""
     order = {value: number for number, value in enumerate(values)}
     require(sorted(value for _, value in found) == sorted(values), f"{len(found)} of {len(values)}, or others")
     for partition in range(PARTITIONS):
@@ -292,13 +292,13 @@ class ConsumerProtocol:
         self._without_members()
 
     def _console(self, client_id: str, *words: str) -> list[str]:
-        """Returns the command line of a console consumer in the group."""
+        """Return the command line of a console consumer in the group."""
         name, new = f"{TOOLS}.consumer.ConsoleConsumer", ["--consumer-property", "group.protocol=consumer"]
         client = ["--consumer-property", f"client.id={client_id}"]
         return self._tools.command(name, "--topic", self.TOPIC, *self.GROUP, *new, *client, *words)
 
     def _consume(self, count: int, *words: str) -> list[str]:
-        """Returns `count` values, read in the group."""
+        """Return `count` values, read in the group."""
         limits = ["--max-messages", str(count), "--timeout-ms", "60000"]
         text = script.output(self._console("reader", *limits, *words), TOOL_TIMEOUT_S, status=None)
         return [line for line in text.splitlines() if line.isdigit() or line == "after"]
@@ -307,7 +307,7 @@ class ConsumerProtocol:
         return self._tools.run(GROUP_COMMAND, "--describe", *self.GROUP, *words)
 
     def _wait(self, *words: str, rows: str, count: int) -> list[tuple[str, ...]]:
-        """Describes the group until the output has `count` matches of `rows`; returns their groups."""
+        """Describe the group until the output has `count` matches of `rows`; return their groups."""
         deadline = time.monotonic() + self.WAIT_S
         while True:
             text = self._described(*words)
@@ -364,7 +364,7 @@ class ConsumerProtocol:
             require("new" not in self._tools.run(GROUP_COMMAND, "--list").split(), "still listed")
 
     def require_records(self, text: str) -> None:
-        """Checks the output of `dump-log --offsets-decoder`: it has what was described, and then deletes all of it."""
+        """Check the output of `dump-log --offsets-decoder`: it has what was described, and then delete all of it."""
         records = [
             (json.loads(key), None if value == "<DELETE>" else json.loads(value)["data"])
             for key, value in re.findall(r' key: (\{"type":.*\}) payload: (.*)$', text, re.MULTILINE)
@@ -403,13 +403,13 @@ class GroupRecord(IntEnum):
 
 
 def partitions(rows: list[dict[str, Any]]) -> str:
-    """Formats the partitions of the only topic of a record as `kafka-consumer-groups.sh` does."""
+    """Format the partitions of the only topic of a record as `kafka-consumer-groups.sh` does."""
     return ",".join(str(each) for row in rows for each in sorted(row["partitions"]))
 
 
 @contextmanager
 def open_transaction(topic: str, transactional_id: str) -> Iterator[None]:
-    """Keeps a transaction open in partition 0 of a topic, and commits it at the end."""
+    """Keep a transaction open in partition 0 of a topic, and commit it at the end."""
     loop = asyncio.new_event_loop()
     producer = Producer(bootstrap_servers=script.bootstrap(), transactional_id=transactional_id)
 
@@ -493,7 +493,7 @@ def reassign(tools: Tools) -> None:
 
 
 def dump(tools: Tools, data: Path, groups: ConsumerProtocol) -> None:
-    """Runs only with one broker, whose files the suite can read."""
+    """Run only with one broker, whose files the suite can read."""
     control.ask("stop", 0)
     try:
         with script.test("dump-log: the files of a broker that was stopped"):

@@ -15,7 +15,7 @@ def port(protocol: str) -> str:
 
 
 def prepare(source: Path) -> None:
-    """Replaces the brokers' addresses and the CA in the suite; the suite itself checks no certificate."""
+    """Replace the brokers' addresses and the CA in the suite; the suite itself checks no certificate."""
     path = source / "testHelpers" / "index.js"
     text = path.read_text()
     plaintext = port("PLAINTEXT")

@@ -13,7 +13,7 @@ NOT_RUN = (
 
 
 def prepare(source: Path) -> None:
-    """Replaces the brokers' addresses in the suite."""
+    """Replace the brokers' addresses in the suite."""
     host, _, port = script.bootstrap().split(",")[0].rpartition(":")
     path = source / "testHelpers" / "index.js"
     text = path.read_text()

@@ -46,7 +46,7 @@ class Registry:
         self._source = source
 
     def start(self) -> None:
-        """Starts it and waits until it has read its topic."""
+        """Start it and wait until it has read its topic."""
         log = (script.scratch() / "karapace.log").open("ab")
         self._process = subprocess.Popen(self._command, cwd=self._source, stdout=log, stderr=log)
         end = time.monotonic() + START_S

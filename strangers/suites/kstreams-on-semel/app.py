@@ -13,7 +13,7 @@ WAIT_S = 30
 
 
 async def live(servers: list[str], numbers: range) -> None:
-    """Sends the numbers, and copies them until all are copied."""
+    """Send the numbers, and copy them until all are copied."""
     engine = create_engine(title="copy", backend=Kafka(bootstrap_servers=servers))
     copied: set[int] = set()
     done = asyncio.Event()

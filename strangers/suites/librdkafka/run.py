@@ -74,7 +74,7 @@ def main() -> None:
 
 
 async def set_auto_create(enabled: bool) -> bool:
-    """Returns whether the brokers take the setting."""
+    """Return whether the brokers take the setting."""
     change = ConfigResource(ConfigResourceType.BROKER, "", {"auto.create.topics.enable": str(enabled).lower()})
     async with Admin(bootstrap_servers=script.bootstrap()) as admin:
         try:
@@ -85,7 +85,7 @@ async def set_auto_create(enabled: bool) -> bool:
 
 
 def run_number(tests: Path, scenario: str, environment: Mapping[str, str], number: str) -> list[Result]:
-    """Runs the tests of one number. A runner that ends without a summary has failed."""
+    """Run the tests of one number. A runner that ends without a summary has failed."""
     log = script.scratch() / f"{environment['TEST_CONSUMER_GROUP_PROTOCOL']}-{scenario}-{number}.log"
     command = ["./test-runner", "-L", "-K", "-Q", "-p1", "-s", scenario]
     with log.open("wb") as out:
@@ -105,7 +105,7 @@ def run_number(tests: Path, scenario: str, environment: Mapping[str, str], numbe
 
 
 def sources() -> Path:
-    """Returns a fresh copy of librdkafka's sources."""
+    """Return a fresh copy of librdkafka's sources."""
     try:
         found = script.checkout("librdkafka")
     except script.NothingToRunError:
@@ -127,7 +127,7 @@ def build(source: Path) -> Path:
 
 
 def tools() -> Path:
-    """Returns a folder like Kafka's distribution: bin/ has the commands that the tests call."""
+    """Return a folder like Kafka's distribution: bin/ has the commands that the tests call."""
     pom = script.folder().parent / "kafka-tools" / "pom.xml"
     lib = script.jars(pom, "lib", kafka_version=script.pin("kafka-tools"))
     bin_folder = script.scratch() / "kafka" / "bin"

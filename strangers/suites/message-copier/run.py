@@ -14,7 +14,7 @@ KILLS = 4
 
 
 def copier(class_path: str, source: str, target: str, partition: int, words: list[str]) -> Child:
-    """Starts a process that copies one partition, or those that its group assigns."""
+    """Start a process that copies one partition, or those that its group assigns."""
     command = [
         *("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
         *("-cp", class_path, COPIER, "--broker-list", script.bootstrap()),
@@ -26,7 +26,7 @@ def copier(class_path: str, source: str, target: str, partition: int, words: lis
 
 
 def copy(class_path: str, name: str, words: list[str]) -> None:
-    """Copies a topic until the group has committed all of it; each record must appear once, in order.
+    """Copy a topic until the group has committed all of it; each record must appear once, in order.
 
     The copier writes to the partition that a record came from, and stops at the end offset of its start.
     """

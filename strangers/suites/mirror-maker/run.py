@@ -12,7 +12,7 @@ KILLS = 4
 
 
 def mirror(class_path: str, port: int) -> Child:
-    """Mirrors the cluster to itself under another name; the first name becomes the topic's prefix."""
+    """Mirror the cluster to itself under another name; the first name becomes the topic's prefix."""
     replicas = str(script.replicas())
     settings = {
         "clusters": "east, west",

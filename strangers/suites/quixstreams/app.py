@@ -19,7 +19,7 @@ QUIET_S = 10
 
 
 def fill(address: str, topic: str, replicas: int, first: int, count: int) -> None:
-    """Writes numbered records with a few different keys; idempotent."""
+    """Write numbered records with a few different keys; idempotent."""
     admin = AdminClient({"bootstrap.servers": address})
     if topic not in admin.list_topics(timeout=60).topics:
         for future in admin.create_topics([NewTopic(topic, PARTITIONS, replicas)]).values():
@@ -32,7 +32,7 @@ def fill(address: str, topic: str, replicas: int, first: int, count: int) -> Non
 
 
 def count(address: str, topic: str, into: str, replicas: int, state: str) -> None:
-    """Counts the records of each key, and writes each with its count; runs until it is killed."""
+    """Count the records of each key, and write each with its count; run until it is killed."""
     config = TopicConfig(num_partitions=PARTITIONS, replication_factor=replicas)
     app = Application(
         broker_address=address,
@@ -56,7 +56,7 @@ def count(address: str, topic: str, into: str, replicas: int, state: str) -> Non
 
 
 def read(address: str, topic: str) -> None:
-    """Prints all committed records as JSON lines [key, value]; ends when no more arrive for a while."""
+    """Print all committed records as JSON lines [key, value]; end when no more arrive for a while."""
     settings = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", **settings})
     consumer.subscribe([topic])

@@ -36,7 +36,7 @@ class Proxies:
             self._process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT)
 
     def open(self, brokers: list[str]) -> str:
-        """Returns broker=proxy for each broker, separated by commas."""
+        """Return broker=proxy for each broker, separated by commas."""
         self._wait()
         pairs = []
         for number, broker in enumerate(brokers, 1):
@@ -63,7 +63,7 @@ class Proxies:
 
 
 def prepare(source: Path) -> None:
-    """Replaces the brokers, proxies and replication factor in the tests."""
+    """Replace the brokers, proxies and replication factor in the tests."""
     (source / "strangers_functional_test.go").write_text((script.folder() / "hooks.go.txt").read_text())
     path = source / "functional_test.go"
     text = path.read_text()
@@ -79,7 +79,7 @@ def prepare(source: Path) -> None:
 
 
 def stand_in() -> str:
-    """Returns a PATH on which `docker` is docker.py of this suite."""
+    """Return a PATH on which `docker` is docker.py of this suite."""
     folder = script.scratch() / "bin"
     folder.mkdir()
     docker = folder / "docker"

@@ -20,7 +20,7 @@ def relay(class_path: str, name: str, mode: str, number: int) -> Child:
 
 
 def relayed(class_path: str, name: str, mode: str) -> None:
-    """Relays records under kills; each record must appear once, in order."""
+    """Relay records under kills; each record must appear once, in order."""
     source, target = f"{name}-source", f"{name}-target"
     records.create(source, target, partitions=PARTITIONS)
     feed = records.Feed(source, records.numbers(RECORDS), PARTITIONS, parts=50)
@@ -35,7 +35,7 @@ def relayed(class_path: str, name: str, mode: str) -> None:
 
 
 def dead_letters(class_path: str, name: str) -> None:
-    """Checks that each record appears once, in the target or among the dead letters."""
+    """Check that each record appears once, in the target or among the dead letters."""
     source, target, dead = f"{name}-source", f"{name}-target", f"{name}-dead"
     records.create(source, target, dead, partitions=PARTITIONS)
     records.send(source, records.numbers(RECORDS), PARTITIONS)

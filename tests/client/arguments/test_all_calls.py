@@ -225,7 +225,7 @@ RIGHT: dict[str, Any] = {"topic": "t", "topics": ["t"], "partition": T0, "partit
 
 
 async def attempted(method: Any, *args: Any, **kwargs: Any) -> None:
-    """Calls that lack other arguments are refused as well."""
+    """Call that lack other arguments are refused as well."""
     try:
         made = method(*args, **kwargs)
         if inspect.isawaitable(made):

@@ -95,7 +95,7 @@ class Terminal:
 
 
 async def scene(address: str, commands: Callable[[Terminal], None]) -> None:
-    """Runs `commands` while a transaction and a step are open and a group has a member, all with long names."""
+    """Run `commands` while a transaction and a step are open and a group has a member, all with long names."""
     async with Admin(bootstrap_servers=address) as admin:
         await admin.create_topics([NewTopic(TOPIC, 12, 1, topic_configs={"retention.ms": "3600000"})])
         await admin.create_acls([ACL])

@@ -94,7 +94,7 @@ def hang(broker: EphemeralBroker, producer_id: int = 4242) -> None:
 
 
 def wait_for_markers(semel: Shell, name: str) -> None:
-    """Returns when the last transaction is complete: Kafka answers a commit before the markers are written."""
+    """Return when the last transaction is complete: Kafka answers a commit before the markers are written."""
     until = time.monotonic() + WAIT_S
     while ": Prepare" in semel("txn", "describe", name):
         assert time.monotonic() < until, "the markers are not written"

@@ -81,7 +81,7 @@ async def sessions() -> AsyncIterator[SessionBroker]:
 
 
 async def polls(broker: FetchBroker, count: int = 3) -> None:
-    """Waits until so many more fetches were sent."""
+    """Wait until so many more fetches were sent."""
     before = len(broker.seen(1))
     await until(lambda: len(broker.seen(1)) >= before + count)
 

@@ -36,7 +36,7 @@ ID_VERSIONS = {8: 10, 28: 6}
 
 @pytest.fixture
 async def ids_in_commits(broker: Harness | OutsideBroker) -> None:
-    """Skips a test on an outside broker that takes offsets by the name of a topic only: they outlive the topic."""
+    """Skip a test on an outside broker that takes offsets by the name of a topic only: they outlive the topic."""
     if not isinstance(broker, OutsideBroker):
         return
     wire = await Wire.connect(broker.port)
@@ -56,7 +56,7 @@ async def delete(bootstrap: str) -> None:
 
 
 async def create_again(bootstrap: str, partitions: int = 1) -> bytes:
-    """Returns the id of the new topic, as soon as the broker answers with it: Apache Kafka does so a moment later."""
+    """Return the id of the new topic, as soon as the broker answers with it: Apache Kafka does so a moment later."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         (old,) = await admin.describe_topics(["t"])
         await admin.delete_topics(["t"])
@@ -74,7 +74,7 @@ async def create_again(bootstrap: str, partitions: int = 1) -> bytes:
 
 
 async def has_noticed(consumer: Consumer, topic_id: bytes) -> None:
-    """Waits until the consumer reads the new topic. In the consumer protocol until it gives up the partition of the old
+    """Wait until the consumer reads the new topic. In the consumer protocol until it gives up the partition of the old
     one, which waits for the application to process the records in hand.
     """
     await until(lambda: (state := consumer._subscription.states[tp(0)]).topic_id == topic_id or state.held)

@@ -31,7 +31,7 @@ class Strike:
         return f"turn {self._turn}, {how}"
 
     async def at(self, call: Coroutine[Any, Any, None]) -> None:
-        """Awaits the call in a task of its own. It must raise CancelledError when it is struck, and nothing else."""
+        """Await the call in a task of its own. It must raise CancelledError when it is struck, and nothing else."""
         clock = virtual_loop_here()._clock
         self._call = asyncio.create_task(self._cancelled_again(call), name="the call")
         select = clock.select
@@ -91,7 +91,7 @@ class _Stepped:
 
 
 async def strike_at_each_turn(trial: Callable[[Strike], Awaitable[None]], *, again: bool, everything: bool) -> int:
-    """Runs `trial` once for each turn that its call takes, and once without a strike. Returns the number of turns."""
+    """Run `trial` once for each turn that its call takes, and once without a strike. Returns the number of turns."""
     for turn in range(1, TURNS_MAX):  # in turn 0 the call has not begun
         strike = Strike(turn, again=again, everything=everything)
         try:

@@ -59,7 +59,7 @@ def laid_out(batches: Sequence[Sequence[Record]], codec: int = 0, gap: int = 0) 
 
 
 def expected(data: bytes) -> list[Row]:
-    """Decodes with the protocol's own decoder."""
+    """Decode with the protocol's own decoder."""
     return [
         (r.offset, r.timestamp, int(header.log_append_time), r.key, r.value, r.headers)
         for header, view in iterate(data)

@@ -30,7 +30,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def run_to_the_end(address: str, driver: Driver) -> None:
-    """Runs another driver on the checkpoints of the failed one; then every row must be there once."""
+    """Run another driver on the checkpoints of the failed one; then every row must be there once."""
     with Driver(address, driver.queries) as successor:
         assert set(successor.until_all_ended().values()) == {""}
     for each in driver.queries:

@@ -157,7 +157,7 @@ def test_a_batch_writes_all_columns(spark: SparkSession, case: Case) -> None:
 
 
 def names_in_lists(case: Case) -> list[str]:
-    """Returns the transaction groups and the transactional ids that the brokers list."""
+    """Return the transaction groups and the transactional ids that the brokers list."""
 
     async def ask() -> list[str]:
         async with Admin(bootstrap_servers=case.address) as admin:

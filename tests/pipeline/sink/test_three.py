@@ -43,14 +43,14 @@ def cluster(tmp_path: Path) -> Iterator[Three]:
 
 
 async def coordinator(address: str) -> int:
-    """Returns the coordinator."""
+    """Return the coordinator."""
     async with Producer(bootstrap_servers=address, transactional_id="first"), Admin(bootstrap_servers=address) as admin:
         (described,) = await admin.describe_topics(["__transaction_state"])
         return described.partitions[0].leader
 
 
 async def is_decided(address: str, group: str) -> bool:
-    """Returns whether the step is committed; asserts that none of its transactions is completed."""
+    """Return whether the step is committed; assert that none of its transactions is completed."""
     async with Admin(bootstrap_servers=address) as admin:
         (described,) = await admin.describe_transaction_groups([group])
     if described.state != "Committed" or described.decided_token is None or described.decided_token[-2:] != ":1":

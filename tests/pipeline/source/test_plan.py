@@ -210,7 +210,7 @@ async def test_positions_must_cover_all_read_partitions(world: World) -> None:
 
 
 async def lost(world: World, plan: StreamPlan, start: Json, words: str, caplog: pytest.LogCaptureFixture) -> Json:
-    """Returns the next offsets if loss is allowed; checks that the error or the warning contains `words`."""
+    """Return the next offsets if loss is allowed; check that the error or the warning contains `words`."""
     with pytest.raises(DataLossError) as caught:
         await plan.latest(start, None)
     assert words in str(caught.value)

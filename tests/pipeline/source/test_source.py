@@ -96,7 +96,7 @@ class Query:
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def run(self) -> StreamingQuery:
-        """Runs the query over all existing records."""
+        """Run the query over all existing records."""
         query = self.start(availableNow=True)
         assert query.awaitTermination(120)
         return query
@@ -111,7 +111,7 @@ def values(frame: DataFrame) -> list[int]:
 
 
 def until(query: StreamingQuery, condition: Callable[[], bool]) -> None:
-    """Runs the query until the condition holds."""
+    """Run the query until the condition holds."""
     for _ in range(600):
         if condition():
             return

@@ -40,7 +40,7 @@ class AIOKafkaAdminClient(Admin):
     describe_settings(__init__, AdminConfig)
 
     async def start(self) -> None:
-        """Connects to the cluster. Calling it again has no effect. Raises KafkaConnectionError."""
+        """Connect to the cluster. Calling it again has no effect. Raises KafkaConnectionError."""
         self._given_loop.check("AIOKafkaAdminClient")
         if not self._life.is_running:
             await super().start()

@@ -91,7 +91,7 @@ else:
                         await self._positions.position(state)
 
         async def _before_assignment(self) -> None:
-            """Waits for subscribed topics that the broker is creating. Continues without those that do not appear."""
+            """Wait for subscribed topics that the broker is creating. Continues without those that do not appear."""
             waits = [self._cluster.wait_for_topic(topic, START_WAIT_MS) for topic in self._subscription.topics]
             for outcome in await asyncio.gather(*waits, return_exceptions=True):
                 if isinstance(outcome, BaseException) and not isinstance(outcome, KafkaError):

@@ -37,7 +37,7 @@ class ConsumerProtocolMemberMetadata(msgspec.Struct):
 
     @classmethod
     def decode(cls, data: bytes) -> ConsumerProtocolMemberMetadata:
-        """Raises ProtocolError."""
+        """Raise ProtocolError."""
         found = decode_subscription(data)
         return cls(int.from_bytes(data[:VERSION_BYTES], "big"), list(found.topics), found.user_data)
 
@@ -65,7 +65,7 @@ class ConsumerProtocolMemberAssignment(msgspec.Struct):
 
     @classmethod
     def decode(cls, data: bytes) -> ConsumerProtocolMemberAssignment:
-        """Raises ProtocolError."""
+        """Raise ProtocolError."""
         found = read_assignment(data)
         rows = [cls.Assignment(row.topic, list(row.partitions)) for row in found.assigned_partitions]
         return cls(int.from_bytes(data[:VERSION_BYTES], "big"), rows, found.user_data)

@@ -22,7 +22,7 @@ _missing = object()
 
 
 def _settle_idempotence(given: dict[str, Any]) -> None:
-    """Sets `enable_idempotence` where aiokafka's rules differ from semel's.
+    """Set `enable_idempotence` where aiokafka's rules differ from semel's.
 
     In aiokafka it is off by default, so acks 0 or 1 alone are no contradiction. A `transactional_id` turns it on.
     """

@@ -173,7 +173,7 @@ def unset(client: ClientSettings, names: tuple[str, ...], broker: int | None, dr
 async def _change(
     client: ClientSettings, settings: Mapping[str, str | None], broker: int | None, *, dry_run: bool
 ) -> list[str]:
-    """Returns a line for each change, and one for each broker whose own value differs."""
+    """Return a line for each change, and one for each broker whose own value differs."""
     target = ALL_BROKERS if broker is None else str(broker)
     async with client.admin() as admin:
         await _check_names(admin, list(settings))
@@ -209,7 +209,7 @@ async def _own_values(admin: Admin, names: Mapping[str, object]) -> list[str]:
 
 
 async def _check_names(admin: Admin, names: Sequence[str]) -> None:
-    """Raises ClickException for a setting that brokers do not have."""
+    """Raise ClickException for a setting that brokers do not have."""
     if not names:
         return
     first = (await _broker_ids(admin))[0]

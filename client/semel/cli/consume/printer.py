@@ -88,7 +88,7 @@ class Printer:
 
 
 def _writer(output: BinaryIO) -> Callable[[bytes], None]:
-    """Writes to the file itself where there is one: a thread that hangs in the buffer of `sys.stdout` holds its lock,
+    """Write to the file itself where there is one: a thread that hangs in the buffer of `sys.stdout` holds its lock,
     and Python fails at its end.
     """
     try:

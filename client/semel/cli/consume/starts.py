@@ -69,7 +69,7 @@ async def _last(consumer: Consumer, count: int, ends: Offsets) -> dict[TopicPart
 
 
 async def _last_read(consumer: Consumer, ends: Offsets, count: int) -> dict[TopicPartition, deque[int]]:
-    """Reads to the ends. Returns the offsets of the last `count` records of each partition."""
+    """Read to the ends. Returns the offsets of the last `count` records of each partition."""
     seen: dict[TopicPartition, deque[int]] = {tp: deque(maxlen=count) for tp in ends}
     open_ones = set(ends)
     while open_ones:

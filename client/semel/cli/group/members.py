@@ -66,7 +66,7 @@ def members_table(group: ConsumerGroupDescription) -> Table:
 
 
 def must_be_empty(group: ConsumerGroupDescription, what_members_do: str) -> None:
-    """Raises ClickException for a group with members. what_members_do: why that is refused, after "which"."""
+    """Raise ClickException for a group with members. what_members_do: why that is refused, after "which"."""
     if not group.members:
         return
     who = ", ".join(f"{each.group_instance_id or each.client_id} on {each.client_host}" for each in group.members)

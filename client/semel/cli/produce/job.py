@@ -118,14 +118,14 @@ class Job:
                     await watch
 
     def end_input(self) -> bool:
-        """Ends the input as if it had no more bytes. False: it is not read yet."""
+        """End the input as if it had no more bytes. False: it is not read yet."""
         if self._input is None:
             return False
         self._input.end()
         return True
 
     def summarize(self) -> None:
-        """Prints the number of stored records on standard error."""
+        """Print the number of stored records on standard error."""
         place = "" if self._last is None else ", the last one at partition {}, offset {}".format(*self._last)
         say(f"{plural(self._stored, 'record')} stored in {self._topic}{place}", err=True)
 
@@ -153,7 +153,7 @@ class Job:
         )
 
     async def _send(self, producer: Producer, lines: list[bytes]) -> None:
-        """Sends lines up to the first one that cannot be a record."""
+        """Send lines up to the first one that cannot be a record."""
         if max(map(len, lines)) > self._line_bytes_max:
             at = next(at for at, line in enumerate(lines) if len(line) > self._line_bytes_max)
             if at:
@@ -172,7 +172,7 @@ class Job:
             await self._send_block(producer, self._partition, None, lines, range(first, first + len(lines)))
 
     async def _send_keyed(self, producer: Producer, lines: list[bytes], separator: bytes) -> None:
-        """Sends the lines of each partition together. Lines with the same key stay in order."""
+        """Send the lines of each partition together. Lines with the same key stay in order."""
         count = len(await producer.partitions_for(self._topic))
         parts: dict[int, tuple[list[bytes], list[bytes], list[int]]] = {}
         wrong: bytes | None = None
@@ -200,7 +200,7 @@ class Job:
         values: Sequence[bytes],
         numbers: Sequence[int],
     ) -> None:
-        """Sends values as whole batches; halves them until each fits the topic's limit. numbers: those of the lines."""
+        """Send values as whole batches; halve them until each fits the topic's limit. numbers: those of the lines."""
         overhead = RECORD_OVERHEAD_BYTES_MAX + len(self._encoded_headers)
         size = sum(map(len, values)) + sum(map(len, keys or ())) + len(values) * overhead
         if len(values) > 1 and (size > self._block_bytes_max or len(values) > COUNT_MAX):
@@ -236,7 +236,7 @@ class Job:
             self._follow(future, range(self._lines, self._lines + 1))
 
     def _follow(self, future: asyncio.Future[RecordMetadata], numbers: Sequence[int]) -> None:
-        """Counts the lines with these numbers as sent, and later their outcome."""
+        """Count the lines with these numbers as sent, and later their outcome."""
         self._sent += len(numbers)
         future.add_done_callback(partial(self._done, numbers[0], numbers[-1], len(numbers)))
 
@@ -258,7 +258,7 @@ class Job:
         self._fail(f"{where} {'is' if count == 1 else 'are'} not stored: {reason}{advice}")
 
     def _fail(self, text: str) -> None:
-        """Keeps the first failure."""
+        """Keep the first failure."""
         self._failure = self._failure or text
 
     def _not_separated(self, separator: bytes, line: bytes) -> str:

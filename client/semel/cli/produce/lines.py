@@ -30,7 +30,7 @@ class Lines:
         self._chunks_left: int | None = None
 
     def end(self) -> None:
-        """Ends the input behind what has arrived."""
+        """End the input behind what has arrived."""
         self._chunks_left = self._chunks.qsize()
         self._arrived.set()
 
@@ -83,7 +83,7 @@ class Lines:
 
 
 def _reader(source: BinaryIO) -> Callable[[int], bytes]:
-    """Reads from the file itself where there is one. A thread that holds the lock of `sys.stdin.buffer` would make
+    """Read from the file itself where there is one. A thread that holds the lock of `sys.stdin.buffer` would make
     Python fail at its end.
     """
     try:

@@ -25,7 +25,7 @@ async def say_stalls(
     all_acks: bool,
     is_connected: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Prints one line when no record was stored for two seconds, and another one when the reason changes. Never ends.
+    """Print one line when no record was stored for two seconds, and another one when the reason changes. Never ends.
 
     counts: the number of records sent, and that of those with an outcome. is_connected: False while a broker is not
     reached, which another line says.

@@ -17,7 +17,7 @@ SIZE_SETTING = "max.message.bytes"
 
 
 async def exists(admin: Admin, topic: str, *, may_create: bool) -> bool:
-    """Raises ClickException for a missing topic unless `may_create`."""
+    """Raise ClickException for a missing topic unless `may_create`."""
     try:
         await admin.describe_topics([topic])
     except UnknownTopicOrPartitionError:
@@ -40,7 +40,7 @@ async def batch_bytes_max(admin: Admin, topic: str, default: int) -> int:
 
 
 async def create(producer: Producer, topic: str, known: Iterable[str], *, quiet: bool) -> None:
-    """Lets the broker create a missing topic, and says so. known: the topics that there are. Raises ClickException when
+    """Let the broker create a missing topic, and say so. known: the topics that there are. Raises ClickException when
     the broker does not create it.
     """
     try:

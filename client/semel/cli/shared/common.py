@@ -39,12 +39,12 @@ def json_option(command: F) -> F:
 
 
 def say_json(shown: object) -> None:
-    """Prints an object of plain types as indented JSON. Control characters in texts are escaped."""
+    """Print an object of plain types as indented JSON. Control characters in texts are escaped."""
     click.echo(msgspec.json.format(visible_json(msgspec.json.encode(shown).decode())))
 
 
 def run(main: Coroutine[Any, Any, T], end: Callable[[], bool] = lambda: False) -> T:
-    """Runs a command's coroutine, until a signal ends it. A KafkaError becomes lines on standard error and exit status
+    """Run a command's coroutine, until a signal ends it. A KafkaError becomes lines on standard error and exit status
     1. end: as of `run_until_signal`.
 
     Raises Interrupted after a signal.
@@ -68,7 +68,7 @@ def failure(*lines: str) -> click.ClickException:
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Prints lines. Control characters in them are escaped, so names cannot add lines or control a terminal.
+    """Print lines. Control characters in them are escaped, so names cannot add lines or control a terminal.
 
     What cannot be said on standard error does not end a command: the disk behind it may be full.
     """
@@ -81,7 +81,7 @@ def say(*lines: str, err: bool = False) -> None:
 
 
 def confirm(question: str) -> None:
-    """Asks a question, and ends the command unless the answer is yes."""
+    """Ask a question, and end the command unless the answer is yes."""
     click.confirm(visible(question), abort=True)
 
 
@@ -123,7 +123,7 @@ def console() -> Console:
 
 
 def show(*tables: Table) -> None:
-    """Prints tables: within the width of a terminal, or as rows with tabs for a pipe."""
+    """Print tables: within the width of a terminal, or as rows with tabs for a pipe."""
     out = console()
     for number, each in enumerate(tables):
         if not is_terminal():
@@ -136,7 +136,7 @@ def show(*tables: Table) -> None:
 
 
 def tell(*lines: Text | str) -> None:
-    """Prints lines that a terminal breaks at spaces, with an indented continuation. A pipe gets whole lines, and no
+    """Print lines that a terminal breaks at spaces, with an indented continuation. A pipe gets whole lines, and no
     empty ones.
     """
     out = console()
@@ -150,7 +150,7 @@ def tell(*lines: Text | str) -> None:
 
 
 def tell_captioned(pairs: Sequence[tuple[str, Text | str]]) -> None:
-    """Prints captions with their texts, the texts below each other."""
+    """Print captions with their texts, the texts below each other."""
     out = console()
     for line in captioned(pairs, out.width if is_terminal() else sys.maxsize):
         out.print(line, soft_wrap=True)
@@ -181,7 +181,7 @@ async def delete_each(
     *,
     if_exists: bool,
 ) -> None:
-    """Deletes one after the other, with a line for each. missing: the exception for one that does not exist, raised
+    """Delete one after the other, with a line for each. missing: the exception for one that does not exist, raised
     unless `if_exists`.
     """
     for name in names:

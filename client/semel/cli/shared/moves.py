@@ -42,7 +42,7 @@ async def moves_of(
 
 
 async def watch(admin: Admin, targets: Replicas) -> None:
-    """Shows a progress bar until none of these reassignments is in progress. Interrupting it stops none of them."""
+    """Show a progress bar until none of these reassignments is in progress. Interrupting it stops none of them."""
     out = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=out, disable=not out.is_terminal, transient=True) as progress:

@@ -25,7 +25,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def run_until_signal(main: Coroutine[Any, Any, T], end: Callable[[], bool] = lambda: False) -> T:
-    """Runs a coroutine. The first signal ends it, the second one ends the process at once.
+    """Run a coroutine. The first signal ends it, the second one ends the process at once.
 
     end: asks the coroutine to end by itself, and returns whether it will; otherwise it is cancelled.
 
@@ -52,7 +52,7 @@ def run_until_signal(main: Coroutine[Any, Any, T], end: Callable[[], bool] = lam
 
 @contextmanager
 def _handling(received: list[int], stop: Callable[[], object]) -> Iterator[None]:
-    """Handles the signals that the process does not ignore, as under nohup or in the background of a script."""
+    """Handle the signals that the process does not ignore, as under nohup or in the background of a script."""
     loop = asyncio.get_running_loop()
 
     def handle(number: int) -> None:

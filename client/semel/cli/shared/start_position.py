@@ -31,7 +31,7 @@ class StartPosition(msgspec.Struct, frozen=True):
 
 
 def parse(words: str, option: str, now_ms: int, *, may_be_last: bool = False) -> StartPosition:
-    """Parses a start position. Raises click.BadParameter, with the option that the text was given to.
+    """Parse a start position. Raises click.BadParameter, with the option that the text was given to.
 
     may_be_last: whether `-5` stands for the last 5 records.
     """

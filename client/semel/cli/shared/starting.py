@@ -70,7 +70,7 @@ async def started(
 
 
 async def _stopped(client: Admin | Consumer | Producer, within_s: float | None) -> None:
-    """Stops the client. Within a time it gives up what it cannot send any more."""
+    """Stop the client. Within a time it gives up what it cannot send any more."""
     try:
         async with asyncio.timeout(within_s):
             await client.__aexit__(None, None, None)
@@ -95,7 +95,7 @@ class _Watch:
 
     @asynccontextmanager
     async def limit(self) -> AsyncIterator[None]:
-        """Ends its block by UnreachableError."""
+        """End its block by UnreachableError."""
         try:
             async with asyncio.timeout(None) as timeout:
                 looking = asyncio.create_task(self._look(timeout))

@@ -64,7 +64,7 @@ async def _watch(client: ClientSettings, interval: float, *, once: bool, as_json
 
 
 def _draw(view: Live, before: Sample, now: Sample) -> None:
-    """Draws the frame over the last one. Each table gets its part of the height of the terminal."""
+    """Draw the frame over the last one. Each table gets its part of the height of the terminal."""
     facts = facts_of(before, now)
     out = view.console
     tables = tables_of(facts, max(3, (out.height - len(facts["brokers"])) // 4 - 3))

@@ -36,7 +36,7 @@ def facts_of(before: Sample, now: Sample) -> Facts:
 
 
 def _moved(before: Sample, now: Sample, places: Sequence[Any]) -> float | None:
-    """Records a second that were appended to these partitions; None when no end is known at both times."""
+    """Record a second that were appended to these partitions; None when no end is known at both times."""
     seconds = now.at - before.at
     known = [at for at in places if at in before.ends and at in now.ends]
     if not known or seconds <= 0:

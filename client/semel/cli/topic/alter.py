@@ -135,7 +135,7 @@ async def tell_without_effect(admin: Admin, topic: str, given: Sequence[str]) ->
 
 
 async def _check_names(admin: Admin, topics: list[TopicMetadata], missing: list[str]) -> None:
-    """Raises ClickException for a setting to unset that topics do not have. The broker accepts any name."""
+    """Raise ClickException for a setting to unset that topics do not have. The broker accepts any name."""
     if missing:
         (described,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topics[0].name)])
         raise failure(

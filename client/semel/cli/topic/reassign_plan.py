@@ -49,7 +49,7 @@ class _Planner:
                 self._count(at, broker, 1)
 
     def fit(self, at: TopicPartition, factor: int) -> None:
-        """Gives the partition `factor` replicas, in as many racks as possible."""
+        """Give the partition `factor` replicas, in as many racks as possible."""
         replicas = self.placed[at]
         while len(replicas) > factor:
             self._drop(at)
@@ -60,7 +60,7 @@ class _Planner:
             self._add(at)
 
     def even_out(self) -> None:
-        """Evens out the replicas of each topic, then of all topics, then the leaders."""
+        """Even out the replicas of each topic, then of all topics, then the leaders."""
         topics: dict[str, Placement] = {}
         for at, replicas in self.placed.items():
             topics.setdefault(at.topic, {})[at] = replicas
@@ -97,7 +97,7 @@ class _Planner:
         self._count(at, chosen, 1)
 
     def _drop(self, at: TopicPartition) -> None:
-        """Removes a replica: one that shares its rack, on the broker with the most replicas; the leader last."""
+        """Remove a replica: one that shares its rack, on the broker with the most replicas; the leader last."""
         replicas, in_topic = self.placed[at], self._in_topic[at.topic]
         held = [self.racks[broker] for broker in replicas]
         victim = max(
@@ -107,7 +107,7 @@ class _Planner:
         self._count(at, victim, -1)
 
     def _moves_one(self, pool: Placement, load: dict[int, int]) -> bool:
-        """Moves one replica from a broker to one with at least two fewer. False when there is none to move.
+        """Move one replica from a broker to one with at least two fewer. False when there is none to move.
 
         No move makes a topic less even, or takes a partition out of a rack.
         """
@@ -147,7 +147,7 @@ class _LeaderCounts:
             self.in_topic[at.topic][replicas[0]] += 1
 
     def move_one(self, pool: Placement, leads: Mapping[int, int], *, evenly: bool) -> bool:
-        """Moves one leadership from a broker to one with at least two fewer. False when there is none to move.
+        """Move one leadership from a broker to one with at least two fewer. False when there is none to move.
 
         It may move along a chain: each broker in between loses one leadership and gets one. evenly: no topic may become
         less even.

@@ -91,7 +91,7 @@ async def overdue(admin: Admin, now_ms: int) -> list[TransactionGroupDescription
 
 
 async def abort_group(client: ClientSettings, name: str, reason: str, *, yes: bool) -> None:
-    """Asks for confirmation, aborts the open step, and prints the result."""
+    """Ask for confirmation, abort the open step, and print the result."""
     async with client.admin() as admin:
         (found,) = await admin.describe_transaction_groups([name])
         open_ones = sum(member.is_open for member in found.members)

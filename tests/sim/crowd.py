@@ -17,11 +17,11 @@ from broker.wire import Wire, batch, fetch_request, produce_request
 from semel_broker import world as broker_world
 from semel_broker.config.limits import Limits
 from semel_broker.config.loading import load
-from semel_broker.net.connection import READ_BYTES_EXHAUSTED
 from semel_broker.net.dispatch import Peer
 from semel_broker.net.frame_buffer import SCRATCH_BYTES
 from semel_broker.net.server import Server
 from semel_broker.node import Node
+from semel_broker.scheduling.frame_memory import READ_BYTES_EXHAUSTED
 from semel_protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
@@ -192,8 +192,13 @@ class CrowdRun:
     def _request_started(self, peer: Peer) -> None:
         if self._left_ns is None or peer.host == "bystander":
             return
-        if self.world.now_ns > self._left_ns + GONE_AFTER_NS:
+        if self.world.now_ns > self._left_ns + GONE_AFTER_NS and not self._has_unread(peer):
             self._note("not-given-back", f"a request of {peer.host} was started after its client had left")
+
+    def _has_unread(self, peer: Peer) -> bool:
+        """Whether the broker has not read all that the peer sent before it left: it may serve these requests."""
+        name = peer.host, peer.port
+        return any(each.has_unread for each in self.broker.host.endpoints if each.get_extra_info("peername") == name)
 
     # --- the bystander ---------------------------------------------------------------------------------------
 

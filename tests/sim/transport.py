@@ -125,6 +125,11 @@ class Endpoint(Transport):
     # Called by the network
 
     @property
+    def has_unread(self) -> bool:
+        """Whether the kernel has bytes, or the end of the connection, that the process has not read."""
+        return bool(self._inbox) or self._end is not None
+
+    @property
     def waits_for_room(self) -> bool:
         return bool(self._unsent)
 

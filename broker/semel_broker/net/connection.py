@@ -32,7 +32,7 @@ from semel_broker.net.frame_buffer import FrameBuffer
 from semel_broker.net.login import REFUSALS, Login
 from semel_broker.net.throttling import Chunks
 from semel_broker.scheduling.answer_memory import AnswerHolding
-from semel_broker.scheduling.frame_memory import Holding
+from semel_broker.scheduling.frame_memory import READ_BYTES_EXHAUSTED, Holding
 from semel_broker.security.authorizer import ANONYMOUS, Principal
 from semel_broker.security.quotas.client_quotas import REQUEST_WAIT_S_MAX, Admission
 from semel_broker.security.sasl.session import FAILED, SaslSession
@@ -42,8 +42,6 @@ FETCH_BYTES = b"\x00\x01"
 QUIET = ("peer_closed", "stopping", "idle", "files_used_up", FAILED, *REFUSALS)
 """Reasons to close a connection that are usual, or have a line of their own in the log."""
 KEY_BYTES = 2
-READ_BYTES_EXHAUSTED = 16 << 10
-"""The largest receive of a connection while the frame memory is exhausted."""
 
 
 class ReadPause(IntFlag):

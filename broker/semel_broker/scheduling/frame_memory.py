@@ -1,10 +1,10 @@
 """PURE: the memory of requests, from their first byte to their answer, with one bound over all connections.
 
 Memory is taken as bytes arrive. A connection that needs memory while none is free waits in a queue. Small frames do not
-wait behind large ones, which get at most half of the memory. One frame at a time is favoured: alternately the one that
-lacks the fewest bytes and the one that has waited longest. The favoured frame gets all its memory, above the bound if
-necessary. Connections of one address get at most three quarters. While connections wait, those that hold memory without
-progress are closed (`stalled`).
+wait behind large ones, which get at most half of the memory; the smallest wait for none. One frame at a time is
+favoured: alternately the one that lacks the fewest bytes and the one that has waited longest. The favoured frame gets
+all its memory, above the bound if necessary. Connections of one address get at most three quarters. While connections
+wait, those that hold memory without progress are closed (`stalled`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable
 from heapq import nsmallest
 from typing import Final
 
+READ_BYTES_EXHAUSTED: Final = 16 << 10
+"""A connection may always hold so much: the largest receive while the memory is exhausted, or a frame in parts."""
 SERVED_AT_ONCE_MAX: Final = 64
 """Queued connections checked each time that memory is given back."""
 
@@ -34,10 +36,13 @@ class Holding:
 
 
 class FrameMemory:
-    """Counts the bytes of requests over all connections. They exceed `bytes_max` by one frame at most."""
+    """Counts the bytes of requests over all connections. They exceed `bytes_max` by one frame at most, and by
+    `always_bytes` for each connection.
+    """
 
-    def __init__(self, bytes_max: int, small_frame_bytes: int) -> None:
+    def __init__(self, bytes_max: int, small_frame_bytes: int, always_bytes: int = READ_BYTES_EXHAUSTED) -> None:
         self.bytes_max = bytes_max
+        self._always_bytes = always_bytes
         self.taken = 0
         self._small_frame_bytes = small_frame_bytes
         self._of_address: dict[str, int] = {}
@@ -149,6 +154,8 @@ class FrameMemory:
         if not count:
             return not self.is_exhausted
         if holding is self._favoured or self.taken == holding.bytes:
+            return True
+        if max(holding.frame_bytes, holding.bytes + count) <= self._always_bytes:
             return True
         if self._of_address.get(holding.address, 0) + count > self.bytes_max * 3 // 4:
             return False

@@ -13,8 +13,8 @@ SMALL = 100
 class Peers:
     """Connections with one memory, and their later grants and evictions."""
 
-    def __init__(self, bytes_max: int = 1000) -> None:
-        self.memory = FrameMemory(bytes_max, SMALL)
+    def __init__(self, bytes_max: int = 1000, always_bytes: int = 0) -> None:
+        self.memory = FrameMemory(bytes_max, SMALL, always_bytes)
         self.granted: list[str] = []
         self.evicted: list[str] = []
         self.holdings: dict[str, Holding] = {}
@@ -59,6 +59,18 @@ def test_a_small_frame_does_not_wait_behind_large_ones() -> None:
     assert peers.grow("favoured", 100, 900)
     assert not peers.grow("waits", 100, 900)
     assert peers.grow("small", 100, SMALL)
+
+
+def test_the_smallest_frames_do_not_wait_even_if_they_come_in_parts() -> None:
+    peers = Peers(always_bytes=16)
+    for n in range(10):
+        assert peers.grow(f"stops {n}", 100, SMALL)
+    assert peers.grow("favoured", 10, 900)
+    assert not peers.grow("small", 90, SMALL)
+    assert peers.grow("smallest", 6, 16)
+    assert peers.grow("smallest", 10, 16)
+    assert not peers.grow("smallest", 1, 16), "a connection holds no more than that"
+    assert not peers.grow("larger", 16, 17)
 
 
 def test_connections_of_one_address_leave_a_quarter_to_others() -> None:

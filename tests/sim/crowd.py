@@ -131,6 +131,8 @@ class CrowdRun:
         self.anomalies: list[Anomaly] = []
         self.waits: list[tuple[str, float]] = []
         """Each request of the bystander by name, with the seconds until its answer."""
+        self._asked: tuple[str, int] | None = None
+        """The bystander's open request, and when it was sent."""
         self._is_prepared = False
         self._left_ns: int | None = None
         self._looked_ns = 0
@@ -218,6 +220,7 @@ class CrowdRun:
                 wire = await self._connected()
             name, request = rng.choice(REQUESTS)
             began_ns = self.world.now_ns
+            self._asked = name, began_ns
             try:
                 answer: Any = await wire.call(request)
             except (OSError, EOFError, TimeoutError) as error:
@@ -225,6 +228,8 @@ class CrowdRun:
                 wire.writer.transport.abort()
                 wire = await self._connected()
                 continue
+            finally:
+                self._asked = None
             waited_s = self._since_s(began_ns)
             self.world.note("bystander", f"{name} answered after {waited_s:.6f} s")
             self.waits.append((name, waited_s))
@@ -251,9 +256,14 @@ class CrowdRun:
     # --- checks ----------------------------------------------------------------------------------------------
 
     def _look(self) -> bool:
-        """Check the memory limits every 5 ms. True stops the run: something was found."""
+        """Check the memory limits, and the bystander's open request, every 5 ms. True stops the run: something was
+        found."""
         if self.world.now_ns >= self._looked_ns + LOOK_EVERY_NS:
             self._looked_ns = self.world.now_ns
+            if self._asked is not None and self._since_s(self._asked[1]) > self.bound_s(self._asked[0]):
+                self._note(
+                    "bystander-waits", f"{self._asked[0]} has no answer after {self._since_s(self._asked[1]):.3f} s"
+                )
             for what in exceeded(self.broker.server):
                 self._note("memory-exceeded", what)
         return bool(self.anomalies)

@@ -19,7 +19,7 @@ from multiprocessing.pool import Pool
 from sim.ablations import ABLATIONS, record
 from sim.ablations.search import SEEDS_MAX, Finding, find, fires
 
-CAUGHT_SHARE_MIN = 0.93
+CAUGHT_SHARE_MIN = 0.95
 
 
 def tell(finding: Finding) -> None:

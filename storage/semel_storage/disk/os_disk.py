@@ -371,7 +371,7 @@ class OsDisk:
         if self._syncfs is not None and may_share and len(debts) > 1:
             on_devices = {os.stat(debt.path).st_dev: debt.path for debt in debts if os.path.exists(debt.path)}
             if len(on_devices) == 1:
-                fd = self._open_with_spare(*on_devices.values())
+                fd = self._open_with_spare(next(iter(on_devices.values())))
                 try:
                     return self._sync_shared(self._syncfs, fd)
                 finally:

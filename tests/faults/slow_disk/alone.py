@@ -76,6 +76,7 @@ class Alone(Scene):
         )
         await self._fill("deleted", 10)
         await self._fill("wide", WIDE)
+        await asyncio.sleep(SWEEP_S)  # a checkpoint of all these logs: a start after kill -9 does not scan them
 
     async def _fill(self, topic: str, partitions: int, value: bytes = b"x") -> None:
         """A record for each partition."""

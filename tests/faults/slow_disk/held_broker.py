@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import asyncio
 import fcntl
+import json
 import os
 import termios
 import time
@@ -35,6 +36,7 @@ class HeldBroker:
         own = {"audit.log.file": str(self._audit), "metrics.listener": ""}
         self.process = BrokerProcess(directory / "data", **settings, **own)
         self.process.prefix = self.held.prefix
+        self._seen_lines = 0
         self.listened_s = 0.0
         """How long the last start took."""
         self._bystander: Bystander | None = None
@@ -55,6 +57,12 @@ class HeldBroker:
         if status := await asyncio.to_thread(self.process.stop, START_S):
             raise RuntimeError(f"the broker ended with status {status}:\n" + "\n".join(self.process.log[-10:]))
         return time.monotonic() - began
+
+    def stalls(self) -> list[str]:
+        """What has held the loop for 100 ms and more, as the broker's log says since the last call of this."""
+        lines, self._seen_lines = self.process.log[self._seen_lines :], len(self.process.log)
+        found = [json.loads(line) for line in lines if '"event":"event_loop_stalled"' in line]
+        return [f"{each['stalled_ms']} ms: {each.get('api')}, {each.get('where')}" for each in found]
 
     def kill(self) -> None:
         self.process.kill()

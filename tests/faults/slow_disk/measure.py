@@ -110,6 +110,8 @@ async def measure(
 async def _measured(scene: S, row: Row[S]) -> Result:
     error = ""
     scene.remarks = []
+    for broker in scene.brokers.values():
+        broker.stalls()  # those of the row before
     began, began_ns, before = time.monotonic(), time.monotonic_ns(), _counts(scene)
     try:
         async with asyncio.timeout(ROW_S):
@@ -121,6 +123,7 @@ async def _measured(scene: S, row: Row[S]) -> Result:
         error = f"{type(caught).__name__}: {caught}"
     await asyncio.sleep(AFTERWARDS_S)
     took_s, after = time.monotonic() - began, _counts(scene)
+    stalls = [f"{name} stood still, {each}" for name, broker in scene.brokers.items() for each in broker.stalls()]
     waits = [wait for broker in scene.brokers.values() for wait in await broker.waits(began_ns)]
     return Result(
         row.title,
@@ -130,7 +133,7 @@ async def _measured(scene: S, row: Row[S]) -> Result:
         took_s,
         after[0] - before[0],
         after[1] - before[1],
-        scene.remarks,
+        [*scene.remarks, *stalls],
         error,
     )
 

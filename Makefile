@@ -13,7 +13,8 @@
 # make sim-exhaustive  an application of two batches, struck before each of its steps (SEEDS=20); late requests of old clients
 # make ablations  safeguards switched off in turn: some seed has to miss each (NAME='duplicate window' WRITE=1)
 # make faults real processes under SIGKILL, SIGSTOP, full disks, broken files and a bad network (MINUTES=5 SEED=7);
-#             BROKERS=3: on three brokers and an etcd, cut off from each other, restarted in turn; SECURE=1: the same with users over TLS
+#             BROKERS=3: on three brokers and an etcd, cut off from each other, restarted in turn; SECURE=1: the same with users over TLS;
+#             then losses of power at 40 points of a recorded run, and how long others wait while each sync takes 300 ms
 # make soak   a broker under work whose names are new each time, for 45 minutes (MINUTES=10 SEED=7): memory, open files, tasks
 #             and disk each minute; all that clients leave expires after 5 minutes, and all figures have to level off
 # make fuzz   odd bytes at every door, for a minute or SECONDS=600, or EXAMPLES=100 of each kind; SEED=7 starts there
@@ -112,8 +113,13 @@ sim-exhaustive: $(VENV)/.dev
 ablations: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m sim.ablations $(if $(NAME),'$(NAME)') $(if $(SEEDS),--seeds $(SEEDS)) $(if $(WRITE),--write-docs) $(ARGS)
 
+# With a SEED or arguments, rounds alone.
 faults: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m faults --brokers $(BROKERS) $(if $(SECURE),--secure) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+ifeq ($(SEED)$(SECURE)$(ARGS),)
+	$(if $(filter 1,$(BROKERS)),PYTHONPATH=tests $(BIN)/python -m faults.power)
+	PYTHONPATH=tests $(BIN)/python -m faults.slow_disk --brokers $(BROKERS)
+endif
 
 soak: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)

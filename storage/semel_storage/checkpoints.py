@@ -93,6 +93,11 @@ def write_epochs(disk: Disk, path: str, entries: Iterable[tuple[int, int]]) -> N
     disk.write_atomically(path, _encoded(entries))
 
 
+def write_epochs_later(disk: Disk, path: str, entries: Iterable[tuple[int, int]]) -> None:
+    """As `write_epochs`, as a debt of the directory."""
+    disk.write_later(path, _encoded(entries))
+
+
 async def write_epochs_aside(disk: Disk, path: str, entries: Iterable[tuple[int, int]]) -> None:
     """As `write_epochs`, on a thread."""
     await disk.write_aside(path, _encoded(entries))

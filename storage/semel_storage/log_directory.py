@@ -241,8 +241,14 @@ class LogDirectory:
         A sync of records makes the topic id durable first. Logs of other programs without a topic id have an entry in
         the checkpoint file, or no records.
         """
-        if (topic, partition) in self._files.points or self.topic_id(topic, partition) is not None:
-            return False
+        return self.was_never_durable(topic, partition) and self.has_records(topic, partition)
+
+    def was_never_durable(self, topic: str, partition: int) -> bool:
+        """Whether it has neither a topic id nor an entry in the checkpoint file. Raises CorruptCheckpoint."""
+        return (topic, partition) not in self._files.points and self.topic_id(topic, partition) is None
+
+    def has_records(self, topic: str, partition: int) -> bool:
+        """Whether a segment of the partition, which need not be open, has bytes."""
         path = self._partition_path(topic, partition)
         logs = [name for name in self.disk.listdir(path) if name.endswith(LOG)]
         return any(self.disk.size(f"{path}/{name}") for name in logs)
@@ -375,9 +381,9 @@ class LogDirectory:
         """
         is_recovered = self.was_clean or self.logs.keys() >= set(self.partitions())
         is_clean = is_recovered and not self.missing()
-        for log in self.logs.values():
-            log.prepare_close()
-        self.disk.sync_all_now([log.active.file for log in self.logs.values()])
+        self.disk.finish_asides()
+        self.disk.sync_all_now([file for log in self.logs.values() for file in log.prepare_close()])
+        self.disk.sync_all_now([log.active.file for log in self.logs.values() if log.durability.note_prepared()])
         for key in sorted(self.logs):
             self.logs[key].close()
         self.save_checkpoints()

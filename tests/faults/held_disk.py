@@ -37,13 +37,13 @@ def why_not() -> str | None:
     return None if shutil.which("cc") is not None else "there is no C compiler (cc)"
 
 
-def build(directory: Path) -> Path:
-    """Compile the library into `directory`. Raises RuntimeError with the compiler's words."""
-    library = directory / "held_disk.so"
-    command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(library), str(SOURCE), "-ldl"]
+def build(source: Path, directory: Path) -> Path:
+    """Compile a library into `directory`. Raises RuntimeError with the compiler's words."""
+    library = directory / f"{source.stem}.so"
+    command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(library), str(source), "-ldl", "-lpthread"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if done.returncode:
-        raise RuntimeError(f"cannot compile {SOURCE.name}: {done.stderr.strip()}")
+        raise RuntimeError(f"cannot compile {source.name}: {done.stderr.strip()}")
     return library
 
 
@@ -62,7 +62,7 @@ class HeldDisk:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        library, page = build(directory), directory / "held_disk"
+        library, page = build(SOURCE, directory), directory / "held_disk"
         page.write_bytes(bytes(mmap.PAGESIZE))
         with page.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), mmap.PAGESIZE)

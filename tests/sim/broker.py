@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 from semel_broker import world as broker_world
@@ -70,6 +70,8 @@ class Logger:
 
 MIN_FREE_BYTES = (0, 40_000)
 """Values of `log.min.free.bytes`: without it a full disk ends the process."""
+UNEXPLAINED_MS = 60_000
+"""A broker that refuses to start for no damage is a finding: starts in vain need not come often until the run ends."""
 OPERATOR_S = 0.3
 """The time until an operator repairs files of a broker that serves its other partitions."""
 RECOMPRESSED_AT_ONCE = "recompressed at once"
@@ -97,6 +99,9 @@ class SimBroker:
         self.damaged: dict[str, bytes] = {}
         """The contents of damaged files before the damage, by path. They are restored if the broker refuses to start.
         """
+        self.audit: Callable[[str], None] | None = None
+        """Takes the lines of the audit log, which the settings ask for."""
+        self.audit_is_behind: Callable[[], bool] = lambda: False
         self.watch = Watch()
         host.disk.changed = self.watch.has_changed
         self._stop: asyncio.Future[None] | None = None
@@ -149,6 +154,8 @@ class SimBroker:
             rng=host.rng,
             disk=host.disk,
             log=Logger(host),
+            audit=self.audit,
+            audit_is_behind=self.audit_is_behind,
         )
         self._stop = asyncio.get_running_loop().create_future()
         try:
@@ -211,6 +218,7 @@ class SimBroker:
             undo(host.disk, self.damaged)
             self.damaged.clear()
         else:
+            self.restart_after_ms = max(self.restart_after_ms, UNEXPLAINED_MS)
             raise error
         host.world.note(host.name, f"refuses to start: {error}")
 

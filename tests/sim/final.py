@@ -117,7 +117,9 @@ class Final(msgspec.Struct, kw_only=True):
     `replicas`: of partitions on several brokers, also of internal topics. `store`: all writes to the brokers' store.
     `uncommitted`: the findings of `Commitment`. `commits`: the committed offsets in the order of the log. `regressed`,
     `unfaithful`: the findings of `Coordinators` and of its function of this name. `eras`: see `group_records`.
-    `log_starts`: the highest of each partition at any time of the run, if its topic has retention.
+    `log_starts`: the highest of each partition at any time of the run, if its topic has retention. `keeps_deletions`:
+    whether an acknowledged deletion of records must last: not among several brokers, where a new leader may not have
+    heard of it, nor if the file of the log starts was damaged, or the log itself is not synced.
 
     `undrained`: clients and other parts that did not finish although all faults were over, with the reason.
     """
@@ -133,6 +135,7 @@ class Final(msgspec.Struct, kw_only=True):
     commits: list[Commit] = []
     eras: dict[GroupMember, int] = {}
     log_starts: dict[Place, int] = {}
+    keeps_deletions: bool = False
     regressed: list[str] = []
     unfaithful: list[str] = []
     undrained: list[str] = []

@@ -86,6 +86,12 @@ class RunPlan(msgspec.Struct, kw_only=True):
         return any(fault.kind in DISK_FAULTS for fault in self.faults)
 
     @property
+    def keeps_deletions(self) -> bool:
+        """Whether an acknowledged deletion of records must last: see `Final.keeps_deletions`."""
+        is_damaged = any(fault.kind == "damage" for fault in self.faults)
+        return self.brokers == 1 and not is_damaged and self.settings.get("durability") != "os"
+
+    @property
     def hosts(self) -> list[str]:
         """All hosts that a fault can name."""
         return [*NAMES_OF[self.brokers], *self.clients, STORE, WHICHEVER]

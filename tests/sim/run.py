@@ -150,6 +150,7 @@ class Run:
             self.final.eras = self.coordinators.eras.found()
         if self.log_starts is not None:
             self.final.log_starts = self.log_starts.highest
+        self.final.keeps_deletions = self.plan.keeps_deletions
         self.final.store, self.final.uncommitted = store, uncommitted
         self.final.undrained += undrained
         if self._replicate():  # also records written during the reading, for example when a group member expired

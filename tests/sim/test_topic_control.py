@@ -22,6 +22,11 @@ def test_topics_come_and_go_and_are_moved() -> None:
         assert kinds.count(happened) > 10, happened
 
 
+@pytest.mark.parametrize("seed", [8, 35, 41, 56])
+def test_a_stop_amid_removals_and_directories_that_were_never_durable(seed: int) -> None:
+    assert TopicRun(seed).execute() == []
+
+
 def test_a_broker_that_misses_deletions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     start = Topics._start_removal
     missed = iter(range(1_000))

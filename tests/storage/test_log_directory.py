@@ -2,17 +2,22 @@
 
 import asyncio
 import errno
+import os
 import re
+from pathlib import Path
 
 import pytest
 from semel_storage import checkpoints
 from semel_storage.checkpoints import CorruptCheckpoint
 from semel_storage.disk.disk import DirectoryLocked
 from semel_storage.disk.memory_disk import MemoryDisk
+from semel_storage.disk.os_disk import OsDisk
+from semel_storage.disk.os_sync import find_syncfs
 from semel_storage.log_directory import LogDirectory, NotRemoved, WrongDirectory, renamed_directory
 from semel_storage.segments.log_config import LogConfig
 from storage.batches import NOW_MS, make_batch, put, read_all
 
+COUNT = 20
 TOPIC_ID = bytes(range(16))
 
 
@@ -115,6 +120,30 @@ def test_partitions_are_those_with_a_directory(disk: MemoryDisk) -> None:
     assert directory.topic_id("c", 0) is None
     lines = disk.read_bytes("data/a-9/partition.metadata").splitlines()
     assert lines == [b"version: 0", b"topic_id: AAECAwQFBgcICQoLDA0ODw", b"semel_crc32c: 1e64ac81"]
+
+
+@pytest.mark.skipif(find_syncfs() is None, reason="no syncfs that reports errors on this machine")
+def test_a_close_of_many_logs_shares_its_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has records, epochs and sealed segments that are not durable: a stop must not take a sync for each."""
+    disk = OsDisk()
+    directory = LogDirectory.open(disk, str(tmp_path / "data"), node_id=1, cluster_id="c", directory_id="d")
+    for partition in range(COUNT):
+        log = directory.open_log("t", partition, LogConfig(), now_ms=NOW_MS, topic_id=TOPIC_ID)
+        for _ in range(2):
+            put(log, make_batch(), leader_epoch=partition)
+            log.roll()
+            put(log, make_batch(), leader_epoch=partition + 1)
+    calls: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda fd, name=name: calls.append(name))
+    directory.close()
+    assert len(calls) <= 8, "checkpoint files and the clean shutdown marker"
+    again = LogDirectory.open(disk, str(tmp_path / "data"), node_id=1, cluster_id="c", directory_id="d")
+    for partition in range(COUNT):
+        log = again.open_log("t", partition, LogConfig(), now_ms=NOW_MS, topic_id=TOPIC_ID)
+        assert (len(read_all(log)), log.epochs.latest) == (4, partition + 1)
+    again.close()
+    disk.close()
 
 
 def test_a_clean_close_writes_marker_and_checkpoints_and_the_next_open_removes_the_marker(disk: MemoryDisk) -> None:

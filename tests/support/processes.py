@@ -51,6 +51,9 @@ class BrokerProcess:
         self.port = 0
         self.ports: dict[str, int] = {}
         self.log: list[str] = []
+        self.is_read = threading.Event()
+        """While it is not set, the output of the broker is not read."""
+        self.is_read.set()
         self._process: subprocess.Popen[str] | None = None
         self._is_ready = False
         self._reader: threading.Thread | None = None
@@ -95,6 +98,7 @@ class BrokerProcess:
     def _read(self, process: subprocess.Popen[str], ready: threading.Event) -> None:
         assert process.stdout is not None
         for line in process.stdout:
+            self.is_read.wait()
             self.log.append(line.rstrip())
             if not ready.is_set() and line.startswith("{"):
                 fields = json.loads(line)

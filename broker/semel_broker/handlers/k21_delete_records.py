@@ -29,8 +29,9 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
     for topic in request.topics:
         partitions = await slices.each(topic.partitions, partial(_delete, topic.name, moved=moved, ctx=ctx))
         topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=partitions))
-    for partition in moved:
-        await partition.log_start_saved()  # the first one saves all of them
+    opened = [partition for partition in moved if partition.is_open]
+    if opened:  # one file has the log starts of all
+        await opened[0].log_start_saved()
     return DeleteRecordsResponse(topics=topics)
 
 

@@ -219,9 +219,25 @@ class LocalPartitions:
                 found.append(Found(view, problem))
             elif view is not None and not problem:
                 self._delete_log(name, index)  # its replica was moved to other brokers
-            else:
+            elif problem:
                 self._set_aside(name, index)
+            else:
+                self._clear_unowned(name, index)
         return found
+
+    def _clear_unowned(self, name: str, index: int) -> None:
+        """A directory of no known topic is set aside. One that was never durable and has no records is deleted: a power
+        loss left it, of a topic that was deleted since.
+        """
+        try:
+            was_durable = not self._logs.was_never_durable(name, index)
+            is_empty = not was_durable and not self._logs.has_records(name, index)
+        except OSError:
+            was_durable, is_empty = True, False
+        if is_empty:
+            self._delete_log(name, index)
+        else:
+            self._set_aside(name, index, was_durable=was_durable)
 
     @staticmethod
     def _owner(name: str, index: int, topic_id: bytes | None, wanted: Owner) -> tuple[PartitionView | None, str]:
@@ -256,7 +272,8 @@ class LocalPartitions:
             "delete the file, and it is written anew; to begin empty, move the directory away"
         )
 
-    def _set_aside(self, name: str, index: int) -> None:
+    def _set_aside(self, name: str, index: int, *, was_durable: bool = True) -> None:
+        """`was_durable`: False for records without a topic id, which a power loss took before any was acknowledged."""
         try:
             aside = self._logs.set_aside(name, index, unique=self._unique())
         except (OSError, MissingFile) as error:
@@ -269,7 +286,8 @@ class LocalPartitions:
                 do="it belongs to no topic, and is not used: move it to another directory",
             )
         else:
-            self._world.log.error("stray_partition_set_aside", topic=name, partition=index, directory=aside)
+            tell = self._world.log.error if was_durable else self._world.log.warning
+            tell("stray_partition_set_aside", topic=name, partition=index, directory=aside)
 
     def _delete_log(self, name: str, index: int) -> None:
         with suppress(NotRemoved):  # it is logged, and the next start tries it again

@@ -508,7 +508,10 @@ class Topics:
             indices = self._removals[key].pop(task)
             if not self._removals[key]:
                 del self._removals[key]
-        if (stored := self._image.topics.get(key)) is not None:
+        stored = self._image.topics.get(key)
+        if (
+            stored is not None and stored.value.id_bytes in self._by_id
+        ):  # not followed yet, or not any more: amid `close`
             for index in indices:
                 if (view := self._image.partition(stored.value.topic_id, index)) is not None:
                     self._apply_partition(view)

@@ -225,6 +225,9 @@ class OsDisk:
         self.debts = Debts()
         self._due: list[OsFile] = []
         self._is_sharing = False
+        self._to_settle: dict[str, None] = {}
+        self._settling: asyncio.Task[None] | None = None
+        self._settling_next: asyncio.Task[None] | None = None
         self._asides: list[Job[None]] = []
         self._syncfs = find_syncfs()
 
@@ -337,14 +340,45 @@ class OsDisk:
         return self.debts.has_names(directory)
 
     async def settle(self, directory: str) -> None:
-        debts = self.debts.of(f"{directory}/")
-        if not debts:
+        if not self.debts.of(f"{directory}/"):
             return
+        if self._settling_next is None:
+            settling = self._settle_together(self._settling)
+            self._settling_next = asyncio.get_running_loop().create_task(settling, name="debts")
+        self._to_settle[directory] = None
+        await asyncio.wait((shared := self._settling_next,))
+        shared.result()
+
+    async def _settle_together(self, earlier: asyncio.Task[None] | None) -> None:
+        """Pay what all owe that ask meanwhile. One at a time: thousands of directories must not keep threads busy."""
+        if earlier is not None:
+            await asyncio.wait((earlier,))
+        self._settling, self._settling_next = self._settling_next, None
+        directories, self._to_settle = self._to_settle, {}
+        debts = list(dict.fromkeys(debt for directory in directories for debt in self.debts.of(f"{directory}/")))
         try:
-            await asyncio.wrap_future(self.submit(self.pay, debts))
+            shared_s = await asyncio.wrap_future(self.submit(self._pay_together, debts, self.pace.may_share))
         except OSError as error:
-            self.fail("fsync in directory", directory, error)
+            self.fail("fsync in directory", next(iter(directories)), error)
+        finally:
+            self._settling = None
+        if shared_s is not None:
+            self.pace.note_shared(shared_s, len(debts))
         self.debts.paid(debts)
+
+    def _pay_together(self, debts: Sequence[Debt], may_share: bool) -> float | None:
+        """On a thread: pay by one syncfs in place of several syncs; returns its seconds, or None. Raises OSError."""
+        if self._syncfs is not None and may_share and len(debts) > 1:
+            on_devices = {os.stat(debt.path).st_dev: debt.path for debt in debts if os.path.exists(debt.path)}
+            if len(on_devices) == 1:
+                fd = self._open_with_spare(next(iter(on_devices.values())))
+                try:
+                    return self._sync_shared(self._syncfs, fd)
+                finally:
+                    os.close(fd)
+                    self._keep_spare()
+        self.pay(debts)
+        return None
 
     def settle_now(self, directory: str) -> None:
         debts = self.debts.of(f"{directory}/")

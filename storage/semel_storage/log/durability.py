@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from semel_storage import checkpoints
-from semel_storage.disk.disk import Disk, File
+from semel_storage.disk.disk import TEMPORARY, Disk, File
 from semel_storage.log.recovery import Recovered
 from semel_storage.log.snapshot import Snapshots
 from semel_storage.producers.producer_table import ProducerTable
@@ -14,6 +14,8 @@ from semel_storage.segments.segment import Segment
 from semel_storage.segments.segments import Segments
 
 NOWHERE = -1
+CLOSING = f".closing{TEMPORARY}"
+"""The suffix of epochs that are not in their place yet; recovery removes such files."""
 
 
 class LogState(Protocol):
@@ -107,6 +109,7 @@ class Durability:
         self._end_in_gap = NOWHERE
         """The end offset after a truncation if no batch ends there: recovery could not find it."""
         self.is_closed = False
+        self._has_prepared_epochs = False
         self._background: asyncio.Task[None] | None = None
         self._syncing: asyncio.Task[None] | None = None
 
@@ -192,6 +195,27 @@ class Durability:
         if end_offset != self._end_in_gap:
             self.recovery_point = end_offset
         self.is_closed = True
+
+    def prepare_close(self) -> list[File]:
+        """Write all that `close` writes; epochs not in their place yet. Returns the files to sync, with their debts: a
+        sync that many logs share. No thread may write into the directory any more.
+        """
+        self._stop_background()
+        self.write_snapshot()
+        if self._log.epochs.is_dirty:
+            checkpoints.write_epochs_later(self._disk, self._epochs_path + CLOSING, self._log.epochs.entries)
+            self._log.epochs.is_dirty, self._has_prepared_epochs = False, True
+        return self._unsynced_files()
+
+    def note_prepared(self) -> bool:
+        """The files of `prepare_close` are synced. Whether it wrote epochs, which are renamed now, as a debt."""
+        self._unsynced.clear()
+        self.synced_offset = self._log.end_offset
+        has_epochs, self._has_prepared_epochs = self._has_prepared_epochs, False
+        if has_epochs:
+            self._disk.rename(self._epochs_path + CLOSING, self._epochs_path)
+            self._disk.sync_dir_later(self._directory)
+        return has_epochs
 
     def abandon(self) -> None:
         """Stop syncing: the content of the log is not needed any more."""

@@ -17,7 +17,7 @@ from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.errors import ErrorCode, KafkaError
 
 from semel_storage import checkpoints
-from semel_storage.disk.disk import Buffer, Disk, Event, ignore_event
+from semel_storage.disk.disk import Buffer, Disk, Event, File, ignore_event
 from semel_storage.log import recovery, replicated, snapshot
 from semel_storage.log.durability import Checkpoint, Durability, NoCheckpoint
 from semel_storage.log.steps import Steps, T
@@ -159,10 +159,10 @@ class Log:
         self._appended_less_end += self.end_offset - offset
         self.end_offset = offset
 
-    def prepare_close(self) -> None:
-        """Write all that `close` writes, but for epochs: a sync that many logs share may come in between."""
-        self.durability.write_snapshot()
+    def prepare_close(self) -> list[File]:
+        """See `Durability.prepare_close`; `Durability.note_prepared` comes next."""
         self.active.aborted.sync_later()
+        return self.durability.prepare_close()
 
     def close(self) -> None:
         """Make all durable, move the recovery point to the end offset and close the files. Blocks.

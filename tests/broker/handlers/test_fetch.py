@@ -17,6 +17,8 @@ from semel_protocol.messages.k21_delete_records import (
     DeleteRecordsRequestTopic,
 )
 
+COUNT = 20
+
 
 def fetch_many(topic: str, offsets: dict[int, int], **fields: Any) -> FetchRequest:
     """A fetch of several partitions of one topic, partition -> offset."""
@@ -366,3 +368,31 @@ async def test_delete_records_moves_the_log_start_for_good(broker: Harness) -> N
     assert (await wire.produce("t", batch(b"b"))).base_offset == 5
     missing = await delete_records(wire, "t", 0, partition=4)
     assert (missing.error_code, missing.low_watermark) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+async def test_a_sweep_over_many_logs_does_not_hold_an_answer_about_many(
+    broker: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint files are written for the answer once or twice, however much is noted in them meanwhile."""
+    wire = await broker.wire()
+    await wire.create_topic("t", partitions=COUNT)
+    for partition in range(COUNT):
+        await wire.produce("t", batch(b"a"), partition=partition)
+    assert broker.node is not None
+    logs = [partition.log for partition in broker.node.broker.topics.local.all()]
+    disk = logs[0].disk
+    writes: list[str] = []
+    write_aside = disk.write_aside
+
+    async def write(path: str, data: bytes, **more: Any) -> None:
+        writes.append(path)
+        await write_aside(path, data, **more)
+        for log in logs[: len(writes)]:
+            log.durability.recovery_point = log.end_offset  # as a sweep raises it
+
+    monkeypatch.setattr(disk, "write_aside", write)
+    rows = [DeleteRecordsRequestPartition(partition_index=each, offset=1) for each in range(COUNT)]
+    topics = [DeleteRecordsRequestTopic(name="t", partitions=rows)]
+    answer = await wire.call(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+    assert [row.low_watermark for row in answer.topics[0].partitions] == [1] * COUNT
+    assert len(writes) <= 4

@@ -22,7 +22,12 @@ class FullDiskRun:
     """The scenarios of full disks, one after the other. They are no draws: each seed gives the same run."""
 
     about = "scenarios of full disks"
-    faults = ("full_disk_amid_transaction", "full_disk_with_room_kept", "starts_on_a_full_disk")
+    faults = (
+        "full_disk_amid_transaction",
+        "full_disk_with_room_kept",
+        "full_disk_keeps_room_to_delete",
+        "starts_on_a_full_disk",
+    )
 
     def __init__(self, seed: int, listener: Listener | None = None) -> None:
         self.seed = seed
@@ -49,6 +54,15 @@ of_full_disks = partial(safeguard, alone=FullDiskRun)
 )
 def without_mark(seam: Seam) -> None:
     seam.replace(DiskSpace, "look", lambda self: None)
+
+
+@of_full_disks(
+    "the second mark of free disk",
+    "while clients' writes are refused, groups, transactions and compaction leave room to delete",
+)
+def without_second_mark(seam: Seam) -> None:
+    seam.replace(DiskSpace, "is_critical", property(lambda self: False))
+    seam.replace(DiskSpace, "has_room", lambda self, size: True)
 
 
 @of_full_disks("the reserve of the disk", "a broker that finds its disk full starts, and can delete")

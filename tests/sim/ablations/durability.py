@@ -18,9 +18,10 @@ from semel_storage.disk.disk import Buffer
 from semel_storage.disk.memory_disk import _Inode
 from semel_storage.log import recovery
 from semel_storage.log.durability import Durability
-from semel_storage.log.log import AppendResult
+from semel_storage.log.log import AppendResult, Log
 from semel_storage.log_directory import LogDirectory
 
+from sim.ablations import occasions
 from sim.ablations.ablation import Seam, both, broker_ends, faults, power_fails, safeguard
 from sim.disk import SimDisk, SimFile
 from sim.plan import RunPlan
@@ -241,21 +242,33 @@ def opened_log_owes(seam: Seam) -> None:
 
 
 @safeguard(
+    "a roll waits for the name of the segment before it",
+    "a power loss takes no segment from the middle of a log whose offsets have gaps",
+    "compacted",
+    occasion=occasions.rolls_and_power_losses,
+)
+def rolls_at_once(seam: Seam) -> None:
+    seam.replace(Log, "can_roll", property(lambda self: True))
+
+
+@safeguard(
     "deletions of topics wait for the checkpoint file",
     "the next start does not miss the directories of deleted topics",
-    shows=broker_ends,
+    "renewal",
+    occasion=occasions.renewed_and_killed,
 )
 def deletions_wait(seam: Seam) -> None:
-    async def at_once(self: LogDirectory) -> None:
-        """Nothing is saved."""
+    async def hasty(self: LogDirectory) -> None:
+        await self.disk.asides_done()
 
-    seam.replace(LogDirectory, "saved", at_once)
+    seam.replace(LogDirectory, "forgotten", hasty)
 
 
 @safeguard(
     "DeleteRecords waits for the checkpoint file",
     "records that were deleted stay deleted after a power loss",
-    shows=power_fails,
+    "retention",
+    occasion=occasions.deletions_answered_early,
 )
 def deleted_records_stay_deleted(seam: Seam) -> None:
     async def at_once(self: Partition) -> None:

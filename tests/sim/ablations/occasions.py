@@ -23,7 +23,7 @@ from sim.workloads.renewer import draw_ops as draw_renewals
 from sim.workloads.settings import consumer_protocol_broker
 
 BROKERS = NAMES_OF[3]
-PRODUCE, OFFSET_COMMIT, DELETE_RECORDS, CONSUMER_GROUP_HEARTBEAT = 0, 8, 21, 68
+PRODUCE, OFFSET_COMMIT, CREATE_TOPICS, DELETE_RECORDS, CONSUMER_GROUP_HEARTBEAT = 0, 8, 19, 21, 68
 ONE, STORE, EVERYBODY = 0, 2, 3
 """The peers of a fault: another broker, the store, all brokers and the store."""
 
@@ -218,6 +218,66 @@ def deletions_cut_short(plan: RunPlan) -> RunPlan:
             yield Fault(at_ms=at_ms, kind="power loss amid changes", host=BROKER, aim=DELETE_RECORDS, args=changes)
 
     return calm(plan, faults(), durability="fsync")
+
+
+def deletions_answered_early(plan: RunPlan) -> RunPlan:
+    """A power loss a moment after each deletion of records: behind its answer, if that does not wait for the disk."""
+    rng = Random(f"deletions answered early/{plan.seed}")
+    (workload,) = plan.workloads
+    for client in workload.clients:
+        if client.role == "administrator":
+            client.ops = draw_deletions(rng, workload.topics, count=8, mean_ms=1_500)
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(500, 20_000, 1_000):
+            aim_ms = round(rng.uniform(1, 12), 3)
+            yield Fault(at_ms=at_ms, kind="power loss", host=BROKER, lasting_ms=100, aim=DELETE_RECORDS, aim_ms=aim_ms)
+
+    plan = calm(plan, faults(), durability="fsync")
+    plan.disk = DiskWeather(sync_ms=(2.0, 30.0))
+    return plan
+
+
+def renewed_and_killed(plan: RunPlan) -> RunPlan:
+    """The broker is killed as soon as a topic is created again, before its first record: with entries of the former
+    topic in the checkpoint files, its partitions would be missing."""
+    rng = Random(f"renewed and killed/{plan.seed}")
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(2_000, 40_000, 2_000):
+            aim_ms = round(rng.uniform(1, 15), 3)
+            yield Fault(at_ms=at_ms, kind="kill broker", host=BROKER, lasting_ms=100, aim=CREATE_TOPICS, aim_ms=aim_ms)
+
+    return calm(plan, faults(), log_flush_offset_checkpoint_interval_ms=1_000)
+
+
+def rolls_and_power_losses(plan: RunPlan) -> RunPlan:
+    """Batches of which each fills a segment, five at a time, on a disk with slow syncs; and power losses amid them."""
+    rng = Random(f"rolls and power losses/{plan.seed}")
+    for workload in plan.workloads:
+        for topic in workload.topics:
+            topic.configs["segment.bytes"] = "1024"
+        for client in (client for client in workload.clients if client.role == "writer"):
+            client.settings |= {
+                "linger_ms": 0,
+                "max_batch_size": 1,
+                "max_in_flight_requests_per_connection": 5,
+                "compression_type": None,
+                "pad_bytes": 700,
+                "delivery_timeout_ms": 60_000,
+                "enable_idempotence": True,
+            }
+            sends = [[workload.topics[0].name, 0, f"k{number}", False] for number in range(6)]
+            client.ops = [Op(kind="burst", pause_ms=200, args={"sends": sends, "waits": False})] * 60
+
+    def faults() -> Iterator[Fault]:
+        for at_ms in range(500, 20_000, 700):
+            aim_ms = round(rng.uniform(1, 20), 3)
+            yield Fault(at_ms=at_ms, kind="power loss", host=BROKER, lasting_ms=50, aim=PRODUCE, aim_ms=aim_ms)
+
+    plan = calm(plan, faults(), durability="fsync", log_segment_bytes=1_024)
+    plan.disk = DiskWeather(sync_ms=(10.0, 60.0))
+    return plan
 
 
 def late_commits(plan: RunPlan) -> RunPlan:

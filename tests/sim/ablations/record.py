@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from sim import crowd, quota_run, slow_disk
+from sim import audited, crowd, offline, quota_run, slow_disk
 from sim.ablations.ablation import ABLATIONS, Ablation
 from sim.ablations.search import Finding
 from sim.checkers import CHECKERS
@@ -120,7 +120,8 @@ def _needless() -> str:
 
 def _by_checker(findings: Mapping[str, Finding]) -> str:
     rows = ["", "## By checker", "", "| checker | trips without |", "|---|---|"]
-    for checker in dict.fromkeys((*CHECKERS, *crowd.CHECKERS, *slow_disk.CHECKERS, quota_run.QUOTA_EXCEEDED, FAILURE)):
+    of_parts = (*crowd.CHECKERS, *slow_disk.CHECKERS, quota_run.QUOTA_EXCEEDED, audited.CHECKER, offline.CHECKER)
+    for checker in dict.fromkeys((*CHECKERS, *of_parts, FAILURE)):
         names = [name for name in ABLATIONS if name in findings and checker in findings[name].caught_by]
         shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
         rows.append(f"| {checker if checker != FAILURE else 'an unexpected exception'} | {shown or '-'} |")

@@ -34,6 +34,7 @@ from sim.ablations.ablation import Cut, Seam, both, faults, safeguard
 from sim.ablations.occasions import late_marker, late_news, long_absence, parted_logs
 from sim.ablations.worlds import changing_leaders, clients_that_keep_epochs
 from sim.control import ControlRun
+from sim.offline import OfflineRun
 from sim.plan import RunPlan
 
 DAY_MS = 86_400_000
@@ -388,3 +389,12 @@ def short_lived_tombstones(plan: RunPlan) -> bool:
 )
 def impatient_deletions(seam: Seam) -> None:
     seam.replace(Partition, "held_by_all", property(lambda self: self.high_watermark))
+
+
+@of_three(
+    "partitions that go offline are told",
+    "another replica leads a partition whose files its leader cannot use any more",
+    alone=OfflineRun,
+)
+def offline_in_secret(seam: Seam) -> None:
+    seam.replace(Registration, "offline_changed", lambda self: None)

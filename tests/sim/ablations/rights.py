@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
+from typing import Any
 
 from semel._net.cluster import Cluster
 from semel._net.connection import Connection
 from semel_broker.authorization import guard
+from semel_broker.authorization.audit_log import AuditLog
 from semel_broker.cluster.etcd.watch import EtcdWatch
 from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
@@ -22,6 +24,7 @@ from semel_protocol.acls import Acl, Permission
 from sim import rights
 from sim.ablations.ablation import Seam, safeguard
 from sim.ablations.occasions import BROKERS, STORE, calm, slow
+from sim.audited import AuditRun
 from sim.faults import RIGHTS_FAULTS, Fault
 from sim.plan import RunPlan, with_revocations
 
@@ -240,3 +243,17 @@ def silent_watches(plan: RunPlan) -> RunPlan:
 )
 def silent(seam: Seam) -> None:
     seam.replace(EtcdWatch, "keep_up", lambda *_: None)
+
+
+@safeguard(
+    "a required audit log that is behind refuses changes",
+    "each acknowledged administrative change has its line in a required audit log",
+    alone=AuditRun,
+)
+def changes_without_lines(seam: Seam) -> None:
+    init = AuditLog.__init__
+
+    def careless(self: AuditLog, write: Any, time: Any, call_later: Any, allowed: Any, is_behind: Any) -> None:
+        init(self, write, time, call_later, allowed)
+
+    seam.replace(AuditLog, "__init__", careless)

@@ -76,6 +76,14 @@ def without_registration(seam: Seam) -> None:
 
 
 @of_topics(
+    "records without a topic id are set aside",
+    "a topic does not get records of a deleted one, whose topic id a power loss took",
+)
+def records_taken_over(seam: Seam) -> None:
+    seam.replace(LogDirectory, "_has_nothing_durable", lambda self, topic, partition: False)
+
+
+@of_topics(
     "a directory has one topic",
     "a topic does not take over the records in the directory of another one",
     needless="the files of a deleted topic are in the way only if the disk refuses to rename their directory, which no "

@@ -75,6 +75,7 @@ CHECKERS: Mapping[str, Checker] = {
     "unauthorized": rights.unauthorized,
     "false-refusal": rights.false_refusal,
     "lost-topic": topics.lost_topic,
+    "restored-record": topics.restored_record,
     "undrained": topics.undrained,
 }
 """In the order of reports: the findings that explain most come first."""

@@ -1,6 +1,8 @@
-"""wrong-txn, sequence-gap, fence-violation in the log, stuck-LSO, lost-topic, undrained."""
+"""wrong-txn, sequence-gap, fence-violation in the log, stuck-LSO, lost-topic, restored-record, undrained."""
 
 from __future__ import annotations
+
+import pytest
 
 from sim.checkers.history_builder import T0, HistoryBuilder
 from sim.final import Batch, Decision
@@ -144,6 +146,30 @@ def test_acknowledged_changes_of_topics_hold() -> None:
     assert changes(*grown, ("delete", "", True), partitions=2).found() == []
     assert changes(*grown, ("delete", "", True), partitions=4).found() == ["lost-topic"]
     assert changes(*grown, partitions=2).found() == ["lost-topic"]
+
+
+@pytest.mark.parametrize(
+    ("detail", "is_acknowledged", "keeps", "expected"),
+    [
+        ("0:2", True, True, ["restored-record"]),
+        ("0:2", False, True, []),
+        ("0:2", True, False, []),
+        ("0:1", True, True, []),
+        ("1:2", True, True, []),
+    ],
+)
+def test_acknowledged_deletions_of_records_hold(
+    detail: str, is_acknowledged: bool, keeps: bool, expected: list[str]
+) -> None:
+    builder = HistoryBuilder()
+    builder.final.keeps_deletions = keeps
+    builder.send(builder.recorder("shop"), "b", 1)
+    boss = builder.recorder("boss")
+    asked = boss.asking("delete-records", "t", detail)
+    if is_acknowledged:
+        boss.changed(asked)
+    builder.ends([(1, "b")], start_offset=1)
+    assert [name for name in builder.found() if name != "lost-topic"] == expected
 
 
 def test_acknowledged_settings_hold() -> None:

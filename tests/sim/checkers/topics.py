@@ -1,4 +1,4 @@
-"""lost-topic, undrained: acknowledged administrative changes hold, and all clients finish."""
+"""lost-topic, restored-record, undrained: acknowledged administrative changes hold, and all clients finish."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import inf
 
 from sim.checkers.anomaly import Anomaly, few
 from sim.checkers.history_index import Change, HistoryIndex
+from sim.events import Place
 
 ASKED_ONCE_MS = 30
 """A request answered within this time was sent once: a client reconnects after a loss in 40 ms at the earliest."""
@@ -75,6 +76,26 @@ def _wrong_configs(configs: dict[str, str], target: str, changes: list[Change]) 
 def _was_asked_again(change: Change) -> bool:
     """Whether the client may have sent the request more than once."""
     return change.ended_ms - change.asked.at_ms > ASKED_ONCE_MS
+
+
+def restored_record(facts: HistoryIndex) -> Iterator[Anomaly]:
+    """A record is there at the end, although a deletion of it was acknowledged."""
+    if not facts.final.keeps_deletions:
+        return
+    below: dict[Place, int] = {}
+    for change in facts.changes.values():
+        if change.asked.change == "delete-records" and change.ended_ms < inf and not change.is_refused:
+            partition, _, offset = change.asked.detail.partition(":")
+            place = change.asked.target, int(partition)
+            below[place] = max(below.get(place, 0), int(offset))
+    found = []
+    for place, before in below.items():
+        end = facts.end_of(place)
+        back = [row.offset for row in end.uncommitted if row.offset < before] if end is not None else []
+        if back:
+            found.append(f"{place[0]}-{place[1]} was deleted below {before}, and has offset {back[0]}")
+    if found:
+        yield Anomaly("restored-record", few(found))
 
 
 def undrained(facts: HistoryIndex) -> Iterator[Anomaly]:

@@ -189,6 +189,45 @@ async def test_all_that_ask_in_one_turn_share_one_sync_on_a_thread(
     assert syncing.count == 3, "a slow one is followed by a pause"
 
 
+@pytest.mark.skipif(find_syncfs() is None, reason="no syncfs that reports errors on this machine")
+@pytest.mark.parametrize(("may_share", "syncs"), [(True, 0), (False, 10 + 1)])
+async def test_directories_that_settle_in_one_turn_share_one_sync(
+    os_disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_share: bool, syncs: int
+) -> None:
+    """Thousands of them must not keep the threads busy for minutes where each sync is slow."""
+    paid: list[int] = []
+    monkeypatch.setattr("semel_storage.disk.os_disk.sync_names", paid.append)
+    if not may_share:
+        os_disk.pace.note_shared(1.0, 3)
+    for number in range(10):
+        (tmp_path / f"{number}").mkdir()
+        os_disk.sync_dir_later(f"{tmp_path}/{number}")
+    os_disk.sync_dir_later(str(tmp_path))
+    jobs: list[object] = []
+    submit = os_disk.submit
+    monkeypatch.setattr(os_disk, "submit", lambda *call: (jobs.append(call), submit(*call))[1])
+    await asyncio.gather(*(os_disk.settle(f"{tmp_path}/{number}") for number in range(10)))
+    assert len(jobs) == 1
+    assert len(paid) == syncs
+    assert not any(os_disk.owes(f"{tmp_path}/{number}/f") for number in range(10))
+
+
+async def test_a_debt_that_comes_while_others_settle_is_paid_by_the_next_one(os_disk: OsDisk, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        os_disk.sync_dir_later(f"{tmp_path}/{name}")
+    first = asyncio.ensure_future(os_disk.settle(f"{tmp_path}/a"))
+    await asyncio.sleep(0)  # it joins
+    await asyncio.sleep(0)  # it begins
+    os_disk.sync_dir_later(f"{tmp_path}/a")
+    await asyncio.gather(first, os_disk.settle(f"{tmp_path}/b"))
+    assert os_disk.owes_names(f"{tmp_path}/a")
+    assert not os_disk.owes_names(f"{tmp_path}/b")
+    os_disk.sync_later(f"{tmp_path}/a/removed")
+    await os_disk.settle(f"{tmp_path}/a")
+    assert not os_disk.owes(f"{tmp_path}/a/f")
+
+
 async def test_debts_are_paid_before_a_file_counts_as_synced(os_disk: OsDisk, tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     file = os_disk.open(f"{tmp_path}/d/f")

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -123,6 +124,7 @@ async def test_the_printer_waits_for_a_bound_and_prints_in_order() -> None:
         while not await printer.wait(0, 0):
             read += await asyncio.to_thread(os.read, outside, 65_536)
         assert printer.records == 100
+        printer.end()
     while piece := os.read(outside, 65_536):
         read += piece
     assert read == b"".join(b"%d" % number * 2_000 for number in range(100))
@@ -141,6 +143,18 @@ async def test_a_closed_pipe_is_an_error_of_the_one_that_waits() -> None:
         printer.put(b"line\n", 1)
         with pytest.raises(BrokenPipeError):
             await printer.wait(0, 60)
+
+
+async def test_the_thread_of_the_printer_ends_with_the_command_after_its_last_line() -> None:
+    outside, inside = os.pipe()
+    with os.fdopen(inside, "wb") as output:
+        printer = Printer(output)
+        printer.put(b"line\n", 1)
+        (thread,) = (each for each in threading.enumerate() if each.name == "semel-printer")
+        printer.end()
+        await asyncio.to_thread(thread.join)
+    assert os.read(outside, 100) == b"line\n"
+    os.close(outside)
 
 
 def test_warnings_of_the_client_wait_in_a_thread_and_are_printed_in_order() -> None:

@@ -139,6 +139,8 @@ def consume(
     else:
         if not output.is_closed and sys.stderr.isatty():
             say(plural(output.records, "record"), err=True)
+    finally:
+        output.end()
 
 
 def _start(client: ClientSettings, offset: str | None, *, from_beginning: bool) -> StartPosition:

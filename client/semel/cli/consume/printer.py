@@ -28,6 +28,7 @@ class Printer:
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._waiting_bytes = 0
         self._error: OSError | None = None
+        self._is_over = False
         self._changed = threading.Condition()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._printed: asyncio.Event | None = None
@@ -40,6 +41,12 @@ class Printer:
         with self._changed:
             self._waiting.append((data, records))
             self._waiting_bytes += len(data)
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """No more is put: the thread ends when it has printed what waits."""
+        with self._changed:
+            self._is_over = True
             self._changed.notify_all()
 
     async def wait(self, bytes_max: int, timeout_s: float) -> bool:
@@ -68,7 +75,9 @@ class Printer:
         assert self._printed is not None
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting)
+                self._changed.wait_for(lambda: self._waiting or self._is_over)
+                if not self._waiting:
+                    return
                 data, records = self._waiting.popleft()
             try:
                 for at in range(0, len(data), PIECE_BYTES):

@@ -31,6 +31,8 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
         topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=partitions))
     for partition in moved:
         await partition.log_start_saved()  # the first one saves all of them
+        if slices.is_over():
+            await slices.next()
     return DeleteRecordsResponse(topics=topics)
 
 

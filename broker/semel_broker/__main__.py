@@ -302,6 +302,7 @@ async def _serve(
 ) -> int:
     from semel_storage.disk.last_words import print_last
 
+    import semel_broker.net.loop_errors  # noqa: F401 (once files are used up, the handler below could not read it)
     from semel_broker.console_process import ConsoleProcess
     from semel_broker.frozen_heap import FrozenHeap
     from semel_broker.node import Node

@@ -15,8 +15,8 @@ from typing import Protocol
 
 FULL = 2
 """The generation of a full collection."""
-SLOW_S = 0.010
-"""After a full collection of this time, the survivors are frozen."""
+SLOW_S = 0.002
+"""After a full collection of this time, the survivors are frozen. So each looks at no more than what was made since."""
 WHOLE_EVERY_S = 3600.0
 
 

@@ -149,6 +149,7 @@ class Node:
                 await broker.users.make_first(*first_user, world)
             controller = await _join(broker, home, registration, peer_port, parts)
             await server.serve()
+            broker.topics.begin_opening()
 
             async def stop_server() -> None:
                 await registration.leave(config.controlled_shutdown_max_wait_ms)

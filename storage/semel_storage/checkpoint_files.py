@@ -24,6 +24,7 @@ class CheckpointFiles:
         self._points_changed = self._starts_changed = False
         self._running: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
+        self._saves_now = 0  # calls of `save_now` while a write ran
 
     @property
     def points(self) -> Mapping[TopicPartition, int]:
@@ -49,9 +50,11 @@ class CheckpointFiles:
 
     def save_now(self) -> None:
         """Write what has changed. Blocks."""
+        points_changed, starts_changed = self._taken()
         if self._running is not None:
             self._disk.finish_asides()  # an older state must not be written after this one
-        points_changed, starts_changed = self._taken()
+            self._saves_now += 1
+            points_changed = starts_changed = True  # of which the write that runs may have written nothing yet
         if points_changed:
             checkpoints.write_offsets(self._disk, self._points_path, self._points)
         if starts_changed:
@@ -83,13 +86,12 @@ class CheckpointFiles:
             await asyncio.wait((earlier,))
         self._running, self._next = self._next, None
         points_changed, starts_changed = self._taken()
+        points, starts, saves_now = dict(self._points), dict(self._starts), self._saves_now
         try:
-            points = checkpoints.encode_offsets(self._points) if points_changed else b""
-            starts = checkpoints.encode_offsets(self._starts) if starts_changed else b""
             if points_changed:
-                await self._disk.write_aside(self._points_path, points)
+                await self._write_aside(self._points_path, points, saves_now)
             if starts_changed:
-                await self._disk.write_aside(self._starts_path, starts)
+                await self._write_aside(self._starts_path, starts, saves_now)
         except BaseException:
             self._points_changed |= points_changed
             self._starts_changed |= starts_changed
@@ -97,10 +99,29 @@ class CheckpointFiles:
         finally:
             self._running = None
 
+    async def _write_aside(self, path: str, offsets: Mapping[TopicPartition, int], saves_now: int) -> None:
+        """Write a file, unless `save_now` has written a newer state meanwhile."""
+        encoded = await _encoded(offsets)
+        if self._saves_now == saves_now:
+            await self._disk.write_aside(path, encoded)
+
     def _taken(self) -> tuple[bool, bool]:
         changed = self._points_changed, self._starts_changed
         self._points_changed = self._starts_changed = False
         return changed
+
+
+async def _encoded(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The bytes of a file; the loop turns between portions of the rows."""
+    steps = checkpoints.encode_offsets_in_steps(offsets)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            encoded: bytes = done.value
+            return encoded
+        if len(offsets) > checkpoints.ROWS_PER_STEP:
+            await asyncio.sleep(0)
 
 
 def _put(offsets: dict[TopicPartition, int], key: TopicPartition, offset: int | None) -> None:

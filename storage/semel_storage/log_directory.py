@@ -7,6 +7,7 @@ A directory of one partition that cannot be used concerns this partition alone: 
 fails is reported as an event. The next open of the data directory tries removals again.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
@@ -27,6 +28,8 @@ STRAY_SUFFIX = "-stray"
 NAME_LENGTH_MAX = 255
 """The longest file name that all usual file systems allow."""
 NAMES_SHOWN_MAX = 5
+LOGS_PER_TURN = 256
+"""Logs that a checkpoint looks at in one turn of the event loop."""
 RESERVE_FILE = ".semel-reserve"
 """Its bytes are given up when a write finds no room: see `Disk.keep_reserve`."""
 OPEN_FILES = 12
@@ -325,12 +328,16 @@ class LogDirectory:
 
     async def checkpoint(self) -> None:
         """Make every log durable and move its recovery point to its end (log.flush.offset.checkpoint.interval.ms)."""
-        for key in sorted(self.logs):
+        for number, key in enumerate(sorted(self.logs), 1):
             log = self.logs.get(key)
             if log is not None and not log.is_in_truncation and log.durability.recovery_point < log.end_offset:
                 await log.durability.checkpoint()
-        for key in list(self.logs):
+            if not number % LOGS_PER_TURN:
+                await asyncio.sleep(0)
+        for number, key in enumerate(list(self.logs), 1):
             self.note_log(key)
+            if not number % LOGS_PER_TURN:
+                await asyncio.sleep(0)
         await self.saved()
 
     def note_log(self, key: TopicPartition) -> None:

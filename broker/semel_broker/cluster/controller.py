@@ -181,8 +181,8 @@ class Controller:
             views = list(image.electable())
         else:
             found = [image.partition(*place) for place in self._dirty]
-            views = [view for view in found if view is not None]
-            self._may_have_orphans |= len(views) < len(found)
+            self._may_have_orphans |= None in found
+            views = [view for view in found if view is not None and image.is_electable(view)]
         steps = list(elections.unsettled(views, brokers))
         arrived = [view.place for view in views if reassignments.arrived(view, brokers) is not None]
         self._all_dirty = False

@@ -214,6 +214,10 @@ class Image:
                 if len(replicas) > 1 or (topic.topic_id, index) in self._states:
                     yield self._view(topic, index)
 
+    def is_electable(self, view: PartitionView) -> bool:
+        """Whether an election or the end of a reassignment can change it: see `electable`."""
+        return len(view.replicas) > 1 or view.place in self._states or view.reassignment is not None
+
     def orphans(self) -> list[str]:
         """Keys of states and reassignments whose topic or partition does not exist."""
         states = [records.partition_key(*place) for place in self._states if self.partition(*place) is None]

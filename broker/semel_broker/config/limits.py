@@ -19,6 +19,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # Elements of all arrays in one request, however small: as many as a broker may have partitions. Each takes some
     # hundred bytes of memory once it is decoded.
     request_elements_max: int = 100_000
+    # Logs that a broker without a cluster opens before it listens. The others are opened when they are used, and one
+    # after the other in the background.
+    logs_opened_at_start_max: int = 256
     # Partitions of all fetch sessions together. Each takes some 300 bytes.
     fetch_session_partitions_max: int = 200_000
     # Requests that a connection starts before others have their turn, and bytes of these.

@@ -79,7 +79,8 @@ class PendingOffsets(Generic[K, V]):
             position, value = self._held[key][writer]
             self._drop(writer, key)
             if commit:
-                self.supersede(key, position)
+                if key in self._held:
+                    self.supersede(key, position)
                 decided.append((key, value))
         return decided
 

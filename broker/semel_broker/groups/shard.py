@@ -79,6 +79,7 @@ class GroupShard(Shard):
         self._world = world
         self._config = config
         self.groups: dict[str, Group] = {}
+        self._turns = turns
         self._journal = Journal(world, partition, passed=ErrorCode.INVALID_PRODUCER_EPOCH)
         self.offset_store = OffsetStore(world.log, self._journal, self.groups, self._remove, counts)
         # Another broker may have been the coordinator. Until its session ends it may not know that it no longer is one.
@@ -203,14 +204,17 @@ class GroupShard(Shard):
 
     async def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
         """LeaveGroup of (member id, instance id) pairs: a code for each. Raises COORDINATOR_NOT_AVAILABLE,
-        INVALID_GROUP_ID."""
-        codes = []
+        NOT_COORDINATOR, INVALID_GROUP_ID."""
+        codes, slices = [], self._turns.slices()
         for member_id, instance_id in members:
             try:
                 await self._leave(group_id, member_id, instance_id)
                 codes.append(ErrorCode.NONE)
             except KafkaError as error:
                 codes.append(error.code)
+            if slices.is_over():
+                await slices.next()
+                self.check()
         await self._journal.flushed()
         return codes
 

@@ -147,5 +147,5 @@ HANDLERS: dict[int, Handler] = {
 }
 """API key -> handler."""
 
-LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 32, 35, 46, 48, 50, 61, 65, 66, 69, 74, 75, 20_003})
+LONG_ANSWERS = frozenset({3, 9, 11, 15, 16, 27, 32, 35, 43, 45, 46, 48, 50, 61, 65, 66, 69, 74, 75, 20_003})
 """Keys of APIs whose response may be long although the request is short: the response is encoded in slices."""

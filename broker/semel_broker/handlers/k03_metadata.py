@@ -28,6 +28,7 @@ from semel_broker.cluster.image import Image
 from semel_broker.cluster.records import NO_LEADER
 from semel_broker.cluster.topic_plan import INTERNAL_TOPICS
 from semel_broker.context import Broker, RequestContext
+from semel_broker.scheduling.turns import Slices
 from semel_broker.topics.advertised_brokers import AdvertisedBroker
 from semel_broker.topics.topics import Topic
 
@@ -43,10 +44,10 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     slices = ctx.slices()
     topics = []
     for asked in _asked(request, ctx):
-        topics.append(topic := await _describe(asked, ctx, may_create))
+        topics.append(topic := await _describe(asked, ctx, may_create, slices))
         if request.include_topic_authorized_operations and not topic.error_code:
             topic.topic_authorized_operations = every_operation(ResourceType.TOPIC)
-        if slices.is_over(1 + len(topic.partitions)):
+        if slices.is_over():
             await slices.next()
     image = broker.feed.image
     return MetadataResponse(
@@ -102,7 +103,7 @@ def _asked(request: MetadataRequest, ctx: RequestContext) -> list[str | bytes]:
     return list(asked)
 
 
-async def _describe(asked: str | bytes, ctx: RequestContext, may_create: bool) -> MetadataResponseTopic:
+async def _describe(asked: str | bytes, ctx: RequestContext, may_create: bool, slices: Slices) -> MetadataResponseTopic:
     broker = ctx.broker
     if isinstance(asked, bytes):
         found = broker.topics.get_by_id(asked)
@@ -117,12 +118,28 @@ async def _describe(asked: str | bytes, ctx: RequestContext, may_create: bool) -
             topic = await _create(name, broker, may_create)
         except KafkaError as error:
             return MetadataResponseTopic(error_code=error.code, name=name)
-    return MetadataResponseTopic(
-        name=name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=[partition_row(topic, index, ctx) for index in range(topic.partition_count)],
-    )
+    described = MetadataResponseTopic(name=name, topic_id=topic.topic_id, is_internal=topic.is_internal)
+    try:
+        described.partitions = await partition_rows(topic, range(topic.partition_count), ctx, slices)
+    except KafkaError as error:
+        if isinstance(asked, bytes):
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked)
+        return MetadataResponseTopic(error_code=error.code, name=name)
+    return described
+
+
+async def partition_rows(
+    topic: Topic, indexes: range, ctx: RequestContext, slices: Slices
+) -> list[MetadataResponsePartition]:
+    """Partitions with their leaders. Raises UNKNOWN_TOPIC_OR_PARTITION if the topic is deleted between two slices."""
+    rows = []
+    for index in indexes:
+        rows.append(partition_row(topic, index, ctx))
+        if slices.is_over():
+            await slices.next()
+            if ctx.broker.topics.get_by_id(topic.topic_id) is not topic:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} has just been deleted")
+    return rows
 
 
 def partition_row(topic: Topic, index: int, ctx: RequestContext) -> MetadataResponsePartition:

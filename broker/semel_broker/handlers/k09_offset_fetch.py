@@ -26,6 +26,7 @@ from semel_protocol.messages.k09_offset_fetch import (
 
 from semel_broker.context import RequestContext
 from semel_broker.groups.offsets import CommittedOffset, GroupOffsets
+from semel_broker.scheduling.turns import Slices
 
 GROUPS_VERSION = 8
 IDS_VERSION = 10
@@ -35,16 +36,15 @@ Topics = Sequence[OffsetFetchRequestTopic] | None
 
 
 async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
-    stable = request.require_stable
+    stable, slices = request.require_stable, ctx.slices()
     if ctx.api_version >= GROUPS_VERSION:
-        distinct = {row.group_id: row for row in request.groups}
-        return OffsetFetchResponse(
-            groups=[
-                await _group(row.group_id, row.topics, stable, ctx, row.member_id, row.member_epoch)
-                for row in distinct.values()
-            ]
-        )
-    group = await _group(request.group_id, request.topics, stable, ctx)
+        groups = []
+        for row in {row.group_id: row for row in request.groups}.values():
+            groups.append(await _group(row.group_id, row.topics, stable, ctx, slices, row.member_id, row.member_epoch))
+            if slices.is_over():
+                await slices.next()
+        return OffsetFetchResponse(groups=groups)
+    group = await _group(request.group_id, request.topics, stable, ctx, slices)
     topics = _refused(request.topics or (), group.error_code) if group.error_code else group.topics
     return OffsetFetchResponse(topics=topics, error_code=group.error_code)
 
@@ -66,6 +66,7 @@ async def _group(
     topics: Topics,
     stable: bool,
     ctx: RequestContext,
+    slices: Slices,
     member_id: str | None = None,
     member_epoch: int = -1,
 ) -> OffsetFetchResponseGroup:
@@ -79,7 +80,7 @@ async def _group(
     book = shard.offset_store if stable and shard is not None else None
     if topics is None:
         topics = _all(offsets, book.unstable(group_id) if book is not None else (), ctx)
-    has_ids, slices = ctx.api_version >= IDS_VERSION, ctx.slices()
+    has_ids = ctx.api_version >= IDS_VERSION
     answered = []
     for topic in topics:
         rows = []

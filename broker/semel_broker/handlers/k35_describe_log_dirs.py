@@ -6,8 +6,6 @@ The directory is never cordoned (v5). Topics and partitions without a replica he
 
 from __future__ import annotations
 
-from itertools import groupby
-
 from semel_protocol.messages.k35_describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -26,18 +24,20 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
     """By topic and index."""
     asked = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
     broker = ctx.broker
-    here = [
-        view
-        for view in broker.feed.image.partitions()
-        if broker.node_id in view.replicas and (asked is None or view.index in asked.get(view.topic, ()))
-    ]
-    rows = await ctx.slices().each(here, lambda view: (view.topic, _row(view, broker.topics.local.get(*view.place))))
-    topics = [
-        DescribeLogDirsResponseTopic(name=name, partitions=[row for _, row in found])
-        for name, found in groupby(rows, lambda found: found[0])
-    ]
+    topics: dict[str, DescribeLogDirsResponseTopic] = {}
+
+    def describe(view: PartitionView) -> None:
+        if broker.node_id in view.replicas and (asked is None or view.index in asked.get(view.topic, ())):
+            row = _row(view, broker.topics.local.get(*view.place))
+            topics.setdefault(
+                view.topic, DescribeLogDirsResponseTopic(name=view.topic, partitions=[])
+            ).partitions.append(row)
+
+    await ctx.slices().each(broker.feed.image.partitions(), describe)
     return DescribeLogDirsResponse(
-        results=[DescribeLogDirsResponseResult(log_dir=encodable(ctx.broker.config.log_dir), topics=topics)]
+        results=[
+            DescribeLogDirsResponseResult(log_dir=encodable(ctx.broker.config.log_dir), topics=list(topics.values()))
+        ]
     )
 
 

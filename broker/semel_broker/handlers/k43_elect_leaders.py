@@ -12,6 +12,8 @@ replica is alive. INVALID_REQUEST: an unknown election type.
 
 from __future__ import annotations
 
+from functools import partial
+
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_protocol.messages.k43_elect_leaders import (
     PREFERRED,
@@ -25,6 +27,7 @@ from semel_protocol.messages.k43_elect_leaders import (
 from semel_broker.cluster.image import Image, Place
 from semel_broker.cluster.operations import Operations
 from semel_broker.context import RequestContext
+from semel_broker.scheduling.turns import Slices
 
 
 async def handle(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLeadersResponse:
@@ -35,30 +38,28 @@ async def handle(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLead
             f"unknown election type {request.election_type}; use 0 (preferred) or 1 (unclean)",
         )
     broker = ctx.broker
-    image = broker.feed.image
-    asked = _asked(request, image)
+    slices = ctx.slices()
+    asked = await _asked(request, broker.feed.image, slices)
     there = [place for places in asked.values() for place in places.values() if place is not None]
-    operations = Operations(broker.store, broker.feed, broker.log)
+    operations = Operations(broker.store, broker.feed, broker.log, slices)
     refused = await operations.elect(there, unclean=request.election_type == UNCLEAN)
-    rows = {
-        topic: [row for index, place in places.items() if (row := _row(topic, index, place, refused, request))]
-        for topic, places in asked.items()
-    }
-    return ElectLeadersResponse(
-        replica_election_results=[
-            ElectLeadersResponseTopic(topic=topic, partition_result=results)
-            for topic, results in rows.items()
-            if results
-        ]
-    )
+    results = []
+    for topic, places in asked.items():
+        row_of = partial(_row, topic, refused=refused, request=request)
+        rows = await slices.each(places.items(), row_of)
+        if answered := [row for row in rows if row is not None]:
+            results.append(ElectLeadersResponseTopic(topic=topic, partition_result=answered))
+    return ElectLeadersResponse(replica_election_results=results)
 
 
-def _asked(request: ElectLeadersRequest, image: Image) -> dict[str, dict[int, Place | None]]:
+async def _asked(request: ElectLeadersRequest, image: Image, slices: Slices) -> dict[str, dict[int, Place | None]]:
     """The partitions that the request means, by topic and index; None for one that does not exist."""
     asked: dict[str, dict[int, Place | None]] = {}
     if request.topic_partitions is None:
         for view in image.partitions():
             asked.setdefault(view.topic, {})[view.index] = view.place
+            if slices.is_over():
+                await slices.next()
         return asked
     for row in request.topic_partitions:
         topic = image.topic(row.topic)
@@ -70,8 +71,9 @@ def _asked(request: ElectLeadersRequest, image: Image) -> dict[str, dict[int, Pl
 
 
 def _row(
-    topic: str, index: int, place: Place | None, refused: dict[Place, KafkaError], request: ElectLeadersRequest
+    topic: str, asked: tuple[int, Place | None], *, refused: dict[Place, KafkaError], request: ElectLeadersRequest
 ) -> ElectLeadersResponsePartition | None:
+    index, place = asked
     if place is None:
         message = f"there is no partition {index} of topic {topic!r}"
         return ElectLeadersResponsePartition(

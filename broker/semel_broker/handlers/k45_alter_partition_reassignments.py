@@ -23,17 +23,18 @@ from semel_protocol.messages.k45_alter_partition_reassignments import (
 
 from semel_broker.cluster.operations import Operations
 from semel_broker.context import RequestContext
+from semel_broker.scheduling.turns import Slices
 
 
 async def handle(
     request: AlterPartitionReassignmentsRequest, ctx: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """One row per partition, in the order of the request."""
-    operations = Operations(ctx.broker.store, ctx.broker.feed, ctx.broker.log)
     slices = ctx.slices()
+    operations = Operations(ctx.broker.store, ctx.broker.feed, ctx.broker.log, slices)
     responses = []
     for topic in request.topics:
-        responses.append(await _alter(topic, operations, request.allow_replication_factor_change))
+        responses.append(await _alter(topic, operations, request.allow_replication_factor_change, slices))
         if slices.is_over():
             await slices.next()
     return AlterPartitionReassignmentsResponse(
@@ -42,7 +43,7 @@ async def handle(
 
 
 async def _alter(
-    topic: AlterPartitionReassignmentsRequestTopic, operations: Operations, may_change_factor: bool
+    topic: AlterPartitionReassignmentsRequestTopic, operations: Operations, may_change_factor: bool, slices: Slices
 ) -> AlterPartitionReassignmentsResponseTopic:
     times = Counter(row.partition_index for row in topic.partitions)
     targets = {row.partition_index: row.replicas for row in topic.partitions if times[row.partition_index] == 1}
@@ -58,4 +59,6 @@ async def _alter(
         if (refusal := refused.get(index)) is not None:
             row.error_code, row.error_message = refusal.code, refusal.message
         rows.append(row)
+        if slices.is_over():
+            await slices.next()
     return AlterPartitionReassignmentsResponseTopic(name=topic.name, partitions=rows)

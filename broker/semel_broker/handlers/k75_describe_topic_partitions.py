@@ -17,6 +17,7 @@ from bisect import bisect_left
 
 from semel_protocol.acls import ResourceType, every_operation
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_protocol.messages.k03_metadata import MetadataResponsePartition
 from semel_protocol.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -27,7 +28,8 @@ from semel_protocol.messages.k75_describe_topic_partitions import (
 
 from semel_broker.context import RequestContext
 from semel_broker.handlers.describable import may_describe
-from semel_broker.handlers.k03_metadata import partition_row
+from semel_broker.handlers.k03_metadata import partition_rows
+from semel_broker.scheduling.turns import Slices
 from semel_broker.topics.topics import Topic
 
 
@@ -39,11 +41,10 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
     response = DescribeTopicPartitionsResponse(topics=[])
     is_visible = may_describe(ctx, ResourceType.TOPIC)
     left = max(1, min(request.response_partition_limit, ctx.broker.config.max_request_partition_size_limit))
-    slices, steps = ctx.slices(), 1
+    slices = ctx.slices()
     for name in names if cursor is None else names[bisect_left(names, cursor.topic_name) :]:
-        if slices.is_over(steps):
+        if slices.is_over():
             await slices.next()
-        steps = 1
         if wants_all and not is_visible(name):
             continue
         if not left:
@@ -56,12 +57,16 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         indexes = range(first, min(topic.partition_count, first + left))
-        response.topics.append(_described(topic, indexes, ctx))
+        try:
+            response.topics.append(await _described(topic, indexes, ctx, slices))
+        except KafkaError:  # it has just been deleted
+            if not wants_all:
+                response.topics.append(_missing(name, ctx))
+            continue
         if indexes.stop < topic.partition_count:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=indexes.stop)
             break
         left -= len(indexes)
-        steps += len(indexes)
     return response
 
 
@@ -70,27 +75,31 @@ def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _missing(name: str, ctx: RequestContext) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # also of a topic that was deleted and created anew meanwhile
     try:
         ctx.broker.topics.required(name)
     except KafkaError as error:
-        return DescribeTopicPartitionsResponseTopic(error_code=error.code, name=name)
-    raise AssertionError(f"topic {name!r} exists")
+        code = error.code
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
 
 
-def _described(topic: Topic, indexes: range, ctx: RequestContext) -> DescribeTopicPartitionsResponseTopic:
+async def _described(
+    topic: Topic, indexes: range, ctx: RequestContext, slices: Slices
+) -> DescribeTopicPartitionsResponseTopic:
+    """Raises UNKNOWN_TOPIC_OR_PARTITION if it is deleted meanwhile."""
+    rows = await partition_rows(topic, indexes, ctx, slices)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_partition(topic, index, ctx) for index in indexes],
+        partitions=await slices.each(rows, _partition),
         topic_authorized_operations=every_operation(ResourceType.TOPIC),
     )
 
 
-def _partition(topic: Topic, index: int, ctx: RequestContext) -> DescribeTopicPartitionsResponsePartition:
-    row = partition_row(topic, index, ctx)
+def _partition(row: MetadataResponsePartition) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
-        partition_index=index,
+        partition_index=row.partition_index,
         leader_id=row.leader_id,
         leader_epoch=row.leader_epoch,
         replica_nodes=row.replica_nodes,

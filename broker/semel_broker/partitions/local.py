@@ -116,6 +116,15 @@ class LocalPartitions:
             self._give_role(partition, view)
         return partition
 
+    def unmake(self, partition: Partition) -> None:
+        """Forget a partition that was just made: its log could not be opened."""
+        del self._partitions[partition.topic_id, partition.index]
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the last stop was clean."""
+        return self._logs.was_clean
+
     # --- roles ---
 
     def take_roles(self) -> None:

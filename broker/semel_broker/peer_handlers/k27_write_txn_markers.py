@@ -22,7 +22,7 @@ from semel_protocol.messages.k27_write_txn_markers import (
 )
 
 from semel_broker.context import RequestContext
-from semel_broker.scheduling.turns import CLOCK_STEPS
+from semel_broker.scheduling.turns import OPENING_STEPS
 from semel_broker.txn.markers.channel import Entry, Marker
 from semel_broker.txn.markers.remote_destination import entries_of
 from semel_broker.txn.model.metadata import TopicPartition
@@ -48,7 +48,7 @@ async def handle(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteT
             codes.update(zip(entries, answer, strict=True))
         else:
             late[answer] = entries
-        if slices.is_over(CLOCK_STEPS):  # a marker may have to open its partition's log
+        if slices.is_over(OPENING_STEPS):  # a marker may have to open its partition's log
             await slices.next()
             transactions.markers_arrived_over(ctx.client_id, ctx.connection)
     if late:

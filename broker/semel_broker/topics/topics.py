@@ -45,11 +45,14 @@ from semel_broker.config.loading import BrokerConfig
 from semel_broker.config.topic_configs import PRODUCER
 from semel_broker.partitions.local import LocalPartitions
 from semel_broker.partitions.partition import Lease, Partition
-from semel_broker.scheduling.turns import Turns
+from semel_broker.scheduling.turns import OPENING_STEPS, Turns
 from semel_broker.topics import dynamic_configs
 from semel_broker.world import World
 
 __all__ = ["Topic", "Topics"]
+
+OPEN_AGAIN_S = 10.0
+"""A log that could not be opened in the background is tried again after this time."""
 
 RETRY_S: Final = 0.5
 
@@ -107,6 +110,9 @@ class Topics:
         self._removals: dict[str, dict[Task[None], Sequence[int]]] = {}  # by topic key: tasks, and their partitions
         self._unfinished: set[str] = set()  # ids of deleted topics, until the store has noted their removal here
         self._owns_feed = False
+        self._unopened: dict[tuple[str, int], None] = {}
+        """Partitions that were written before this start and whose logs are not open yet."""
+        self._opening: Task[None] | None = None
         self.recompressing: set[str] = set()
         """The topics whose batches are not stored under the producer's codec."""
 
@@ -126,6 +132,9 @@ class Topics:
         Broker settings altered at run time are put in force first, as the topics follow them. Without a `feed` the
         topics open one of their own. A partition whose files are damaged, or do not match the store, is offline, and
         all others are served. Raises KAFKA_STORAGE_ERROR if no more files can be opened.
+
+        Of a broker without a cluster only the first logs are opened now, and the others when they are used, or by
+        `open_others`. In a cluster the ends of all logs decide on roles.
         """
         owns_feed, feed = feed is None, feed or await Feed.open(store, world.log)
         topics = cls(world=world, config=config, store=store, feed=feed, logs=logs, lease=lease)
@@ -139,10 +148,16 @@ class Topics:
         topics._unfinished.update(record.topic_id for record in unfinished)
         removed = [record for record in unfinished if topics._finish_removal(record)]
         found = topics.local.recover(topics._owner)
+        opened = 0
         for each in found:
-            topics._open(topics.partition(each.view.topic, each.view.index), each.problem)
-        if found and not logs.was_clean:
-            world.log.info("recovered_after_unclean_stop", logs=len(found))
+            place = each.view.topic, each.view.index
+            if each.problem or lease is not None or opened < config.limits.logs_opened_at_start_max:
+                topics._open(topics.partition(*place), each.problem)
+                opened += 1
+            else:
+                topics._unopened[place] = None
+        if opened and not logs.was_clean:
+            world.log.info("recovered_after_unclean_stop", logs=opened)
         for view in feed.image.partitions():
             topics._apply_partition(view)
         feed.listeners.append(topics._follow)  # no await since the image was read: no change is missed
@@ -230,9 +245,10 @@ class Topics:
         return view
 
     def partition(self, name: str, index: int) -> Partition:
-        """The replica of this broker; its log is not opened.
+        """The replica of this broker. Its log is opened only if it was written before this start.
 
-        Raises UNKNOWN_TOPIC_OR_PARTITION, and NOT_LEADER_OR_FOLLOWER if this broker has no replica.
+        Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER if this broker has no replica, and
+        KAFKA_STORAGE_ERROR if no more files can be opened.
         """
         topic = self._by_name.get(name)
         if topic is not None and (partition := topic.opened.get(index)) is not None:
@@ -242,7 +258,40 @@ class Topics:
         if self._is_being_removed(name, index):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is being made anew: try again")
         partition = topic.opened[index] = self.local.make(view, lambda: topic.config)
+        if (name, index) in self._unopened:
+            try:
+                self._open(partition, "")
+            except KafkaError:  # it stays unopened: without its log it would look empty
+                del topic.opened[index]
+                self.local.unmake(partition)
+                raise
+            del self._unopened[name, index]
         return partition
+
+    def begin_opening(self) -> None:
+        """Open the logs that the start has left out, in the background: retention and compaction need them."""
+        if self._unopened:
+            self._opening = get_running_loop().create_task(self._open_others(), name="opening of logs")
+
+    async def _open_others(self) -> None:
+        slices, count = self._turns.slices(), len(self._unopened)
+        while self._unopened:
+            name, index = next(iter(self._unopened))
+            try:
+                self.partition(name, index)
+            except KafkaError as error:
+                self._world.log.warning(
+                    "log_not_opened",
+                    topic=name,
+                    partition=index,
+                    error=error.message,
+                    left=len(self._unopened),
+                    again_s=OPEN_AGAIN_S,
+                )
+                await sleep(OPEN_AGAIN_S)
+            if slices.is_over(OPENING_STEPS):
+                await slices.next()
+        self._world.log.info("other_logs_opened", logs=count, recovered=not self.local.was_clean)
 
     def partitions(self) -> list[Partition]:
         """The partitions whose logs are open, by topic and index."""
@@ -373,6 +422,9 @@ class Topics:
         """Finish removals, then close every partition. The data directory closes the logs."""
         with suppress(ValueError):
             self.feed.listeners.remove(self._follow)
+        if self._opening is not None:
+            self._opening.cancel()
+            await wait((self._opening,))
         while tasks := [task for _, tasks in sorted(self._removals.items()) for task in tasks]:
             await gather(*tasks)
         for partition in self.partitions():
@@ -458,6 +510,8 @@ class Topics:
             del self._by_name[record.name]
             self.recompressing.discard(record.name)
             self._partition_count -= topic.partition_count
+            for index in range(topic.partition_count) if self._unopened else ():
+                self._unopened.pop((record.name, index), None)
         gone = self.local.of(record.topic_id)
         for partition in gone:
             self.local.retire(partition)

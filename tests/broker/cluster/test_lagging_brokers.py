@@ -331,7 +331,8 @@ async def test_brokers_that_delete_and_create_topics_at_once_all_succeed(sides: 
 
 
 def operations(side: Side) -> Operations:
-    return Operations(side.member.store, side.member.feed, side.member.log)
+    turns = Turns(asyncio.get_running_loop(), monotonic)
+    return Operations(side.member.store, side.member.feed, side.member.log, turns.slices())
 
 
 async def alter_group(side: Side, configs: dict[str, str]) -> None:

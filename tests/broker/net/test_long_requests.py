@@ -7,17 +7,16 @@ nanoseconds: the bound below is 5 to 15 milliseconds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 from broker.wire import Wire, batch
 from semel_broker.config.loading import load
 from semel_broker.node import Node
 from semel_broker.world import World
-from semel_protocol.api import API_OF
+from semel_protocol.api import API_OF, APIS
 from semel_protocol.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from semel_protocol.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from semel_protocol.messages.k02_list_offsets import (
@@ -40,20 +39,12 @@ from semel_protocol.messages.k21_delete_records import (
     DeleteRecordsRequestPartition,
     DeleteRecordsRequestTopic,
 )
-from semel_protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from semel_protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestPartition,
     OffsetForLeaderEpochRequestTopic,
 )
 from semel_protocol.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnRequestTopic
-from semel_protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
-from semel_protocol.messages.k26_end_txn import EndTxnRequest
-from semel_protocol.messages.k28_txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from semel_protocol.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
 from semel_protocol.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsRequestResource
 from semel_protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsRequestTopic
@@ -90,6 +81,7 @@ from semel_protocol.messages.k75_describe_topic_partitions import (
 from semel_storage.disk.memory_disk import MemoryDisk
 from support.tiers import tiered
 from support.virtual_loop import VirtualLoop
+from support.wide_requests import WIDE_REQUESTS
 
 CALLS_MAX = 150_000
 
@@ -439,99 +431,6 @@ def test_no_turn_of_the_loop_is_long(name: str, virtual: VirtualLoop) -> None:
     with_broker(virtual, talk)
 
 
-WIDE_CALLS_MAX = {"CreateTopics": 200_000, "DeleteTopics": 600_000}
-"""The image of the cluster takes a whole topic in one turn, and the disk in memory syncs a directory in one."""
-
-
-def wide_requests(width: int, producer_id: int, epoch: int) -> list[tuple[str, Any, int]]:
-    """(name, request, version) on all `width` partitions of topic "wide", in this order; each succeeds."""
-    rows = range(width)
-    wide = CreateTopicsRequestTopic(name="wide", num_partitions=width, replication_factor=1, assignments=[], configs=[])
-    commit = OffsetCommitRequestTopic(
-        name="wide",
-        partitions=[
-            OffsetCommitRequestPartition(partition_index=n, committed_offset=n, committed_metadata="") for n in rows
-        ],
-    )
-    commit_in_transaction = TxnOffsetCommitRequestTopic(
-        name="wide",
-        partitions=[
-            TxnOffsetCommitRequestPartition(partition_index=n, committed_offset=n + 1, committed_metadata="")
-            for n in rows
-        ],
-    )
-    add = AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id="x",
-        v3_and_below_producer_id=producer_id,
-        v3_and_below_producer_epoch=epoch,
-        v3_and_below_topics=[AddPartitionsToTxnRequestTopic(name="wide", partitions=list(rows))],
-    )
-    mine = {"transactional_id": "x", "producer_id": producer_id, "producer_epoch": epoch}
-    half = [OffsetDeleteRequestPartition(partition_index=n) for n in range(width // 2)]
-    return [
-        ("CreateTopics", CreateTopicsRequest(topics=[wide], validate_only=False), 4),
-        (
-            "OffsetCommit",
-            OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[commit]),
-            7,
-        ),
-        ("AddPartitionsToTxn", add, 0),
-        ("AddOffsetsToTxn", AddOffsetsToTxnRequest(group_id="g", **mine), 0),
-        ("TxnOffsetCommit", TxnOffsetCommitRequest(group_id="g", topics=[commit_in_transaction], **mine), 2),
-        ("EndTxn", EndTxnRequest(committed=True, **mine), 1),
-        (
-            "OffsetFetch",
-            OffsetFetchRequest(
-                group_id="g", topics=[OffsetFetchRequestTopic(name="wide", partition_indexes=list(rows))]
-            ),
-            7,
-        ),
-        (
-            "OffsetDelete",
-            OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name="wide", partitions=half)]),
-            0,
-        ),
-        ("DeleteGroups", DeleteGroupsRequest(groups_names=["g"]), 1),
-        ("DeleteTopics", DeleteTopicsRequest(topic_names=["wide"], timeout_ms=60_000), 3),
-    ]
-
-
-@pytest.mark.parametrize("width", tiered([2_000, 10_000], lambda width: width == 2_000))
-def test_no_turn_is_long_on_a_topic_with_very_many_partitions(width: int, virtual: VirtualLoop) -> None:
-    """Each request does all its work: every partition exists. A topic may have 10,000 partitions."""
-
-    async def talk(node: Node) -> None:
-        wire, other = await Wire.connect(node.port), await Wire.connect(node.port)
-        begun = await wire.call(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=600_000), 1)
-        for name, request, version in wide_requests(width, begun.producer_id, begun.producer_epoch):
-            wire.send(request, version)
-            with virtual.counting_calls() as most:
-                answer = asyncio.ensure_future(wire.receive())
-                await asyncio.sleep(0)
-                while not answer.done():
-                    await other.call(MetadataRequest(topics=[]))
-            assert most() < WIDE_CALLS_MAX.get(name, CALLS_MAX), f"{name}: {most()} calls in one turn"
-            assert not list(errors_in(answer.result())), name
-            if name == "OffsetFetch":
-                rows = answer.result().topics[0].partitions
-                assert [row.committed_offset for row in rows] == list(range(1, width + 1)), "the transaction's offsets"
-        await wire.close()
-        await other.close()
-
-    with_broker(virtual, talk)
-
-
-def errors_in(answer: Any) -> Iterator[int]:
-    """All error codes of an answer that are not 0."""
-    for field in msgspec.structs.fields(answer):
-        value = getattr(answer, field.name)
-        if field.name.endswith("error_code") and value:
-            yield value
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, msgspec.Struct):
-                yield from errors_in(each)
-
-
 def test_requests_with_too_many_elements_are_refused(virtual: VirtualLoop) -> None:
     async def talk(node: Node) -> None:
         wire = await Wire.connect(node.port)
@@ -547,31 +446,23 @@ def test_requests_with_too_many_elements_are_refused(virtual: VirtualLoop) -> No
 
 
 def test_every_api_that_can_be_long_is_tested() -> None:
-    """Each API whose requests have arrays is in the list above, or below with the reason why not."""
+    """Each API whose requests have arrays is in the list above, in `WIDE_REQUESTS`, or below with a reason."""
     from semel_broker.handlers import HANDLERS
     from semel_protocol.fields import Array, fields_of
 
     few = {
-        "FindCoordinator": "v4 is not offered: one key",
         "JoinGroup": "as many as a member has assignors",
-        "LeaveGroup": "as many as a group has members",
         "SyncGroup": "as many as a group has members",
-        "ListGroups": "names of states",
-        "ConsumerGroupHeartbeat": "as many as a member reads topics",
         "ListConfigResources": "types, of which there are five",
-        "ListTransactions": "names of states, and producer ids",
         "IncrementalAlterConfigs": "as AlterConfigs",
-        "TxnOffsetCommit": "as OffsetCommit",
         "CreateAcls": "each row gets the same error",
         "DeleteAcls": "each row gets the same error",
         "DescribeClientQuotas": "three types of entity, each once",
-        "WriteTxnMarkers": "each row is an operation of its own, and waits",
-        "AlterPartitionReassignments": "each topic is an operation of its own, and waits",
-        "ListPartitionReassignments": "only those under way are answered",
         "DecideTransactionGroup": "bounded by transaction_group_members_max",
         "DescribeTransactionGroups": "only those that exist are answered",
     }
-    listed = {API_OF[type(request)].name for request, _ in REQUESTS.values()} | set(few)
+    listed = {API_OF[type(request)].name for request, _ in REQUESTS.values()}
+    listed |= {APIS[asked.key].name for asked in WIDE_REQUESTS} | set(few)
     for api in API_OF.values():
         has_arrays = any(isinstance(field.type, Array) for field in fields_of(api.request))
         assert not (api.key in HANDLERS and has_arrays) or api.name in listed, api.name

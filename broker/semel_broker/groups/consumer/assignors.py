@@ -95,6 +95,9 @@ def _balance(
 ) -> bool:
     """Move partitions of these topics, which all `members` read, from the most loaded member to the least loaded one.
     Whether one moved. Each move makes the sum of the squares of the loads smaller, so the moves end."""
+    loads = [len(owned[member_id]) for member_id in members]
+    if max(loads) - min(loads) <= 1:
+        return False
     has_moved = False
 
     def weight(member_id: str) -> tuple[int, bool, str]:

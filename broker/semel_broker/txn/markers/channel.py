@@ -27,7 +27,7 @@ from semel_broker.world import Logger
 
 BACKOFF_MS = 20
 BACKOFF_MS_MAX = 1_000
-MARKERS_AT_ONCE = 2_000
+MARKERS_AT_ONCE = 1_000
 """In one request to another broker, and in one turn of the loop."""
 NOBODY = -1
 

@@ -16,7 +16,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import CONSUMER_OFFSETS
 
 from semel_broker.partitions.partition import Partition
-from semel_broker.scheduling.turns import CLOCK_STEPS, Turns
+from semel_broker.scheduling.turns import OPENING_STEPS, Turns
 from semel_broker.topics.topics import Topics
 from semel_broker.txn.markers.channel import Entry
 
@@ -119,7 +119,7 @@ class LocalDestination:
         slices = self._turns.slices()
         for entry in entries:
             written.append(self._append(entry))
-            if slices.is_over(CLOCK_STEPS):
+            if slices.is_over(OPENING_STEPS):
                 await slices.next()
         _hurry(written)
         return await self._when_committed(entries, written)

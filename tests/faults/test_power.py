@@ -14,7 +14,7 @@ from faults.power.judge import Found, Log, problems
 from faults.power.losses import draw_points, record, try_points
 from faults.power.lost_power import FileSystem, Survives
 from faults.power.recorded_disk import Kind, Record, RecordedDisk
-from faults.power.work import Told
+from faults.power.work import Answers
 
 CALLS = """
 import ctypes, os, shutil, sys
@@ -142,40 +142,40 @@ def test_a_truncation_that_is_not_synced_has_happened_or_not() -> None:
 P0 = ("first", 0)
 A = (0, None, "a")
 EMPTY = Log(0, 0, [])
-STORED = Told(sent={"a": (P0, 0)}, stored=[(3, P0, 0, "a")])
-ABORTED = Told(sent={"a": (P0, 0)}, transactions=[(None, False, ["a"])])
-COMMITTING = Told(sent={"a": (P0, 0), "b": (P0, 0)}, transactions=[(None, True, ["a", "b"])])
+STORED = Answers(sent={"a": (P0, 0)}, stored=[(3, P0, 0, "a")])
+ABORTED = Answers(sent={"a": (P0, 0)}, transactions=[(None, False, ["a"])])
+COMMITTING = Answers(sent={"a": (P0, 0), "b": (P0, 0)}, transactions=[(None, True, ["a", "b"])])
 
 
 @pytest.mark.parametrize(
-    ("told", "log", "expected"),
+    ("answers", "log", "expected"),
     [
         (STORED, Log(0, 1, [A]), []),
         (STORED, EMPTY, ["first-0 ends at 0, stored was offset 0"]),
         (STORED, Log(0, 1, []), ["first-0 has lost 'a' at 0"]),
-        (Told(sent={"a": (P0, 0)}, stored=[(9, P0, 0, "a")]), EMPTY, []),
-        (Told(), Log(0, 1, [A]), ["first-0 has 'a', which was sent to None"]),
-        (Told(deleted=[(3, P0, 2)]), Log(1, 2, []), ["first-0 starts at 1, and was deleted before 2"]),
+        (Answers(sent={"a": (P0, 0)}, stored=[(9, P0, 0, "a")]), EMPTY, []),
+        (Answers(), Log(0, 1, [A]), ["first-0 has 'a', which was sent to None"]),
+        (Answers(deleted=[(3, P0, 2)]), Log(1, 2, []), ["first-0 starts at 1, and was deleted before 2"]),
         (ABORTED, Log(0, 1, [A]), ["'a' of an aborted transaction is visible"]),
         (COMMITTING, Log(0, 1, [A]), ["a transaction is torn: ['a'] of ['a', 'b']"]),
-        (Told(committed=[(3, P0, 7)]), EMPTY, ["the group has offset None of first-0, committed was 7"]),
+        (Answers(committed=[(3, P0, 7)]), EMPTY, ["the group has offset None of first-0, committed was 7"]),
         (
-            Told(topics=[(3, 4, "first", False)]),
+            Answers(topics=[(3, 4, "first", False)]),
             EMPTY,
             ["topic first was deleted, and is there"],
         ),
-        (Told(topics=[(1, 2, "other", True)]), EMPTY, ["topic other was created, and is not there"]),
-        (Told(topics=[(1, 2, "other", True), (4, 9, "other", False)]), EMPTY, []),
+        (Answers(topics=[(1, 2, "other", True)]), EMPTY, ["topic other was created, and is not there"]),
+        (Answers(topics=[(1, 2, "other", True), (4, 9, "other", False)]), EMPTY, []),
     ],
 )
-def test_what_was_told_must_hold(told: Told, log: Log, expected: list[str]) -> None:
-    assert list(problems(told, 5, Found({P0: log}, {}))) == expected
+def test_answers_must_hold(answers: Answers, log: Log, expected: list[str]) -> None:
+    assert list(problems(answers, 5, Found({P0: log}, {}))) == expected
 
 
 @pytest.mark.real_time
 @pytest.mark.thorough
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
-async def test_nothing_that_clients_were_told_is_lost_and_a_disk_that_lies_is_noticed(tmp_path: Path) -> None:
+async def test_nothing_acknowledged_is_lost_and_a_disk_that_lies_is_noticed(tmp_path: Path) -> None:
     """Takes a minute: each loss needs a start of the broker."""
     recording = await record(tmp_path / "recorded")
     wrong: dict[str, list[str]] = {}

@@ -5,7 +5,7 @@
 
 The disk calls of a broker at work are recorded, with a kill and a stop in between. Then a broker starts on what the
 disk may have after a loss of power behind any of these calls: all that is synced, and of the rest an arbitrary part.
-All that clients were told before must hold. Exit status 1 if it does not; the data is kept then.
+All answers that clients got before must hold. Exit status 1 if it does not; the data is kept then.
 """
 
 from __future__ import annotations
@@ -55,11 +55,13 @@ def main() -> int:
     calls = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     console.print(f"seed {seed}: {len(points)} losses of power amid {len(recording.records)} disk calls ({calls})")
     wrong = asyncio.run(try_points(recording, points, directory, say))
-    told = recording.told
+    answers = recording.answers
+    color = "red" if wrong else "green"
     console.print(
-        f"  [{'red' if wrong else 'green'}]{wrong} of {len(points)} wrong[/]; told before: {len(told.stored)} records, "
-        f"{len(told.transactions)} transactions, {len(told.deleted)} DeleteRecords, {len(told.topics)} topic changes, "
-        f"{len(told.committed)} offsets"
+        f"  [{color}]{wrong} of {len(points)} wrong[/]; acknowledged: {len(answers.stored)} records, "
+        f"{len(answers.transactions)} transactions, {len(answers.deleted)} DeleteRecords, "
+        f"{len(answers.topics)} topic changes, "
+        f"{len(answers.committed)} offsets"
     )
     if wrong:
         console.print(f"  kept in {directory}")

@@ -1,4 +1,4 @@
-"""PURE: compares what clients were told before a power loss with what they find after it."""
+"""PURE: compares the answers that clients got before a power loss with what they find after it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from faults.power.work import Place, Told
+from faults.power.work import Answers, Place
 
 
 class Log(msgspec.Struct):
@@ -31,22 +31,22 @@ class Found(msgspec.Struct):
         return {topic for topic, _ in self.logs}
 
 
-def problems(told: Told, at: int, found: Found) -> Iterator[str]:
+def problems(answers: Answers, at: int, found: Found) -> Iterator[str]:
     """What a power loss after the disk call `at` must not have taken, or brought back."""
-    yield from _topics(told, at, found)
-    yield from _records(told, at, found)
-    yield from _transactions(told, at, found)
-    yield from _deletions(told, at, found)
-    yield from _keys(told, at, found)
-    for place in {each for _, each, _ in told.committed}:
-        offsets = [offset for when, each, offset in told.committed if each == place and when <= at]
+    yield from _topics(answers, at, found)
+    yield from _records(answers, at, found)
+    yield from _transactions(answers, at, found)
+    yield from _deletions(answers, at, found)
+    yield from _keys(answers, at, found)
+    for place in {each for _, each, _ in answers.committed}:
+        offsets = [offset for when, each, offset in answers.committed if each == place and when <= at]
         if offsets and found.committed.get(place, -1) < offsets[-1]:
             yield f"the group has offset {found.committed.get(place)} of {name(place)}, committed was {offsets[-1]}"
 
 
-def _topics(told: Told, at: int, found: Found) -> Iterator[str]:
-    for topic in {each for _, _, each, _ in told.topics}:
-        changes = [change for change in told.topics if change[2] == topic and change[0] <= at]
+def _topics(answers: Answers, at: int, found: Found) -> Iterator[str]:
+    for topic in {each for _, _, each, _ in answers.topics}:
+        changes = [change for change in answers.topics if change[2] == topic and change[0] <= at]
         if not changes or changes[-1][1] > at:
             continue  # the last one was not acknowledged yet
         is_created = changes[-1][3]
@@ -54,9 +54,9 @@ def _topics(told: Told, at: int, found: Found) -> Iterator[str]:
             yield f"topic {topic} was {'created' if is_created else 'deleted'}, and is {'not ' * is_created}there"
 
 
-def _records(told: Told, at: int, found: Found) -> Iterator[str]:
-    for when, place, offset, value in told.stored:
-        if when > at or _may_be_deleted(told, at, place, offset, value):
+def _records(answers: Answers, at: int, found: Found) -> Iterator[str]:
+    for when, place, offset, value in answers.stored:
+        if when > at or _may_be_deleted(answers, at, place, offset, value):
             continue
         log = found.logs.get(place)
         if log is None:
@@ -70,24 +70,24 @@ def _records(told: Told, at: int, found: Found) -> Iterator[str]:
         if len(set(values)) < len(values):
             yield f"{name(place)} has a value twice"
         for value in values:
-            own, deletions = told.sent.get(value, (None, 0))
-            deletion = told.deletion(place[0], deletions)
+            own, deletions = answers.sent.get(value, (None, 0))
+            deletion = answers.deletion(place[0], deletions)
             if own != place:
                 yield f"{name(place)} has {value.strip('.')!r}, which was sent to {own}"
             elif deletion is not None and deletion[1] <= at:
                 yield f"{name(place)} has {value.strip('.')!r} of a deleted topic"
 
 
-def _may_be_deleted(told: Told, at: int, place: Place, offset: int, value: str) -> bool:
-    deletion = told.deletion(place[0], told.sent[value][1])
+def _may_be_deleted(answers: Answers, at: int, place: Place, offset: int, value: str) -> bool:
+    deletion = answers.deletion(place[0], answers.sent[value][1])
     if deletion is not None and deletion[0] <= at:
         return True
-    return any(asked <= at and each == place and offset < before for asked, each, before in told.deleting)
+    return any(asked <= at and each == place and offset < before for asked, each, before in answers.deleting)
 
 
-def _transactions(told: Told, at: int, found: Found) -> Iterator[str]:
+def _transactions(answers: Answers, at: int, found: Found) -> Iterator[str]:
     visible = {value for place, log in found.logs.items() if place[0] == "first" for value in log.values()}
-    for _, is_committed, values in told.transactions:
+    for _, is_committed, values in answers.transactions:
         seen = [value for value in values if value in visible]
         if seen and not is_committed:
             yield f"{seen[0]!r} of an aborted transaction is visible"
@@ -95,19 +95,19 @@ def _transactions(told: Told, at: int, found: Found) -> Iterator[str]:
             yield f"a transaction is torn: {seen} of {values}"
 
 
-def _deletions(told: Told, at: int, found: Found) -> Iterator[str]:
-    for place in {each for _, each, _ in told.deleted}:
-        before = max((below for when, each, below in told.deleted if each == place and when <= at), default=0)
+def _deletions(answers: Answers, at: int, found: Found) -> Iterator[str]:
+    for place in {each for _, each, _ in answers.deleted}:
+        before = max((below for when, each, below in answers.deleted if each == place and when <= at), default=0)
         if place in found.logs and found.logs[place].start < before:
             yield f"{name(place)} starts at {found.logs[place].start}, and was deleted before {before}"
 
 
-def _keys(told: Told, at: int, found: Found) -> Iterator[str]:
+def _keys(answers: Answers, at: int, found: Found) -> Iterator[str]:
     log = found.logs.get(("compacted", 0))
     newest = {} if log is None else {key: value for _, key, value in log.rows}
-    for key in {each for _, each, _ in told.keyed}:
-        acknowledged = [value for when, each, value in told.keyed if each == key and when <= at]
-        sent = [value for each, value in told.keyed_sent if each == key]
+    for key in {each for _, each, _ in answers.keyed}:
+        acknowledged = [value for when, each, value in answers.keyed if each == key and when <= at]
+        sent = [value for each, value in answers.keyed_sent if each == key]
         if acknowledged and newest.get(key) not in sent[sent.index(acknowledged[-1]) :]:
             yield f"key {key} has {str(newest.get(key)).strip('.')!r}, stored was {acknowledged[-1].strip('.')!r}"
 

@@ -17,7 +17,7 @@ from support.processes import BrokerProcess
 from faults.power.judge import Found, Log, problems
 from faults.power.lost_power import FileSystem, Survives
 from faults.power.recorded_disk import Kind, Record, RecordedDisk
-from faults.power.work import GROUP, ROUNDS, SETTINGS, Place, Told, Work
+from faults.power.work import GROUP, ROUNDS, SETTINGS, Answers, Place, Work
 
 AT_REST = {"log.retention.check.interval.ms": "3600000", "log.cleaner.enable": "false"}
 """Nothing is deleted while a broker after a loss is judged."""
@@ -27,10 +27,10 @@ INTERNAL = "__"
 
 
 class Recording(msgspec.Struct):
-    """`records`: the disk calls. `told`: what clients were told meanwhile."""
+    """`records`: the disk calls. `answers`: those that clients got meanwhile."""
 
     records: list[Record]
-    told: Told
+    answers: Answers
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -52,11 +52,11 @@ async def record(directory: Path) -> Recording:
     disk = RecordedDisk(directory, data)
     broker = BrokerProcess(data, **SETTINGS)
     broker.prefix = disk.prefix
-    told = Told()
+    answers = Answers()
     try:
         for number, name in enumerate(ROUNDS):
             await asyncio.to_thread(broker.start, 60)
-            work = Work(broker.address, lambda: disk.count, name, told)
+            work = Work(broker.address, lambda: disk.count, name, answers)
             if number == 0:
                 await work.prepare()
             await work.do()
@@ -64,7 +64,7 @@ async def record(directory: Path) -> Recording:
                 broker.kill()
             else:
                 await asyncio.to_thread(broker.stop)
-        return Recording(list(disk.records()), told)
+        return Recording(list(disk.records()), answers)
     finally:
         broker.kill()
         disk.close()
@@ -128,7 +128,7 @@ async def try_point(recording: Recording, point: Point, directory: Path) -> list
     try:
         await asyncio.to_thread(broker.start, 60)
         found = await read(broker.address)
-        wrong = list(problems(recording.told, point.at, found))
+        wrong = list(problems(recording.answers, point.at, found))
         if status := await asyncio.to_thread(broker.stop):
             wrong.append(f"the broker ended with status {status}")
         wrong += [line for line in broker.log if '"level":"error"' in line or "Traceback" in line]

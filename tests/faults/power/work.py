@@ -1,4 +1,4 @@
-"""The work of clients on a recorded broker, and what they were told, with the number of the disk call before that."""
+"""The work of clients on a recorded broker, and their answers, with the number of the disk call before each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GROUP = "group"
 TRANSACTION_TIMEOUT_MS = 1_000
 
 
-class Told(msgspec.Struct):
+class Answers(msgspec.Struct):
     """What clients asked for, and what was acknowledged. `at`: the number of the last disk call before that."""
 
     sent: dict[str, tuple[Place, int]] = {}
@@ -64,8 +64,8 @@ class Told(msgspec.Struct):
 class Work:
     """`count`: the number of disk calls so far."""
 
-    def __init__(self, address: str, count: Callable[[], int], round_name: str, told: Told) -> None:
-        self._address, self._count, self._round, self.told = address, count, round_name, told
+    def __init__(self, address: str, count: Callable[[], int], round_name: str, answers: Answers) -> None:
+        self._address, self._count, self._round, self.answers = address, count, round_name, answers
         self._number = 0
 
     async def prepare(self) -> None:
@@ -98,25 +98,25 @@ class Work:
     def _value(self, place: Place, size: int = 0) -> str:
         self._number += 1
         value = f"{self._round}-{self._number}".ljust(size, ".")
-        self.told.sent[value] = place, self.told.deletions_of(place[0])
+        self.answers.sent[value] = place, self.answers.deletions_of(place[0])
         return value
 
     async def _send(self, topic: str, partition: int = 0, size: int = 0) -> int:
         place = topic, partition
         value = self._value(place, size)
         stored = await self._producer.send_and_wait(topic, value.encode(), partition=partition)
-        self.told.stored.append((self._count(), place, stored.offset, value))
+        self.answers.stored.append((self._count(), place, stored.offset, value))
         return stored.offset
 
     async def _create(self, admin: Admin, topic: NewTopic) -> None:
         asked_at = self._count()
         await admin.create_topics([topic])
-        self.told.topics.append((asked_at, self._count(), topic.name, True))
+        self.answers.topics.append((asked_at, self._count(), topic.name, True))
 
     async def _delete(self, topic: str) -> None:
         asked_at = self._count()
         await self._admin.delete_topics([topic])
-        self.told.topics.append((asked_at, self._count(), topic, False))
+        self.answers.topics.append((asked_at, self._count(), topic, False))
 
     async def _first_records(self) -> None:
         for partition in range(PARTITIONS):
@@ -128,9 +128,9 @@ class Work:
             for _ in range(4):
                 end = await self._send("rolled", size=1_500)
             place = "rolled", 0
-            self.told.deleting.append((self._count(), place, end - 1))
+            self.answers.deleting.append((self._count(), place, end - 1))
             await self._admin.delete_records({TopicPartition(*place): end - 1})
-            self.told.deleted.append((self._count(), place, end - 1))
+            self.answers.deleted.append((self._count(), place, end - 1))
 
     async def _retention(self) -> None:
         for _ in range(8):
@@ -140,9 +140,9 @@ class Work:
     async def _compaction(self) -> None:
         for number in range(12):
             key, value = f"key-{number % 3}", self._value(("compacted", 0), 700)
-            self.told.keyed_sent.append((key, value))
+            self.answers.keyed_sent.append((key, value))
             await self._producer.send_and_wait("compacted", value.encode(), key=key.encode(), partition=0)
-            self.told.keyed.append((self._count(), key, value))
+            self.answers.keyed.append((self._count(), key, value))
             await asyncio.sleep(0.05)  # the cleaner compacts meanwhile
 
     async def _transactions(self) -> None:
@@ -152,24 +152,24 @@ class Work:
                 is_committed = number % 3 != 2
                 await producer.begin_transaction()
                 values = [self._value(("first", partition)) for partition in range(2)]
-                self.told.transactions.append((None, is_committed, values))
-                place = len(self.told.transactions) - 1
+                self.answers.transactions.append((None, is_committed, values))
+                place = len(self.answers.transactions) - 1
                 offsets = [
                     (await producer.send_and_wait("first", value.encode(), partition=partition)).offset
                     for partition, value in enumerate(values)
                 ]
                 await (producer.commit_transaction() if is_committed else producer.abort_transaction())
-                self.told.transactions[place] = (self._count(), is_committed, values)
+                self.answers.transactions[place] = (self._count(), is_committed, values)
                 if is_committed:
                     for partition, (offset, value) in enumerate(zip(offsets, values, strict=True)):
-                        self.told.stored.append((self._count(), ("first", partition), offset, value))
+                        self.answers.stored.append((self._count(), ("first", partition), offset, value))
 
     async def _group(self) -> None:
         for number in range(1, 9):
             position = TopicPartition("first", number % PARTITIONS)
             offset = number + 100 * int(self._round)
             await self._admin.alter_consumer_group_offsets(GROUP, {position: OffsetAndMetadata(offset, "")})
-            self.told.committed.append((self._count(), (position.topic, position.partition), offset))
+            self.answers.committed.append((self._count(), (position.topic, position.partition), offset))
 
     async def _renewed_topic(self) -> None:
         for _ in range(2):

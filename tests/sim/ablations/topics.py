@@ -78,6 +78,8 @@ def without_registration(seam: Seam) -> None:
 @of_topics(
     "records without a topic id are set aside",
     "a topic does not get records of a deleted one, whose topic id a power loss took",
+    needless="a power loss has to take the topic id, keep records that no sync covers, and come between the creation "
+    "of the next topic and the removal of the directory: no seed of 100 meets it; `tests/storage` has it",
 )
 def records_taken_over(seam: Seam) -> None:
     seam.replace(LogDirectory, "_has_nothing_durable", lambda self, topic, partition: False)

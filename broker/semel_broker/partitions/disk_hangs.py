@@ -1,0 +1,88 @@
+"""Notices that the disk hangs: a call to it has been waiting for `disk.hang.timeout.ms`.
+
+| | while the disk hangs |
+|---|---|
+| requests that need no disk | are served: metadata, heartbeats, reads of what the kernel has in memory |
+| writes that came before | wait until the disk goes on or their time-out is over; none is answered as stored before |
+| new writes of clients | get KAFKA_STORAGE_ERROR: what they wrote could not be made durable, and may hold the loop |
+| in a cluster | the brokers learn it (`Registration.offline_changed`): replicas in sync on other disks lead |
+
+With `durability=os` no write waits for the disk. There the log and the metrics alone have it: a long sync of many bytes
+in the background is nothing that clients notice.
+"""
+
+from __future__ import annotations
+
+from asyncio import TimerHandle, get_running_loop
+from collections.abc import Callable
+from typing import Final
+
+from semel_protocol.errors import ErrorCode, KafkaError
+
+from semel_broker.config.loading import BrokerConfig
+from semel_broker.world import World
+
+LOOK_S: Final = 0.5
+WHAT_TO_DO: Final = (
+    "look at the disk and what is behind it (the kernel's log, the network of a remote volume); the broker goes on by "
+    "itself when the disk does"
+)
+
+
+class DiskHangs:
+    """Of the disk of one data directory. `listeners` are called when it hangs, and when it goes on."""
+
+    def __init__(self, world: World, config: BrokerConfig) -> None:
+        self.is_hanging = False
+        self.listeners: list[Callable[[], None]] = []
+        self._world = world
+        self._config = config
+        self._begun_s = 0.0
+        self._path = ""
+        self._timer: TimerHandle | None = None
+
+    @property
+    def waiting_s(self) -> float:
+        """Seconds that the oldest call to the disk has been waiting; 0: none waits."""
+        call = self._world.disk.oldest_call()
+        return 0.0 if call is None else call.seconds
+
+    @property
+    def stops_writes(self) -> bool:
+        """Whether writes would wait for a disk that hangs."""
+        return self.is_hanging and self._config.durability == "fsync"
+
+    def start(self) -> None:
+        """Look at the disk now, and every half second from now on."""
+        self.look()
+        self._timer = get_running_loop().call_later(LOOK_S, self.start)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def look(self) -> None:
+        """Notice that the disk hangs or goes on; the log has each once."""
+        call = self._world.disk.oldest_call()
+        hangs = call is not None and call.seconds * 1000 >= self._config.disk_hang_timeout_ms
+        if hangs is self.is_hanging:
+            return
+        self.is_hanging = hangs
+        now_s = self._world.monotonic()
+        if call is not None and hangs:
+            self._begun_s, self._path = now_s - call.seconds, call.path
+            self._world.log.error("disk_hangs", path=call.path, waited_ms=round(call.seconds * 1000), do=WHAT_TO_DO)
+        else:
+            self._world.log.warning("disk_goes_on", path=self._path, hung_ms=round((now_s - self._begun_s) * 1000))
+        for listener in self.listeners:
+            listener()
+
+    def check(self) -> None:
+        """Raises KAFKA_STORAGE_ERROR while writes would wait for a disk that hangs."""
+        if self.stops_writes:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the disk of broker {self._config.node_id} hangs for {self.waiting_s:.0f} s, and nothing can be "
+                "stored: try again; the broker's log has disk_hangs with the path",
+            )

@@ -18,28 +18,29 @@ from collections.abc import Callable
 from typing import Final
 
 from semel_protocol.errors import ErrorCode, KafkaError
+from semel_storage.disk.hang_log import HangLog
 
 from semel_broker.config.loading import BrokerConfig
 from semel_broker.world import World
 
 LOOK_S: Final = 0.5
-WHAT_TO_DO: Final = (
-    "look at the disk and what is behind it (the kernel's log, the network of a remote volume); the broker goes on by "
-    "itself when the disk does"
-)
 
 
 class DiskHangs:
     """Of the disk of one data directory. `listeners` are called when it hangs, and when it goes on."""
 
     def __init__(self, world: World, config: BrokerConfig) -> None:
-        self.is_hanging = False
         self.listeners: list[Callable[[], None]] = []
         self._world = world
         self._config = config
-        self._begun_s = 0.0
-        self._path = ""
+        limit_s = config.disk_hang_timeout_ms / 1000
+        self._hang_log = HangLog(limit_s, world.monotonic, problem=world.log.error, event=world.log.warning)
         self._timer: TimerHandle | None = None
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether the disk hangs, as of the last look."""
+        return self._hang_log.is_hanging
 
     @property
     def waiting_s(self) -> float:
@@ -64,19 +65,9 @@ class DiskHangs:
 
     def look(self) -> None:
         """Notice that the disk hangs or goes on; the log has each once."""
-        call = self._world.disk.oldest_call()
-        hangs = call is not None and call.seconds * 1000 >= self._config.disk_hang_timeout_ms
-        if hangs is self.is_hanging:
-            return
-        self.is_hanging = hangs
-        now_s = self._world.monotonic()
-        if call is not None and hangs:
-            self._begun_s, self._path = now_s - call.seconds, call.path
-            self._world.log.error("disk_hangs", path=call.path, waited_ms=round(call.seconds * 1000), do=WHAT_TO_DO)
-        else:
-            self._world.log.warning("disk_goes_on", path=self._path, hung_ms=round((now_s - self._begun_s) * 1000))
-        for listener in self.listeners:
-            listener()
+        if self._hang_log.look(self._world.disk.oldest_call()):
+            for listener in self.listeners:
+                listener()
 
     def check(self) -> None:
         """Raises KAFKA_STORAGE_ERROR while writes would wait for a disk that hangs."""

@@ -73,8 +73,7 @@ class DiskSpace:
 
     def check(self, size: int) -> None:
         """Raises KAFKA_STORAGE_ERROR if the disk has no room for `size` bytes of a client, or hangs."""
-        if self.hangs.is_hanging:
-            self.hangs.check()
+        self.hangs.check()
         if self._left >= size and not self.is_short:
             self._left -= size
             return

@@ -68,7 +68,8 @@ class OsFile:
     def __init__(self, disk: "OsDisk", path: str) -> None:
         self.path = path
         self._disk = disk
-        self._fd = _open(path)
+        with disk.calls.waiting(path):
+            self._fd = _open(path)
         status = os.fstat(self._fd)
         self._size = status.st_size
         self.device = status.st_dev
@@ -105,9 +106,9 @@ class OsFile:
 
     def truncate(self, n: int, *, durable: bool = True) -> None:
         try:
-            os.ftruncate(self._fd, n)
-            if durable:
-                with self._disk.calls.waiting(self.path):
+            with self._disk.calls.waiting(self.path):
+                os.ftruncate(self._fd, n)
+                if durable:
                     sync_data(self._fd)
         except OSError as error:
             self._disk.fail("truncate", self.path, error)
@@ -305,13 +306,14 @@ class OsDisk:
 
     def rename(self, old: str, new: str) -> None:
         try:
-            os.replace(old, new)
+            with self.calls.waiting(old):
+                os.replace(old, new)
         except FileNotFoundError:
             raise MissingFile(old) from None
         self.debts.forget(old)
 
     def remove(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), self.calls.waiting(path):
             os.unlink(path)
 
     def remove_later(self, path: str) -> None:
@@ -452,7 +454,7 @@ class OsDisk:
 
     def read_bytes(self, path: str) -> bytes:
         try:
-            with open(path, "rb") as file:
+            with self.calls.waiting(path), open(path, "rb") as file:
                 return file.read()
         except FileNotFoundError:
             raise MissingFile(path) from None

@@ -23,6 +23,7 @@ import msgspec
 from semel_protocol import __version__
 
 if TYPE_CHECKING:
+    from semel_storage.disk.hang_watch import HangWatch
     from semel_storage.disk.os_disk import OsDisk
 
     from semel_broker.audit_file import AuditFile, AuditStream
@@ -37,6 +38,7 @@ OPEN_FILES_OF_MACOS = 10_240
 """What its kernel allows whatever its limits say (OPEN_MAX)."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 CONSOLE_PORT = 9480
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LAST_LINES_S = 2.0
 """At its end the process waits for its outputs at most so long."""
 
@@ -179,6 +181,7 @@ def serve(
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     first_user = _first_user(bootstrap_user, bootstrap_password_file)
+    _hold_signals()
     output, log, audit = _open_outputs(config, log_level, log_format)
     _allow_many_connections()
     files = OpenFiles(log, monotonic)
@@ -204,9 +207,40 @@ def serve(
         read_otlp=otlp_reader(),
         load_peer_tls=lambda settings: ClientTls(settings, log),
     )
-    status = _run(config, world, files, first_user, console_port)
+    watch = _watch_for_hangs(config, disk, log, close_outputs)
+    status = _run(config, world, files, first_user, console_port, watch)
     close_outputs()
     sys.exit(status)
+
+
+def _end_signals() -> set[signal.Signals]:
+    """The signals that stop the broker."""
+    return {number for number in END_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}  # nohup ignores SIGHUP
+
+
+def _hold_signals() -> None:
+    """Keep the signals that stop the broker pending until it serves; threads that are started now inherit this.
+
+    While the loop waits for the disk, no handler runs. `HangWatch` sees that a signal is pending.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _end_signals())
+
+
+def _watch_for_hangs(config: BrokerConfig, disk: OsDisk, log: Logger, close_outputs: Callable[[], None]) -> HangWatch:
+    """Begin to watch the disk on a thread, while the loop cannot."""
+    from semel_storage.disk.hang_log import HangLog
+    from semel_storage.disk.hang_watch import HangWatch
+
+    signals, limit_s = _end_signals(), config.disk_hang_timeout_ms / 1000
+    watch = HangWatch(
+        disk,
+        HangLog(limit_s, monotonic, problem=log.error, event=log.warning),
+        limit_s,
+        is_to_stop=lambda: not signals.isdisjoint(signal.sigpending()),
+        end=lambda message: _end_for_disk(log, close_outputs, message),
+    )
+    watch.start()
+    return watch
 
 
 def _open_outputs(
@@ -241,13 +275,14 @@ def _run(
     files: OpenFiles,
     first_user: tuple[str, str] | None,
     console_port: int | None,
+    watch: HangWatch,
 ) -> int:
     """Run the broker; return the exit status. An unexpected error is printed here: Python's own report could hang."""
     from semel_storage.disk.last_words import print_last
 
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(config, world, files, first_user, console_port))
+            return runner.run(_serve(config, world, files, first_user, console_port, watch))
     except Exception as error:
         world.log.error("ended_by_error", exc_info=error)
         print_last("".join(format_exception(error)).rstrip())
@@ -299,6 +334,7 @@ async def _serve(
     files: OpenFiles,
     first_user: tuple[str, str] | None,
     console_port: int | None,
+    watch: HangWatch,
 ) -> int:
     from semel_storage.disk.last_words import print_last
 
@@ -310,9 +346,9 @@ async def _serve(
     log = world.log
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
-            loop.add_signal_handler(number, stop.set)
+    signals = _end_signals()
+    for number in signals:
+        loop.add_signal_handler(number, stop.set)
     loop.set_exception_handler(lambda _, context: _log_loop_error(world, files, context))
     metrics: MetricsServer | None = None
     try:
@@ -329,6 +365,8 @@ async def _serve(
         log.error("start_failed", error=text)
         print_last(f"semel: {text}")
         return 1
+    watch.has_told = lambda: node.broker.topics.local.hangs.is_hanging
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     held = sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions())
     files.check_start(held)
     _warn_of_settings(config, log, first_user)
@@ -352,6 +390,7 @@ async def _serve(
     )
     page = None if console_port is None else await ConsoleProcess.start(config, node.port, console_port)
     await stop.wait()
+    watch.stops()
     log.info("stopping")
     if page is not None:
         await page.stop()

@@ -451,6 +451,9 @@ async def _join(
     registration.on_lost.append(broker.topics.local.resign)
     registration.offline = broker.topics.local.offline
     broker.topics.local.on_offline.append(registration.offline_changed)
+    if home.is_shared:  # a broker alone has no other one that could lead, and its store is on the same disk
+        registration.hangs = lambda: broker.topics.local.hangs.stops_writes
+        broker.topics.local.hangs.listeners.append(registration.offline_changed)
     parts.push_async_callback(registration.close)
     controller = Controller(broker.world, config, broker.store, broker.feed, registration)
     controller.start()

@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, object] = {
 """Settings of all runs: few internal partitions make a start fast, and workloads may have short sessions."""
 
 
-EXPECTED_ERRORS = ("log_unreadable", "partition_offline", "disk_nearly_full")
+EXPECTED_ERRORS = ("log_unreadable", "partition_offline", "disk_nearly_full", "disk_hangs")
 """Log events of level error that faults explain."""
 
 

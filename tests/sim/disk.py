@@ -16,6 +16,7 @@ from semel_protocol.batch import CorruptBatch, crc_ok, iterate
 from semel_storage.disk.disk import Buffer, File, Space
 from semel_storage.disk.memory_disk import SECTOR_BYTES, Aside, MemoryDisk, MemoryFile, _Inode
 from semel_storage.disk.sync_pace import SYNCS_REMEMBERED, SyncPace
+from semel_storage.disk.waiting_calls import WaitingCall
 from semel_storage.segments.segment import LOG, offset_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 NS = 1_000_000_000
 NS_PER_MS = 1_000_000
 FREED_SECTORS_MAX = 200
+HANG_LOOK_S = 0.2
 UNLIMITED_BYTES = 1 << 40
 Exit = Callable[[str], NoReturn]
 
@@ -90,14 +92,14 @@ class SimFile(MemoryFile):
             return
         boot = disk.boots
         sync_ms = disk.sync_ms()
-        await asyncio.sleep((sync_ms + sum(disk.sync_ms() for _ in debts)) / 1000)
+        hung_ms = await disk.wait(self.path, [*(disk.sync_ms() for _ in debts), sync_ms])
         if boot != disk.boots or self._closed:
             return
         if disk.weather.failing_syncs:
             disk.lose_unsynced(inode)
         disk.pay(debts)
         self._sync_up_to(min(covered, len(inode.data)))
-        disk.pace.note(sync_ms / 1000, on_loop=False)
+        disk.pace.note((sync_ms + hung_ms) / 1000, on_loop=False)
         disk.world.mark(covered)
 
     def sync_now(self) -> None:
@@ -137,6 +139,8 @@ class SimDisk(MemoryDisk):
         """Records each call that holds the broker's loop."""
         self.pace = SyncPace(lambda: world.now_ns / NS)
         self._is_on_thread = False
+        self._waiting: dict[object, tuple[int, str]] = {}
+        """The calls that wait: the time at which each began, and its path."""
         self._reserve = ""
         self._freed: deque[bytes] = deque(maxlen=FREED_SECTORS_MAX)
 
@@ -210,15 +214,40 @@ class SimDisk(MemoryDisk):
         return self.used_bytes() + size <= full_bytes
 
     def sync_ms(self) -> float:
-        """The duration of the next sync."""
+        """The duration of the next sync, unless the disk hangs."""
         weather = self.weather
         low, high = weather.slow_ms or weather.sync_ms
-        sync_ms = (low + (high - low) * self.rng.random() ** 3) * (1.0 if weather.slow_ms else weather.slowdown)
-        return max(sync_ms, (weather.hangs_until_ns - self.world.now_ns) / NS_PER_MS)
+        return (low + (high - low) * self.rng.random() ** 3) * (1.0 if weather.slow_ms else weather.slowdown)
+
+    async def wait(self, path: str, each_ms: Sequence[float]) -> float:
+        """Wait for syncs on a thread, one after the other. None ends while the disk hangs: returns the ms of that."""
+        call, world, weather = object(), self.world, self.weather
+        total_ns = int(sum(each_ms) * NS_PER_MS)
+        self._waiting[call] = world.now_ns + total_ns - int(each_ms[-1] * NS_PER_MS), path
+        try:
+            await asyncio.sleep(total_ns / NS)
+            due_ns = world.now_ns
+            while (left_ns := weather.hangs_until_ns - world.now_ns) > 0:
+                await asyncio.sleep(min(left_ns / NS, HANG_LOOK_S))
+        finally:
+            self._waiting.pop(call, None)
+        return (world.now_ns - due_ns) / NS_PER_MS
+
+    def _hangs_for_ms(self) -> float:
+        """The time from now on in which no sync ends."""
+        return (self.weather.hangs_until_ns - self.world.now_ns) / NS_PER_MS
+
+    def kill(self) -> None:
+        super().kill()
+        self._waiting.clear()
+
+    def oldest_call(self) -> WaitingCall | None:
+        begun_ns, path = min(self._waiting.values(), default=(self.world.now_ns, ""))
+        return WaitingCall(path, max(0.0, (self.world.now_ns - begun_ns) / NS)) if path else None
 
     def block(self, *, is_small: bool = False) -> float:
         """A call that blocks the process; returns its duration in ms. `is_small`: a small sync of decision 10."""
-        sync_ms = self.sync_ms()
+        sync_ms = max(self.sync_ms(), self._hangs_for_ms())
         if self.stalls is not None:
             self.stalls.note(sync_ms, is_small=is_small)
         self.stand_still(sync_ms)
@@ -251,7 +280,7 @@ class SimDisk(MemoryDisk):
     async def write_aside(self, path: str, data: Buffer, *, private: bool = False) -> None:
         aside = Aside(path, bytes(data), private)
         self.asides.append(aside)
-        await asyncio.sleep((self.sync_ms() + self.sync_ms()) / 1000)
+        await self.wait(path, [self.sync_ms(), self.sync_ms()])
         self.finish_aside(aside)
 
     def finish_aside(self, aside: Aside) -> None:
@@ -264,7 +293,7 @@ class SimDisk(MemoryDisk):
     async def settle(self, directory: str) -> None:
         debts, boot = self.debts.of(f"{directory}/"), self.boots
         if debts:
-            await asyncio.sleep(sum(self.sync_ms() for _ in debts) / 1000)
+            await self.wait(directory, [self.sync_ms() for _ in debts])
             if boot == self.boots:
                 self._check_syncs(directory)
                 self.pay(debts)
@@ -274,7 +303,7 @@ class SimDisk(MemoryDisk):
         if debts:
             self._check_syncs(directory)
             self.pay(debts)
-            self.stand_still(sum(self.sync_ms() for _ in debts))
+            self.stand_still(max(sum(self.sync_ms() for _ in debts), self._hangs_for_ms()))
 
     def _check_syncs(self, path: str) -> None:
         if self.weather.failing_syncs:
@@ -336,6 +365,7 @@ class SimDisk(MemoryDisk):
         before = {path: bytes(inode.data) for path, inode in files.items()}
         synced = {path: inode.synced_size for path, inode in files.items()}
         self.crash(self.rng)
+        self._waiting.clear()
         for path in sorted(before.keys() & self._names.keys()):
             if len(before[path]) > synced[path]:
                 self._count_loss(path, synced[path], before[path])

@@ -1,8 +1,9 @@
 """Brokers on slow disks, with clients that make them create, roll, sweep and delete many logs, and a bystander.
 
 The brokers are the unchanged Node. The seed decides their number, how long a sync takes, when a disk hangs, and what
-the clients do. Two rules are checked: the disk holds no turn of a broker's loop for long (`stalls`), and the broker
-answers each request of the bystander in time: none of them needs the disk.
+the clients do. These rules are checked: the disk holds no turn of a broker's loop for long (`stalls`); the broker
+answers each request of the bystander in time, because none of them needs the disk; brokers with other disks lead in
+place of one whose disk hangs; and everything goes on when the disk does.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from broker.wire import Wire, fetch_request
 from semel import Admin, Consumer, NewTopic, Producer, TopicPartition
 from semel.admin import QuotaEntity, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from semel.errors import KafkaError
+from semel_broker.cluster.image import Place
+from semel_protocol.messages.k01_fetch import FetchResponse
 from semel_protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
 from semel_protocol.schema import Message
@@ -36,7 +39,7 @@ from sim.run import Verdict
 from sim.stalls import TURN_MS_MAX, Stalls
 from sim.world import NS, Stuck, World
 
-CHECKERS = ("loop-waits-for-disk", "bystander-waits")
+CHECKERS = ("loop-waits-for-disk", "bystander-waits", "leadership-stays", "nothing-goes-on")
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
     "log.flush.offset.checkpoint.interval.ms": 2_000,
@@ -48,6 +51,13 @@ PROMPT_S = TURN_MS_MAX / 1_000 + 0.01
 """One turn that waits as long as a turn may, and the network."""
 STARTS_WITHIN_NS = 60 * NS
 WORK_FOR_NS = 20 * NS
+AFTER_A_HANG_NS = 5 * NS
+GOES_ON_WITHIN_NS = 60 * NS
+FOR_GOOD_MS = 45_000
+"""A hang of this length outlasts the work."""
+LEADERSHIP_LOOK_NS = NS // 2
+LEADERSHIP_MOVES_S = 12.0
+"""disk.hang.timeout.ms, the interval of the looks, and the transactions of the controller."""
 SLOW_MS = ((30.0, 30.0), (30.0, 300.0), (300.0, 300.0))
 PARTITIONS = 20
 CLIENT: Any = {"request_timeout_ms": 40_000}
@@ -205,6 +215,8 @@ class SlowDiskRun:
         self.waits: list[float] = []
         self.done: dict[str, int] = {}
         self._is_prepared = False
+        self._has_gone_on = False
+        self._led_late: set[Place] = set()
 
     @property
     def faults(self) -> Sequence[object]:
@@ -252,8 +264,56 @@ class SlowDiskRun:
             world.host(f"bystander-{broker.host.name}").boot(self._stand_by)
         for act in self.acts:
             self._boot_client(act)
-        faults.schedule(self.hangs, FaultTargets(world, self.cluster.brokers, lambda name: None))
-        world.run(world.now_ns + WORK_FOR_NS)
+        targets = FaultTargets(world, self.cluster.brokers, lambda name: None)
+        faults.schedule(self.hangs, targets)
+        if len(self.cluster.brokers) > 1:
+            world.after(LEADERSHIP_LOOK_NS, self._look_at_leaders)
+        ends_ns = [(hang.at_ms + min(hang.lasting_ms, FOR_GOOD_MS)) * NS // 1_000 for hang in self.hangs]
+        world.run(world.now_ns + max([WORK_FOR_NS, *(end_ns + AFTER_A_HANG_NS for end_ns in ends_ns)]))
+        if self.hangs:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """The disks are quick again: without a restart writes are stored, and all replicas are in sync."""
+        world = self.world
+        for broker in self.cluster.brokers.values():
+            broker.host.disk.weather.heal()
+        world.host("afterwards").boot(self._write_afterwards)
+        if not world.run(world.now_ns + GOES_ON_WITHIN_NS, lambda: self._has_gone_on and self._is_whole()):
+            what = "all replicas are in sync" if self._has_gone_on else "a record is stored"
+            self.anomalies.append(Anomaly("nothing-goes-on", f"after the hang it takes too long until {what}"))
+
+    def _is_whole(self) -> bool:
+        """Whether all replicas of the bystander's topic are in sync."""
+        nodes = self.cluster.nodes()
+        views = [view for view in nodes[0].broker.feed.image.partitions() if view.topic == CACHED]
+        return all(len(view.state.isr) == len(nodes) for view in views)
+
+    async def _write_afterwards(self, host: Host) -> None:
+        async with Clients(host, self.cluster.address).producer() as producer:
+            await producer.send_and_wait(CACHED, b"y", partition=0)
+        self._has_gone_on = True
+
+    def _look_at_leaders(self) -> None:
+        """While a disk hangs, brokers with other disks lead, where they are in sync; of a new topic a moment later."""
+        self.world.after(LEADERSHIP_LOOK_NS, self._look_at_leaders)
+        before, self._led_late = self._led_late, set()
+        for broker in self.cluster.brokers.values():
+            call = broker.host.disk.oldest_call()
+            if call is None or call.seconds < LEADERSHIP_MOVES_S or broker.node is None:
+                continue
+            me = broker.node.broker.node_id
+            other = next(node for node in self.cluster.nodes() if node is not broker.node)
+            for view in other.broker.feed.image.partitions():
+                if view.state.leader != me or len(view.state.isr) == 1:
+                    continue
+                self._led_late.add(view.place)
+                if view.place in before:
+                    self._note(
+                        f"{broker.host.name} leads {view.topic}-{view.index}, in sync {view.state.isr}: a call for "
+                        f"{call.path} waits for {call.seconds:.1f} s",
+                        "leadership-stays",
+                    )
 
     async def _prepare(self, host: Host) -> None:
         async with Clients(host, self.cluster.address).admin() as admin:
@@ -286,7 +346,9 @@ class SlowDiskRun:
             began_ns = self.world.now_ns
             how = "was answered"
             try:
-                await wire.call(request)
+                answer = await wire.call(request)
+                if isinstance(answer, FetchResponse) and len(self.cluster.brokers) == 1:
+                    how = answered(answer)
             except LOST as error:
                 how = f"failed with {error!r}"
                 wire.writer.transport.abort()
@@ -299,9 +361,9 @@ class SlowDiskRun:
     async def _connected(self, name: str) -> Wire:
         return Wire(*await asyncio.open_connection(name, PORT))
 
-    def _note(self, what: str) -> None:
+    def _note(self, what: str, checker: str = "bystander-waits") -> None:
         if len(self.anomalies) < 10:
-            self.anomalies.append(Anomaly("bystander-waits", f"{self.world.now_ns / NS:.6f} {what}"))
+            self.anomalies.append(Anomaly(checker, f"{self.world.now_ns / NS:.6f} {what}"))
             self.world.tell("checker", str(self.anomalies[-1]))
 
 
@@ -312,6 +374,13 @@ REQUESTS: tuple[tuple[str, Message], ...] = (
 )
 
 
+def answered(answer: FetchResponse) -> str:
+    """How a fetch of a record that the kernel has in memory was answered."""
+    (topic,) = answer.responses
+    (row,) = topic.partitions
+    return "was answered" if row.records and not row.error_code else f"was answered with {row.error_code}"
+
+
 def draw(rng: Random) -> list[Act]:
     """What the clients of one run do: a few of the acts, each on two hosts, or all of them."""
     chosen = rng.sample([act.__name__ for act in ACTS], rng.choice((1, 2, 3, len(ACTS))))
@@ -319,8 +388,8 @@ def draw(rng: Random) -> list[Act]:
 
 
 def draw_hangs(rng: Random, brokers: Sequence[str]) -> list[Fault]:
-    """In a third of the runs one disk hangs for up to half a minute."""
+    """In a third of the runs one disk hangs: for up to half a minute, or until the end."""
     if rng.random() >= 1 / 3:
         return []
-    at_ms, lasting_ms = rng.randrange(2_000, 10_000), rng.choice((2_000, 10_000, 30_000))
+    at_ms, lasting_ms = rng.randrange(2_000, 10_000), rng.choice((2_000, 10_000, 30_000, FOR_GOOD_MS))
     return [Fault(at_ms=at_ms, kind="hanging disk", host=rng.choice(brokers), lasting_ms=lasting_ms)]

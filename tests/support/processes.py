@@ -109,6 +109,20 @@ class BrokerProcess:
                     ready.set()
         ready.set()
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def ended(self, timeout_s: float = 30) -> int:
+        """Wait until it has ended by itself: the exit status."""
+        with self._lock:
+            assert self._process is not None, "the broker was not started"
+            status = self._process.wait(timeout_s)
+            self._process = None
+            if self._reader is not None:
+                self._reader.join(5)
+            return status
+
     def kill(self) -> None:
         """SIGKILL: what is not on its way to the disk is gone."""
         self._end(signal.SIGKILL)

@@ -61,6 +61,8 @@ class PromptDisk(OsDisk):
             job.set_exception(error)
         return job
 
+    submit_removal = submit
+
 
 def disk_here() -> OsDisk:
     """The disk for a broker on the running loop."""

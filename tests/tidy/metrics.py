@@ -180,6 +180,21 @@ shorten `retention.ms` or `retention.bytes`; files that are not the broker's cou
 when there is room. A broker that has used up the reserve, too, ends with `disk_failed`: remove files of other programs,
 or give the disk more space, then start it again.
 
+### The disk hangs
+
+A sync, or another call to the disk, has been waiting for `disk.hang.timeout.ms`, by default 10 s. The log has
+`disk_hangs` with the path, once; `semel_disk_waiting_seconds` has the time so far. The broker goes on with all that needs
+no disk: metadata, heartbeats, and reads of what the kernel has in memory. Writes that came before wait until the disk goes
+on; with acks=all they get REQUEST_TIMED_OUT after the time-out of their request. New writes get KAFKA_STORAGE_ERROR,
+groups and transactions NOT_COORDINATOR, and clients try again. In a cluster the partitions of the broker get other leaders
+within a second more, and it leaves the ISR, wherever another replica is in sync.
+
+Look at the disk and what is behind it: the kernel's log (`dmesg`), the network of a remote volume, the limits of a cloud
+volume. When the disk goes on, the log has `disk_goes_on`, and everything goes on without a restart. A disk that does not:
+stop the broker. It ends after at most `disk.hang.timeout.ms` with status 74, or, if the kernel cannot end the calls that
+wait, with the machine. Nothing that was acknowledged is lost. With `durability=os` no write waits for the disk: the event,
+the metric and the alert tell of it, and nothing is refused.
+
 ### The files of a partition cannot be used
 
 The log has `partition_offline` with topic, partition, the reason, and what to do. The broker serves all its other

@@ -18,6 +18,9 @@ as not live. It loses its leaderships and leaves the ISRs; then it is admitted. 
 A broker that cannot use the files of a partition counts as not live for this partition. Its registration names such
 partitions, and the key `offline/<id>` those that went offline after it.
 
+A broker whose disk hangs, as that key says, counts as not live where another live member of the ISR has a disk that
+does not. Otherwise nothing changes: it still serves the reads that need no disk, and no other replica has all records.
+
 Each change of leader raises the leader epoch by one; a change of the ISR alone does not. The ISR is never empty. A
 replica outside the ISR is elected only if an operator asks for it (`unclean`).
 """
@@ -46,6 +49,8 @@ class BrokerStates(msgspec.Struct, frozen=True):
     may_lack_records: dict[int, None]
     offline: Mapping[int, Mapping[str, Sequence[int]]] = {}
     """By registered broker: the partitions whose files it cannot use, by topic id."""
+    hanging: Mapping[int, None] = {}
+    """The registered brokers whose disks hang."""
 
     def can_use(self, node_id: int, view: PartitionView) -> bool:
         """Whether the broker can use the files of its replica, as far as it has said."""
@@ -55,6 +60,11 @@ class BrokerStates(msgspec.Struct, frozen=True):
         """Whether the broker is live, and may lead this partition or be in sync."""
         return node_id in self.live and self.can_use(node_id, view)
 
+    def present(self, isr: Sequence[int], view: PartitionView) -> list[int]:
+        """The members of the ISR that may stay in it: those whose disks hang only where all others hang, too."""
+        serving = [node_id for node_id in isr if self.serves(node_id, view)]
+        return [node_id for node_id in serving if node_id not in self.hanging] or serving
+
     @classmethod
     def of(cls, image: Image) -> BrokerStates:
         """The states in the image."""
@@ -62,10 +72,13 @@ class BrokerStates(msgspec.Struct, frozen=True):
         leaving: dict[int, None] = {}
         may_lack_records: dict[int, None] = {}
         offline: dict[int, Mapping[str, Sequence[int]]] = {}
+        hanging: dict[int, None] = {}
         for stored in image.registered():
             node_id = stored.value.node_id
             if found := image.offline(node_id):
                 offline[node_id] = found
+            if image.hangs(node_id):
+                hanging[node_id] = None
             if image.is_admitted(node_id):
                 live[node_id] = stored.revision
                 if image.is_leaving(node_id):
@@ -74,13 +87,13 @@ class BrokerStates(msgspec.Struct, frozen=True):
                 before = image.admission(node_id)
                 if before is None or not before.is_synced:
                     may_lack_records[node_id] = None
-        return cls(live, leaving, may_lack_records, offline)
+        return cls(live, leaving, may_lack_records, offline, hanging)
 
 
 def settled(view: PartitionView, brokers: BrokerStates) -> PartitionState:
     """The state that the partition should have now. Returns `view.state` itself if nothing changes."""
     state = view.state
-    present = [node_id for node_id in state.isr if brokers.serves(node_id, view)]
+    present = brokers.present(state.isr, view)
     if state.leader in present:
         leader = state.leader
         if leader in brokers.leaving:
@@ -169,7 +182,7 @@ def preferred(views: Iterable[PartitionView], brokers: BrokerStates) -> Iterator
 
 
 def _may_lead(node_id: int, view: PartitionView, brokers: BrokerStates) -> bool:
-    return node_id in view.state.isr and brokers.serves(node_id, view) and node_id not in brokers.leaving
+    return node_id in brokers.present(view.state.isr, view) and node_id not in brokers.leaving
 
 
 def elect(image: Image, place: Place, *, unclean: bool) -> Step:
@@ -195,8 +208,7 @@ def elect(image: Image, place: Place, *, unclean: bool) -> Step:
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
             f"broker {first}, the preferred leader of {view.topic}-{view.index}, {why}; in sync: {state.isr}",
         )
-    present = [node_id for node_id in state.isr if brokers.serves(node_id, view)]
-    return election(view, _changed(state, first, present), brokers, "asked for")
+    return election(view, _changed(state, first, brokers.present(state.isr, view)), brokers, "asked for")
 
 
 def _elect_unclean(view: PartitionView, brokers: BrokerStates) -> Step:

@@ -178,6 +178,11 @@ class Image:
             return since.partitions
         return {} if stored.value.offline is msgspec.UNSET else stored.value.offline
 
+    def hangs(self, node_id: int) -> bool:
+        """Whether the disk of the broker hangs, as its current registration says."""
+        stored, since = self._brokers.get(node_id), self._offline.get(node_id)
+        return stored is not None and since is not None and since.epoch == stored.revision and since.hangs
+
     def is_offline(self, node_id: int, place: Place) -> bool:
         """Whether the broker cannot use the files of its replica of this partition."""
         return place[1] in self.offline(node_id).get(place[0], ())

@@ -146,9 +146,10 @@ def _within(view: PartitionView, replicas: Sequence[int], brokers: BrokerStates)
     """The partition's state with these replicas only; None if none of them can lead now."""
     state = view.state
     isr = [node_id for node_id in state.isr if node_id in replicas]
-    if state.leader in isr and brokers.serves(state.leader, view):
+    able = brokers.present(isr, view)
+    if state.leader in able:
         return replace(state, isr=isr)
-    present = [node_id for node_id in replicas if node_id in isr and brokers.serves(node_id, view)]
+    present = [node_id for node_id in replicas if node_id in able]
     staying = [node_id for node_id in present if node_id not in brokers.leaving]
     if not present:
         return None

@@ -109,10 +109,14 @@ class Admission(msgspec.Struct, frozen=True):
 
 
 class Offline(msgspec.Struct, frozen=True):
-    """All partitions whose files the registration with this broker epoch cannot use, by topic id."""
+    """All partitions whose files the registration with this broker epoch cannot use, by topic id.
+
+    `hangs`: its disk hangs. Until it goes on, other replicas lead and are in sync, where there are any.
+    """
 
     epoch: int
     partitions: dict[str, list[int]] = {}
+    hangs: bool = False
 
 
 class Leaving(msgspec.Struct, frozen=True):

@@ -75,8 +75,8 @@ class NodeIdTakenError(ConfigError):
 class Registration:
     """One per broker. `on_registered`: called when this broker has a broker epoch. `on_admitted`: called when it may
     lead. `on_lost`: called as soon as it notices the end of its session; it registers again, and the others are called.
-    `offline`: returns the partitions whose files this broker cannot use, by topic id; call `offline_changed` after each
-    change.
+    `offline`: returns the partitions whose files this broker cannot use, by topic id. `hangs`: whether its disk hangs.
+    Call `offline_changed` after each change of these.
 
     Code that acts as a leader checks `is_valid` each time: a paused process may continue before its timers run.
     """
@@ -86,6 +86,7 @@ class Registration:
         self.on_registered: list[Callable[[], None]] = []
         self.on_admitted: list[Callable[[], None]] = []
         self.offline: Callable[[], dict[str, list[int]]] = dict
+        self.hangs: Callable[[], bool] = lambda: False
         self.epoch = NOT_REGISTERED
         """The broker epoch: the revision of the registration."""
         self._world = world
@@ -155,7 +156,7 @@ class Registration:
             raise
 
     def offline_changed(self) -> None:
-        """A partition went offline: the cluster learns it, so that another replica leads."""
+        """A partition went offline, or the disk hangs or goes on: the cluster learns it, and other replicas lead."""
         self._offline_changed.set()
 
     async def leave(self, timeout_ms: int = LEAVE_TIMEOUT_MS) -> None:
@@ -316,16 +317,18 @@ class Registration:
         await sleep(WAIT_FOR_OTHER_S)
 
     async def _tell_offline(self, session: Session, known: dict[str, list[int]]) -> None:
-        """Write the partitions that go offline during this session; the registration names those of `known`."""
-        epoch = self.epoch
+        """Write the partitions that go offline during this session, and whether the disk hangs. The registration names
+        the partitions of `known`.
+        """
+        epoch, hung = self.epoch, False
         expects = [Expect(records.broker_key(self._node_id), epoch)]
         while not session.has_ended:
             self._offline_changed.clear()
-            offline = self.offline()
-            if offline == known:
+            offline, hangs = self.offline(), self.hangs()
+            if (offline, hangs) == (known, hung):
                 await self._offline_changed.wait()
                 continue
-            put = Put(f"{OFFLINE}{self._node_id}", msgspec.json.encode(Offline(epoch, offline)), session.lease)
+            put = Put(f"{OFFLINE}{self._node_id}", msgspec.json.encode(Offline(epoch, offline, hangs)), session.lease)
             try:
                 if await self._store.transact(expects, [put]) is None:
                     return  # the registration was replaced or removed: the next one names them
@@ -335,10 +338,13 @@ class Registration:
                 self._world.log.warning("store_unavailable", action="tell offline partitions", error=str(error))
                 await sleep(RETRY_S)
                 continue
-            known = offline
-            self._world.log.info(
-                "offline_partitions_told", node_id=self._node_id, partitions=sum(map(len, known.values()))
-            )
+            if offline != known:
+                self._world.log.info(
+                    "offline_partitions_told", node_id=self._node_id, partitions=sum(map(len, offline.values()))
+                )
+            if hangs is not hung:
+                self._world.log.info("disk_state_told", node_id=self._node_id, hangs=hangs)
+            known, hung = offline, hangs
 
     async def _until_ended(self, session: Session) -> None:
         """Wait until the session has ended, its deadline has passed, or the image shows another registration."""

@@ -57,6 +57,13 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
             "-1: a hundredth of the disk, from 1 to 64 MiB; 0: none."
         ),
     ] = -1
+    disk_hang_timeout_ms: Annotated[
+        Annotated[int, Meta(ge=100, le=INT32_MAX)],
+        Doc(
+            "Time that a call to the disk may wait before the disk counts as hanging: then writes are refused, and in "
+            "a cluster other brokers lead."
+        ),
+    ] = 10_000
     host_name: Annotated[
         str,
         Doc(

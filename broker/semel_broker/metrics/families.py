@@ -97,6 +97,11 @@ DISK_WRITES_REFUSED = _s.gauge(
     "disk_writes_refused",
     "1 while clients' writes are refused for lack of free bytes (log.min.free.bytes), else 0.",
 )
+DISK_WAITING = _s.gauge(
+    "disk_waiting_seconds",
+    "Time that the oldest sync, or other call that waits for the disk, has been waiting; 0: none waits.",
+)
+DISK_HANGS = _s.gauge("disk_hangs", "1 while a call has been waiting for disk.hang.timeout.ms, else 0.")
 DISK_MIN_FREE = _s.gauge("disk_min_free_bytes", "Free bytes below which clients' writes are refused.")
 PARTITIONS_UNUSABLE = _s.gauge("log_partitions_unusable", "Replicas on this broker whose files cannot be used.")
 RECOVERY_SECONDS = _s.gauge("log_recovery_seconds", "Time in which the start opened and recovered all logs.")

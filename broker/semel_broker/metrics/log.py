@@ -29,6 +29,8 @@ def read(node: Node, page: Page) -> Iterator[None]:
         page.add(to.DISK_FREE, space.free_bytes)
         page.add(to.DISK_MIN_FREE, space.mark_bytes)
     page.add(to.DISK_WRITES_REFUSED, int(space.is_short))
+    page.add(to.DISK_WAITING, broker.topics.local.hangs.waiting_s)
+    page.add(to.DISK_HANGS, int(broker.topics.local.hangs.is_hanging))
     page.add(to.PARTITIONS_UNUSABLE, sum(map(len, broker.topics.local.offline().values())))
     page.add(to.RECOVERY_SECONDS, broker.counters.recovery_seconds)
 

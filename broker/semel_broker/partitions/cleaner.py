@@ -78,6 +78,7 @@ class Cleaner:
         assert not self._tasks, "the cleaner is running already"
         if self._space is not None:
             self._space.start()
+            self._space.hangs.start()
         loop = asyncio.get_running_loop()
         self._tasks.append(loop.create_task(self._run_sweeps(), name="log sweeps"))
         if self._config.log_cleaner_enable:
@@ -87,6 +88,7 @@ class Cleaner:
         """Cancel both tasks; a compaction that runs leaves its log unchanged."""
         if self._space is not None:
             self._space.stop()
+            self._space.hangs.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

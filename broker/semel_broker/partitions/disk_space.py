@@ -19,6 +19,7 @@ from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.log_directory import RESERVE_FILE
 
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.partitions.disk_hangs import DiskHangs
 from semel_broker.world import World
 
 LOOK_S: Final = 1.0
@@ -36,15 +37,19 @@ def mark_of(total_bytes: int) -> int:
 
 
 class DiskSpace:
-    """The disk of one data directory, looked at each second, and after half of the room above the mark was written."""
+    """The disk of one data directory, looked at each second, and after half of the room above the mark was written.
 
-    def __init__(self, world: World, config: BrokerConfig, root: str) -> None:
+    A disk that hangs (`hangs`) has no room either: the same writes are refused.
+    """
+
+    def __init__(self, world: World, config: BrokerConfig, root: str, hangs: DiskHangs | None = None) -> None:
         self.free_bytes = self.total_bytes = UNBOUNDED
         self.mark_bytes = 0
         self.is_short = False
         """Clients' writes are refused."""
         self._world = world
         self._config = config
+        self.hangs = hangs or DiskHangs(world, config)
         self._root = root
         self._left = 0
         self._has_reserve = True
@@ -67,7 +72,8 @@ class DiskSpace:
             self._timer.cancel()
 
     def check(self, size: int) -> None:
-        """Raises KAFKA_STORAGE_ERROR if the disk has no room for `size` bytes of a client."""
+        """Raises KAFKA_STORAGE_ERROR if the disk has no room for `size` bytes of a client, or hangs."""
+        self.hangs.check()
         if self._left >= size and not self.is_short:
             self._left -= size
             return
@@ -78,7 +84,8 @@ class DiskSpace:
         self._left -= size
 
     def check_small(self) -> None:
-        """Raises KAFKA_STORAGE_ERROR if the disk has no room even for what groups and transactions store."""
+        """Raises KAFKA_STORAGE_ERROR if the disk has no room even for what groups and transactions store, or hangs."""
+        self.hangs.check()
         if self.is_critical:
             raise self._refusal()
 

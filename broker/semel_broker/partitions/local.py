@@ -17,6 +17,7 @@ from semel_broker.cluster.image import Image, PartitionView, Place
 from semel_broker.cluster.records import TopicRecord
 from semel_broker.cluster.topic_plan import text_of_id
 from semel_broker.config.loading import BrokerConfig
+from semel_broker.partitions.disk_hangs import DiskHangs
 from semel_broker.partitions.disk_space import DiskSpace
 from semel_broker.partitions.flusher import Flusher
 from semel_broker.partitions.partition import Lease, Partition, Role
@@ -55,7 +56,8 @@ class LocalPartitions:
         self._logs = logs
         self._lease = lease
         self.flusher = Flusher(world.disk)
-        self.space = DiskSpace(world, config, logs.root)
+        self.hangs = DiskHangs(world, config)
+        self.space = DiskSpace(world, config, logs.root, self.hangs)
         self._partitions: dict[Place, Partition] = {}
         self._has_roles = lease is None
 

@@ -121,11 +121,12 @@ class IsrKeeper:
 
     def _may_join(self, replica: int, epoch: int, view: PartitionView) -> bool:
         """Whether the broker is admitted under the registration that has fetched, is not leaving, and can use its
-        files."""
+        files and its disk."""
         image = self._feed.image
         stored = image.registration(replica)
         is_it = stored is not None and stored.revision == epoch and image.is_admitted(replica)
-        return is_it and not image.is_leaving(replica) and not image.is_offline(replica, view.place)
+        has_files = not image.is_offline(replica, view.place) and not image.hangs(replica)
+        return is_it and not image.is_leaving(replica) and has_files
 
     # --- writing ---------------------------------------------------------------------------------------------
 

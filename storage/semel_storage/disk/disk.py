@@ -22,6 +22,8 @@ from typing import Protocol
 
 import msgspec
 
+from semel_storage.disk.waiting_calls import WaitingCall
+
 Buffer = bytes | bytearray | memoryview
 TEMPORARY = ".tmp"
 """The suffix of the temporary file of `Disk.write_atomically`."""
@@ -231,6 +233,13 @@ class Disk(Protocol):
 
     def write_later(self, path: str, data: Buffer) -> None:
         """`write_atomically` without `durable`; bytes and name are a debt of the directory."""
+        ...
+
+    def oldest_call(self) -> WaitingCall | None:
+        """The sync, or other call that waits for the disk, that has been waiting longest; None: none waits.
+
+        May be called on any thread.
+        """
         ...
 
     def space(self, path: str) -> Space | None:

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from semel_storage.disk.debts import Debt, Debts, directory_of
 from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, MissingFile, Space
+from semel_storage.disk.waiting_calls import WaitingCall, WaitingCalls
 
 SECTOR_BYTES = 512
 NAME_BYTES_MAX = 255
@@ -123,7 +124,8 @@ class MemoryFile:
         debts = self._disk.debts.of(self.path)
         boot = self._disk.boots
         if self._disk.held is not None:
-            await asyncio.wait((self._disk.held,))
+            with self._disk.calls.waiting(self.path):
+                await asyncio.wait((self._disk.held,))
         else:
             await asyncio.sleep(0)
         if boot == self._disk.boots and not self._closed:
@@ -238,6 +240,7 @@ class MemoryDisk:
         self.is_quick = False
         self.fuse: int | None = None
         self.held: asyncio.Future[None] | None = None
+        self.calls = WaitingCalls(lambda: asyncio.get_running_loop().time())
         self.debts = Debts()
         self.asides: list[Aside] = []
         """The writes of `write_aside` that have begun."""
@@ -542,6 +545,9 @@ class MemoryDisk:
             inode.synced_size = len(inode.data)
             self._durable_names[path] = inode
             self.syncs += 1
+
+    def oldest_call(self) -> WaitingCall | None:
+        return self.calls.oldest()
 
     def space(self, path: str) -> Space | None:
         """See `Disk.space`. It has no limit; a subclass may have one."""

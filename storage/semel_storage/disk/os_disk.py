@@ -14,7 +14,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future as Job
@@ -29,6 +28,7 @@ from semel_storage.disk.disk import TEMPORARY, Buffer, DirectoryLocked, File, Fi
 from semel_storage.disk.last_words import print_last
 from semel_storage.disk.os_sync import find_syncfs, sync_data, sync_names, timed_sync
 from semel_storage.disk.sync_pace import SyncPace
+from semel_storage.disk.waiting_calls import WaitingCall, WaitingCalls
 
 SYNC_THREADS = 4
 QUICK_BYTES = 64 << 10
@@ -68,7 +68,8 @@ class OsFile:
     def __init__(self, disk: "OsDisk", path: str) -> None:
         self.path = path
         self._disk = disk
-        self._fd = _open(path)
+        with disk.calls.waiting(path):
+            self._fd = _open(path)
         status = os.fstat(self._fd)
         self._size = status.st_size
         self.device = status.st_dev
@@ -105,9 +106,10 @@ class OsFile:
 
     def truncate(self, n: int, *, durable: bool = True) -> None:
         try:
-            os.ftruncate(self._fd, n)
-            if durable:
-                sync_data(self._fd)
+            with self._disk.calls.waiting(self.path):
+                os.ftruncate(self._fd, n)
+                if durable:
+                    sync_data(self._fd)
         except OSError as error:
             self._disk.fail("truncate", self.path, error)
         self._size = self._synced_size = n
@@ -133,7 +135,8 @@ class OsFile:
         debts = self._disk.debts.of(self.path)
         try:
             self._disk.pay(debts)
-            self._disk.pace.note(timed_sync(self._fd), on_loop=True)
+            with self._disk.calls.waiting(self.path):
+                self._disk.pace.note(timed_sync(self._fd), on_loop=True)
         except OSError as error:
             self._disk.fail("fdatasync", self.path, error)
         self._disk.debts.paid(debts)
@@ -221,6 +224,8 @@ class OsDisk:
         self._keeps_spare = False
         self._spare_lock = Lock()
         self._threads: ThreadPoolExecutor | None = None
+        self._removals: ThreadPoolExecutor | None = None
+        self.calls = WaitingCalls(monotonic)
         self.pace = SyncPace(monotonic)
         self.debts = Debts()
         self._due: list[OsFile] = []
@@ -304,17 +309,18 @@ class OsDisk:
 
     def rename(self, old: str, new: str) -> None:
         try:
-            os.replace(old, new)
+            with self.calls.waiting(old):
+                os.replace(old, new)
         except FileNotFoundError:
             raise MissingFile(old) from None
         self.debts.forget(old)
 
     def remove(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), self.calls.waiting(path):
             os.unlink(path)
 
     def remove_later(self, path: str) -> None:
-        self.submit(self.rmtree, path).add_done_callback(lambda done: self._report_removal(path, done))
+        self.submit_removal(self.rmtree, path).add_done_callback(lambda done: self._report_removal(path, done))
 
     def _report_removal(self, path: str, done: Job[None]) -> None:
         error = done.exception()
@@ -325,10 +331,15 @@ class OsDisk:
 
     def rmtree(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            if os.path.isdir(path):
-                shutil.rmtree(path)
-            else:
-                os.unlink(path)
+            if not os.path.isdir(path) or os.path.islink(path):
+                with self.calls.waiting(path):
+                    os.unlink(path)
+                return
+            with os.scandir(path) as entries:
+                inside = [entry.path for entry in entries]
+            for each in inside:
+                self.rmtree(each)
+            os.rmdir(path)
 
     def sync_dir_later(self, path: str) -> None:
         self.debts.add_names(path)
@@ -371,9 +382,10 @@ class OsDisk:
         if self._syncfs is not None and may_share and len(debts) > 1:
             on_devices = {os.stat(debt.path).st_dev: debt.path for debt in debts if os.path.exists(debt.path)}
             if len(on_devices) == 1:
-                fd = self._open_with_spare(next(iter(on_devices.values())))
+                (path,) = on_devices.values()
+                fd = self._open_with_spare(path)
                 try:
-                    return self._sync_shared(self._syncfs, fd)
+                    return self._sync_shared(self._syncfs, fd, path)
                 finally:
                     os.close(fd)
                     self._keep_spare()
@@ -418,10 +430,11 @@ class OsDisk:
             except FileNotFoundError:
                 continue  # removed: that is a debt of its directory
             try:
-                if debt.is_directory:
-                    sync_names(fd)
-                else:
-                    sync_data(fd)
+                with self.calls.waiting(debt.path):
+                    if debt.is_directory:
+                        sync_names(fd)
+                    else:
+                        sync_data(fd)
             finally:
                 os.close(fd)
                 self._keep_spare()
@@ -444,7 +457,8 @@ class OsDisk:
         with self._room_for_one():
             fd = self._open_with_spare(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
-                sync_names(fd)
+                with self.calls.waiting(path):
+                    sync_names(fd)
             except OSError as error:
                 self.fail("fsync of directory", path, error)
             finally:
@@ -475,7 +489,7 @@ class OsDisk:
 
     def read_bytes(self, path: str) -> bytes:
         try:
-            with open(path, "rb") as file:
+            with self.calls.waiting(path), open(path, "rb") as file:
                 return file.read()
         except FileNotFoundError:
             raise MissingFile(path) from None
@@ -483,7 +497,7 @@ class OsDisk:
     def write_atomically(self, path: str, data: Buffer, *, durable: bool = True, private: bool = False) -> None:
         temporary = path + TEMPORARY
         mode = PRIVATE_MODE if private else MODE
-        with self._room_for_one():
+        with self._room_for_one(), self.calls.waiting(path):
             try:
                 fd = self._open_with_spare(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
                 try:
@@ -601,9 +615,10 @@ class OsDisk:
 
     def close(self) -> None:
         """Wait for the threads, so that running removals finish."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=True)
-            self._threads = None
+        for threads in (self._threads, self._removals):
+            if threads is not None:
+                threads.shutdown(wait=True)
+        self._threads = self._removals = None
 
     def sync_if_quick(self, files: Sequence[File]) -> bool:
         ours = [file for file in files if isinstance(file, OsFile)]
@@ -629,19 +644,20 @@ class OsDisk:
         """Sync the files by one syncfs of the whole file system, instead of one fdatasync per file."""
         if self._syncfs is None or not self.pace.is_quick_together or len({file.device for file in files}) > 1:
             return False
-        begun = perf_counter()
-        self._syncfs_now(self._syncfs, files)
-        self.pace.note_together(perf_counter() - begun)
+        self.pace.note_together(self._syncfs_now(self._syncfs, files))
         return True
 
-    def _syncfs_now(self, syncfs: Callable[[int], int], files: Sequence[OsFile]) -> None:
+    def _syncfs_now(self, syncfs: Callable[[int], int], files: Sequence[OsFile]) -> float:
+        """Sync the file system of these files. Returns its seconds."""
         debts = [debt for file in files for debt in self.debts.of(file.path)]
         for file in files:
             file.note_synced()
-        if syncfs(files[0].descriptor):
-            number = ctypes.get_errno()
-            self.fail("syncfs", files[0].path, OSError(number, os.strerror(number)))
+        try:
+            seconds = self._sync_shared(syncfs, files[0].descriptor, files[0].path)
+        except OSError as error:
+            self.fail("syncfs", files[0].path, error)
         self.debts.paid(debts)
+        return seconds
 
     def sync_soon(self, file: OsFile) -> None:
         """Sync the file on a thread. All that ask in one turn of the loop share one syncfs, where that is quicker."""
@@ -660,10 +676,10 @@ class OsDisk:
         )
         if share is not None:
             self._is_sharing = True
-            self._run(files, count, partial(self._sync_shared, share, files[0].descriptor))
+            self._run(files, count, partial(self._sync_shared, share, files[0].descriptor, files[0].path))
         else:
             for file in files:
-                self._run([file], 1, partial(self._pay_and_sync, file.paying, file.descriptor))
+                self._run([file], 1, partial(self._pay_and_sync, file.paying, file.descriptor, file.path))
 
     def _run(self, files: Sequence[OsFile], count: int, sync: Callable[[], float]) -> None:
         """`count`: of the syncs that this one stands for."""
@@ -690,25 +706,35 @@ class OsDisk:
         if count > 1 and self._due:
             self._begin_syncs()
 
-    def _pay_and_sync(self, debts: Sequence[Debt], descriptor: int) -> float:
+    def _pay_and_sync(self, debts: Sequence[Debt], descriptor: int, path: str) -> float:
         """On a thread. Returns the seconds of the sync of the file."""
         self.pay(debts)
-        return timed_sync(descriptor)
+        with self.calls.waiting(path):
+            return timed_sync(descriptor)
 
-    @staticmethod
-    def _sync_shared(syncfs: Callable[[int], int], descriptor: int) -> float:
-        """On a thread: one sync of the whole file system. Returns its seconds."""
+    def _sync_shared(self, syncfs: Callable[[int], int], descriptor: int, path: str) -> float:
+        """One sync of the whole file system that `path` is on. Returns its seconds. Raises OSError."""
         begun = perf_counter()
-        if syncfs(descriptor):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+        with self.calls.waiting(path):
+            if syncfs(descriptor):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number))
         return perf_counter() - begun
+
+    def oldest_call(self) -> WaitingCall | None:
+        return self.calls.oldest()
 
     def submit(self, call: Callable[..., T], *arguments: object) -> Job[T]:
         """Run `call` on one of the threads."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="semel-disk")
         return self._threads.submit(call, *arguments)
+
+    def submit_removal(self, call: Callable[..., T], *arguments: object) -> Job[T]:
+        """As `submit`, on a thread of its own: syncs do not wait behind the removal of large files."""
+        if self._removals is None:
+            self._removals = ThreadPoolExecutor(1, thread_name_prefix="semel-disk-removal")
+        return self._removals.submit(call, *arguments)
 
     def fail(self, action: str, path: str, error: OSError) -> NoReturn:
         """End the process for a failed write."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
 from time import monotonic, time_ns
+from typing import Any
 
 import msgspec
 from broker.cluster.images import broker
@@ -61,6 +62,10 @@ class Notes:
 
     def events(self) -> list[str]:
         return [event for event, _ in self.lines]
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        """The fields of each line of this event."""
+        return [fields for each, fields in self.lines if each == event]
 
 
 class Clock:

@@ -74,6 +74,11 @@ class Sketch:
         assert kept is not None
         self.put(f"{records.OFFLINE}{node_id}", Offline(kept.revision, partitions))
 
+    def hangs(self, node_id: int, is_hanging: bool = True) -> None:
+        kept = self.image.registration(node_id)
+        assert kept is not None
+        self.put(f"{records.OFFLINE}{node_id}", Offline(kept.revision, hangs=is_hanging))
+
     def topic(self, *replicas: Sequence[int], name: str = TOPIC, topic_id: str = TOPIC_ID) -> None:
         self.put(records.topic_key(name), TopicRecord(name, topic_id, [list(row) for row in replicas], {}))
 

@@ -49,6 +49,53 @@ def three() -> Sketch:
     return sketch
 
 
+# --- disks that hang ---
+
+
+def test_where_another_replica_is_in_sync_a_broker_whose_disk_hangs_neither_leads_nor_follows(three: Sketch) -> None:
+    three.hangs(1)
+    assert settle(three) == (2, 1, [2, 3])
+    assert not list(give_back(three))
+    three.hangs(3)
+    assert settle(three) == (2, 1, [2])
+    three.hangs(2)
+    assert settle(three) == (2, 1, [2]), "no other replica has all records"
+
+
+def test_where_all_disks_hang_nothing_changes(three: Sketch) -> None:
+    for node_id in (1, 2, 3):
+        three.hangs(node_id)
+    assert settle(three) == (1, 0, [1, 2, 3])
+    three.hangs(2, False)
+    assert settle(three) == (2, 1, [2]), "the first disk that goes on"
+
+
+def test_the_only_replica_leads_on_while_its_disk_hangs(three: Sketch) -> None:
+    three.topic([1], name="single", topic_id="single")
+    three.hangs(1)
+    settle(three)
+    view = three.image.partition("single", 0)
+    assert view is not None
+    assert (view.state.leader, view.state.isr) == (1, [1])
+
+
+def test_a_broker_whose_disk_goes_on_may_lead_again(three: Sketch) -> None:
+    three.hangs(1)
+    assert settle(three) == (2, 1, [2, 3])
+    three.hangs(1, False)
+    assert settle(three) == (2, 1, [2, 3]), "it joins again when it has caught up"
+    three.state(2, 1, [2, 3, 1])
+    three.write(give_back(three))
+    assert state_of(three) == (1, 2, [2, 3, 1])
+
+
+def test_a_hang_does_not_outlive_the_registration_that_has_told_it(three: Sketch) -> None:
+    three.hangs(1)
+    three.registers(1)
+    assert not three.image.hangs(1)
+    assert not BrokerStates.of(three.image).hanging
+
+
 # --- damaged replicas ---
 
 

@@ -23,6 +23,7 @@ from semel_protocol.messages.k36_sasl_authenticate import SaslAuthenticateReques
 from semel_protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from semel_protocol.quotas import QuotaEntity
 from semel_storage.disk.disk import Space
+from semel_storage.disk.waiting_calls import WaitingCall
 
 CLIENT = {"source": "client"}
 
@@ -148,6 +149,18 @@ async def test_a_full_disk_and_partitions_that_cannot_be_used_are_shown(
     await scraper.scrape()
     assert scraper.value("disk_free_bytes") == 999
     assert (scraper.value("disk_writes_refused"), scraper.value("log_partitions_unusable")) == (1, 1)
+
+
+async def test_a_disk_that_hangs_is_shown(start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await start_broker()
+    assert broker.node is not None
+    scraper = await Scraper(broker).scrape()
+    assert (scraper.value("disk_waiting_seconds"), scraper.value("disk_hangs")) == (0, 0)
+    disk, hangs = broker.node.broker.world.disk, broker.node.broker.topics.local.hangs
+    monkeypatch.setattr(disk, "oldest_call", lambda: WaitingCall("data", 12.5))
+    hangs.look()
+    await scraper.scrape()
+    assert (scraper.value("disk_waiting_seconds"), scraper.value("disk_hangs")) == (12.5, 1)
 
 
 async def test_transactions_are_counted_by_their_end(broker: Harness, wire: Wire) -> None:

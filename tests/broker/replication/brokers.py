@@ -96,6 +96,9 @@ class Replicant:
         self.registration.on_lost.append(self.topics.local.resign)
         self.registration.offline = self.topics.local.offline
         self.topics.local.on_offline.append(self.registration.offline_changed)
+        self.registration.hangs = lambda: self.topics.local.hangs.stops_writes
+        self.topics.local.hangs.listeners.append(self.registration.offline_changed)
+        self.topics.local.hangs.start()
         self.controller = Controller(world, self.config, self.store, self.feed, self.registration)
         self.controller.start()
         self.peers = Peers(world, self.feed, self.config)
@@ -158,6 +161,7 @@ class Replicant:
             await session.expire()
 
     async def _halt(self) -> None:
+        self.topics.local.hangs.stop()
         await self.replicator.close()
         await self.peers.close()
         await self.server.abort()

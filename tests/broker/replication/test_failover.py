@@ -12,6 +12,7 @@ from broker.replication.brokers import Cluster, Replicant
 from semel_broker.cluster.store import OutcomeUnknownError
 from semel_protocol.errors import ErrorCode, KafkaError
 from storage.batches import read_all
+from support.virtual_time import loop_time
 
 
 def values(it: Replicant) -> list[bytes | None]:
@@ -268,6 +269,80 @@ async def test_acknowledged_records_survive_any_two_of_three_brokers(seed: int) 
         assert "fetcher_failed" not in events
     finally:
         await cluster.close()
+
+
+# --- disks that hang ---
+
+
+@pytest.mark.parametrize("hangs_s", [30, 300])
+async def test_a_leader_whose_disk_hangs_is_replaced_and_follows_when_the_disk_goes_on(
+    cluster: Cluster, hangs_s: float
+) -> None:
+    one, two, _ = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
+    await cluster.topic([1, 2, 3])
+    await one.put(b"before")
+    one.disk.hold_syncs()
+    begun_s = loop_time()
+    lost = asyncio.create_task(one.put(b"in doubt"))
+    await until(lambda: two.partition().is_leading)
+    assert loop_time() - begun_s <= 11, "as docs/reliability.md says"
+    assert isr_of(two) == [2, 3]
+    with pytest.raises(KafkaError, check=lambda error: error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER):
+        await lost
+    await two.put(b"after")
+    await asyncio.sleep(hangs_s)
+    assert isr_of(two) == [2, 3], "it does not join again while its disk hangs"
+    assert one.registration.is_valid(), "it stays in the cluster"
+    one.disk.release_syncs()
+    await until(lambda: sorted(isr_of(two)) == [1, 2, 3])
+    await cluster.same(1, 2, 3)
+    assert [value for value in values(one) if value != b"in doubt"] == [b"before", b"after"]
+    assert (one.log.events().count("disk_hangs"), one.log.events().count("disk_goes_on")) == (1, 1)
+
+
+async def test_a_follower_whose_disk_hangs_leaves_the_isr_and_writers_go_on(cluster: Cluster) -> None:
+    one, two, _ = await cluster.start(1, 2, 3, **{"replica.lag.time.max.ms": "60000"})
+    await cluster.topic([1, 2, 3])
+    await one.put(b"before")
+    two.disk.hold_syncs()
+    begun_s = loop_time()
+    await one.put(b"waits for the follower")
+    assert loop_time() - begun_s <= 11
+    assert isr_of(one) == [1, 3]
+    await one.put(b"does not wait")
+    two.disk.release_syncs()
+    await until(lambda: sorted(isr_of(one)) == [1, 2, 3])
+    await cluster.same(1, 2, 3)
+
+
+async def test_a_broker_whose_disk_hangs_leads_what_no_other_one_can(cluster: Cluster) -> None:
+    one, two = await cluster.start(1, 2)
+    await cluster.topic([1])
+    await one.put(b"before")
+    one.disk.hold_syncs()
+    _, end = one.append(b"waits")
+    await asyncio.sleep(30)
+    assert one.partition().is_leading, "reads of what the kernel has in memory go on"
+    assert two.feed.image.hangs(1)
+    one.disk.release_syncs()
+    await one.partition().committed(end)
+
+
+async def test_a_session_that_ends_meanwhile_is_told_again_that_the_disk_hangs(cluster: Cluster) -> None:
+    one, two = await cluster.start(1, 2)
+    await cluster.topic([1, 2])
+    await one.put(b"before")
+    one.disk.hold_syncs()
+    in_doubt = asyncio.create_task(one.put(b"in doubt"))
+    await until(lambda: two.feed.image.hangs(1))
+    with pytest.raises(KafkaError):
+        await in_doubt
+    epoch = one.registration.epoch
+    await one.session.expire()
+    await until(lambda: one.registration.epoch not in (epoch, 0))
+    await until(lambda: two.feed.image.hangs(1))
+    one.disk.release_syncs()
+    await until(lambda: not two.feed.image.hangs(1))
 
 
 # --- partitions that go offline while their broker runs ---

@@ -334,7 +334,7 @@ def test_a_path_that_cannot_be_removed_later_is_reported(tmp_path: Path, monkeyp
     def denied(path: str) -> NoReturn:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr("shutil.rmtree", denied)
+    monkeypatch.setattr("os.rmdir", denied)
     disk, reported = OsDisk(), list[str]()
     disk.on_not_removed = lambda path, error: reported.append(f"{path}: {error.strerror}")
     disk.mkdir(f"{tmp_path}/doomed")

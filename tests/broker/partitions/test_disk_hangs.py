@@ -1,0 +1,133 @@
+"""A disk that hangs: what needs no disk goes on, writes wait or are refused, and all goes on when the disk does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from broker.cluster.brokers import until
+from broker.coordination.seats import Seat, Seats
+from broker.wire import Wire, batch, produce_request
+from semel_protocol.errors import ErrorCode
+from semel_protocol.messages.k00_produce import ProduceResponsePartition
+from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
+
+
+@pytest.fixture
+async def seats(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Seats]:
+    monkeypatch.setattr("broker.wire.WAIT_S", 60)
+    seats = Seats()
+    yield seats
+    await seats.close()
+
+
+async def alone(seats: Seats, **settings: str) -> Seat:
+    (one,) = await seats.start(1, **settings)
+    await seats.topic([1])
+    await one.put(b"before")
+    return one
+
+
+def send(wire: Wire, *, acks: int = -1, timeout_ms: int = 30_000) -> asyncio.Task[ProduceResponsePartition]:
+    request = produce_request("t", batch(b"x"), acks=acks)
+    request.timeout_ms = timeout_ms
+    wire.send(request)
+
+    async def answer() -> ProduceResponsePartition:
+        row: ProduceResponsePartition = (await wire.receive()).responses[0].partition_responses[0]
+        return row
+
+    return asyncio.create_task(answer())
+
+
+async def test_the_log_says_once_that_the_disk_hangs_and_once_that_it_goes_on(seats: Seats) -> None:
+    one = await alone(seats)
+    one.disk.hold_syncs()
+    sent = send(await one.wire())
+    await asyncio.sleep(9)
+    assert not one.topics.local.hangs.is_hanging
+    assert 8.9 <= one.topics.local.hangs.waiting_s <= 9.1
+    await asyncio.sleep(20)
+    (begun,) = one.log.of("disk_hangs")
+    assert begun["path"] == "data/t-0/00000000000000000000.log"
+    assert 10_000 <= begun["waited_ms"] <= 10_600
+    assert not sent.done()
+    one.disk.release_syncs()
+    assert (await sent).error_code == 0
+    await asyncio.sleep(1)
+    (ended,) = one.log.of("disk_goes_on")
+    assert ended["path"] == begun["path"]
+    assert 28_900 <= ended["hung_ms"] <= 30_000
+    assert one.topics.local.hangs.waiting_s == 0
+
+
+async def test_the_limit_is_a_setting(seats: Seats) -> None:
+    one = await alone(seats, **{"disk.hang.timeout.ms": "1000"})
+    one.disk.hold_syncs()
+    sent = send(await one.wire())
+    await asyncio.sleep(1.6)
+    assert len(one.log.of("disk_hangs")) == 1
+    one.disk.release_syncs()
+    assert (await sent).error_code == 0
+
+
+async def test_syncs_of_less_than_the_limit_are_no_hang_however_many_they_are(seats: Seats) -> None:
+    one = await alone(seats)
+    wire = await one.wire()
+    for _ in range(10):
+        one.disk.hold_syncs()
+        sent = send(wire)
+        await asyncio.sleep(9)
+        one.disk.release_syncs()
+        assert (await sent).error_code == 0
+    assert not one.log.of("disk_hangs")
+
+
+async def test_readers_and_requests_without_the_disk_are_served_meanwhile(seats: Seats) -> None:
+    one = await alone(seats)
+    reader = await one.wire()
+    one.disk.hold_syncs()
+    sent = send(await one.wire())
+    await asyncio.sleep(20)
+    row = await reader.fetch("t", 0, max_wait_ms=0)
+    assert (row.error_code, row.high_watermark, bool(row.records)) == (0, 1, True)
+    await reader.call(ApiVersionsRequest())
+    one.disk.release_syncs()
+    assert (await sent).error_code == 0
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+async def test_new_writes_are_refused_while_the_disk_hangs_and_taken_when_it_goes_on(seats: Seats, acks: int) -> None:
+    one = await alone(seats)
+    first, later = await one.wire(), await one.wire()
+    one.disk.hold_syncs()
+    waiting = send(first, acks=acks)
+    await asyncio.sleep(11)
+    row = await send(later, acks=acks)
+    assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (one.partition().end_offset, waiting.done()) == (2, False), "nothing more is written"
+    one.disk.release_syncs()
+    assert (await waiting).error_code == 0
+    await asyncio.sleep(1)
+    assert (await send(later, acks=acks)).base_offset == 2
+
+
+async def test_a_write_with_acks_all_is_timed_out_and_never_acknowledged_before_it_is_durable(seats: Seats) -> None:
+    one = await alone(seats)
+    one.disk.hold_syncs()
+    assert (await send(await one.wire(), timeout_ms=15_000)).error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert one.partition().high_watermark == 1
+    one.disk.release_syncs()
+    await until(lambda: one.partition().high_watermark == 2)
+
+
+async def test_with_durability_os_a_hang_is_told_and_changes_nothing(seats: Seats) -> None:
+    one = await alone(seats, durability="os")
+    one.disk.hold_syncs()
+    syncing = asyncio.create_task(one.partition().log.durability.sync())
+    await asyncio.sleep(11)
+    assert len(one.log.of("disk_hangs")) == 1
+    assert (await send(await one.wire())).error_code == 0
+    one.disk.release_syncs()
+    await syncing

@@ -367,8 +367,7 @@ async def _serve(
         return 1
     watch.has_told = lambda: node.broker.topics.local.hangs.is_hanging
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-    held = sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions())
-    files.check_start(held)
+    files.check_start(sum(config.node_id in view.replicas for view in node.broker.feed.image.partitions()))
     _warn_of_settings(config, log, first_user)
     gc.collect()
     if metrics is not None:

@@ -28,6 +28,9 @@ STRAY_SUFFIX = "-stray"
 NAME_LENGTH_MAX = 255
 """The longest file name that all usual file systems allow."""
 NAMES_SHOWN_MAX = 5
+LEFT_LOGS_MIN = 16
+"""After a process that did not stop cleanly, so many logs are made durable by one sync of the file system. Fewer are
+synced one by one, as the file system may have much of other programs to write."""
 LOGS_PER_TURN = 256
 """Logs that a checkpoint looks at in one turn of the event loop."""
 RESERVE_FILE = ".semel-reserve"
@@ -90,6 +93,8 @@ class LogDirectory:
         self.directory_id = ""
         self.node_id = -1
         self.was_clean = False
+        self._left_synced: set[TopicPartition] = set()
+        """Partitions that are not open yet, and whose files are durable although the last stop was not clean."""
         self._unlock = unlock
         self._event = event
         self._problem = problem
@@ -219,6 +224,8 @@ class LogDirectory:
                 is_new = True
         if topic_id is not None:
             self._claim(topic, partition, topic_id)
+        is_synced = key in self._left_synced and not is_new
+        self._left_synced.discard(key)
         log = Log.open(
             self.disk,
             path,
@@ -227,6 +234,7 @@ class LogDirectory:
             recovery_point=self._files.points.get(key),
             start_offset=self._files.starts.get(key, 0),
             clean=self.was_clean and not is_new,
+            is_synced=is_synced,
             allow_data_loss=allow_data_loss,
             event=partial(self._event, topic=topic, partition=partition),
             checkpoint_bytes=checkpoint_bytes,
@@ -287,7 +295,7 @@ class LogDirectory:
                 f"{path} has the records of another topic: the topic id there is {checkpoints.topic_id_text(known)}, "
                 f"that of {topic} is {checkpoints.topic_id_text(topic_id)}; move the directory away"
             )
-        elif (topic, partition) not in self._files.points:
+        elif (topic, partition) not in self._files.points and (topic, partition) not in self._left_synced:
             self._owe(file, path)
 
     def _owe(self, file: str, directory: str) -> None:
@@ -429,6 +437,9 @@ class LogDirectory:
                 do="no broker gives such names: move them to another directory",
             )
         self.disk.sync_dir(self.root)
+        left = self.partitions()
+        if not self.was_clean and len(left) >= LEFT_LOGS_MIN and self.disk.sync_file_system(self.root):
+            self._left_synced.update(left)
 
     def report_removal(self, path: str, error: Exception) -> None:
         self._problem(

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,38 @@ def test_a_close_of_many_logs_shares_its_syncs(tmp_path: Path, monkeypatch: pyte
     for partition in range(COUNT):
         log = again.open_log("t", partition, LogConfig(), now_ms=NOW_MS, topic_id=TOPIC_ID)
         assert (len(read_all(log)), log.epochs.latest) == (4, partition + 1)
+    again.close()
+    disk.close()
+
+
+@pytest.mark.skipif(find_syncfs() is None, reason="no syncfs that reports errors on this machine")
+@pytest.mark.parametrize(("count", "is_shared"), [(COUNT, True), (5, False)])
+def test_logs_of_a_killed_process_share_one_sync_if_they_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, is_shared: bool
+) -> None:
+    disk = OsDisk()
+    killed = LogDirectory.open(disk, str(tmp_path / "killed"), node_id=1, cluster_id="c", directory_id="d")
+    for partition in range(count):
+        log = killed.open_log("t", partition, LogConfig(), now_ms=NOW_MS, topic_id=TOPIC_ID)
+        put(log, make_batch())
+        log.roll()
+        put(log, make_batch())
+    shutil.copytree(tmp_path / "killed", tmp_path / "left")
+    killed.close()
+    shared = []
+    syncfs = find_syncfs()
+    assert syncfs is not None
+    monkeypatch.setattr(disk, "_syncfs", lambda fd: shared.append(fd) or syncfs(fd))
+    again = LogDirectory.open(disk, str(tmp_path / "left"), node_id=1, cluster_id="c", directory_id="d")
+    assert len(shared) == is_shared
+    calls: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda fd, name=name: calls.append(name))
+    for partition in range(count):
+        log = again.open_log("t", partition, LogConfig(), now_ms=NOW_MS, topic_id=TOPIC_ID)
+        assert (len(read_all(log)), log.durability.synced_offset) == (2, log.end_offset)
+    assert bool(calls) is not is_shared
+    monkeypatch.undo()
     again.close()
     disk.close()
 

@@ -178,6 +178,12 @@ class Disk(Protocol):
         """Make these files and their debts durable with few syncs. Blocks; for the stop of the broker."""
         ...
 
+    def sync_file_system(self, directory: str) -> bool:
+        """Make all durable that earlier processes have left on the file system of this directory. Blocks; for the start
+        of the broker. False: this disk cannot, each file needs a sync.
+        """
+        ...
+
     def owes(self, path: str) -> bool:
         """Whether the directory of this file, or one above it, has debts."""
         ...

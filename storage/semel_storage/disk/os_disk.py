@@ -640,6 +640,19 @@ class OsDisk:
             for file in ours:
                 file.sync_now()
 
+    def sync_file_system(self, directory: str) -> bool:
+        if self._syncfs is None:
+            return False
+        fd = self._open_with_spare(directory)
+        try:
+            self._sync_shared(self._syncfs, fd, directory)
+        except OSError as error:
+            self.fail("syncfs", directory, error)
+        finally:
+            os.close(fd)
+            self._keep_spare()
+        return True
+
     def _sync_together(self, files: Sequence[OsFile]) -> bool:
         """Sync the files by one syncfs of the whole file system, instead of one fdatasync per file."""
         if self._syncfs is None or not self.pace.is_quick_together or len({file.device for file in files}) > 1:

@@ -103,6 +103,7 @@ class Log:
         recovery_point: int | None = None,
         start_offset: int = 0,
         clean: bool = False,
+        is_synced: bool = False,
         allow_data_loss: bool = False,
         event: Event = ignore_event,
         checkpoint_bytes: int = CHECKPOINT_BYTES,
@@ -112,10 +113,10 @@ class Log:
         """Create the log, or recover an existing one (see `recovery`).
 
         `recovery_point` and `start_offset` come from the checkpoint files of the data directory (None: no entry).
-        `clean`: the last owner closed the log. `is_own`: semel made it, so that its offsets have no gaps but those that
-        the file CLEANER_OFFSET tells of, also without an entry in the checkpoint files. `checkpoint_bytes`: see
-        CHECKPOINT_BYTES. `checkpoint`: see `Durability`. Raises CorruptLog if records may be lost that were
-        acknowledged, unless `allow_data_loss`.
+        `clean`: the last owner closed the log. `is_synced`: all that it left is durable. `is_own`: semel made it, so
+        that its offsets have no gaps but those that the file CLEANER_OFFSET tells of, also without an entry there.
+        `checkpoint_bytes`: see CHECKPOINT_BYTES. `checkpoint`: see `Durability`. Raises CorruptLog if records may be lost
+        that were acknowledged, unless `allow_data_loss`.
         """
         state = recovery.recover(
             disk,
@@ -125,6 +126,7 @@ class Log:
             recovery_point=recovery_point,
             start_offset=start_offset,
             clean=clean,
+            is_synced=is_synced,
             allow_data_loss=allow_data_loss,
             is_own=is_own,
             event=event,

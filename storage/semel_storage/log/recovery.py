@@ -59,6 +59,7 @@ def recover(
     recovery_point: int | None,
     start_offset: int,
     clean: bool,
+    is_synced: bool = False,
     allow_data_loss: bool = False,
     is_own: bool = False,
     event: Event = ignore_event,
@@ -84,6 +85,7 @@ def recover(
             recovery_point=recovery_point,
             start_offset=start_offset,
             clean=clean,
+            is_synced=is_synced,
             allow_data_loss=allow_data_loss,
             is_own=is_own,
             event=event,
@@ -104,6 +106,7 @@ def _recovered(
     recovery_point: int | None,
     start_offset: int,
     clean: bool,
+    is_synced: bool,
     allow_data_loss: bool,
     is_own: bool,
     event: Event,
@@ -112,7 +115,7 @@ def _recovered(
     epochs = EpochHistory(checkpoints.read_epochs(disk, f"{directory}/{checkpoints.LEADER_EPOCH}"))
     if not segments:
         segments.append(_create(disk, directory, max(start_offset, recovery_point or 0)))
-    elif not clean and (recovery_point or 0) <= segments[-1].base_offset:
+    elif not clean and not is_synced and (recovery_point or 0) <= segments[-1].base_offset:
         disk.sync_dir_later(directory)  # a process killed while it created a segment leaves a name that is not durable
     scan = _Scan(
         disk=disk,
@@ -122,6 +125,7 @@ def _recovered(
         is_dense=(is_own or recovery_point is not None) and not config.is_compacted and not _has_gaps(disk, directory),
         floor=max(recovery_point or 0, segments[0].base_offset),
         verify=not clean,
+        is_synced=is_synced,
         allow_data_loss=allow_data_loss,
         event=event,
         now_ms=now_ms,
@@ -260,6 +264,7 @@ class _Scan(msgspec.Struct, kw_only=True):
     is_dense: bool
     floor: int
     verify: bool
+    is_synced: bool
     allow_data_loss: bool
     event: Event
     now_ms: int
@@ -297,7 +302,8 @@ class _Scan(msgspec.Struct, kw_only=True):
                 segment.aborted.clear()
             end_offset, stopped = self._scan_segment(segment, start, max(end_offset, segment.base_offset))
             if self.verify and end_offset > self.floor:
-                segment.file.sync_now()  # after a killed process, bytes may be in the page cache only
+                if not self.is_synced:
+                    segment.file.sync_now()  # after a killed process, bytes may be in the page cache only
                 self.replayed_bytes += stopped - start
             if stopped < segment.size:
                 if not self.allow_data_loss:

@@ -115,8 +115,8 @@ class Log:
         `recovery_point` and `start_offset` come from the checkpoint files of the data directory (None: no entry).
         `clean`: the last owner closed the log. `is_synced`: all that it left is durable. `is_own`: semel made it, so
         that its offsets have no gaps but those that the file CLEANER_OFFSET tells of, also without an entry there.
-        `checkpoint_bytes`: see CHECKPOINT_BYTES. `checkpoint`: see `Durability`. Raises CorruptLog if records may be lost
-        that were acknowledged, unless `allow_data_loss`.
+        `checkpoint_bytes`: see CHECKPOINT_BYTES. `checkpoint`: see `Durability`. Raises CorruptLog if records may be
+        lost that were acknowledged, unless `allow_data_loss`.
         """
         state = recovery.recover(
             disk,

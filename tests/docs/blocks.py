@@ -28,6 +28,7 @@ REASONS = (
     "needs an etcd with TLS",
     "needs root",
     "needs systemd",
+    "takes minutes",
 )
 BLOCK = re.compile(
     r"^(?:<!-- (?P<mark>[^\n]*?) -->\n\n?)?"

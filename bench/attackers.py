@@ -81,20 +81,20 @@ class RawConnection:
         self._asked: list[tuple[Message, int]] = []
 
     def send(self, request: Message, version: int | None = None) -> None:
-        """Sends one request."""
+        """Send one request."""
         version = _version(request, version)
         self._asked.append((request, version))
         self.socket.sendall(frame(request, version))
 
     def receive(self) -> Any:
-        """Returns the response to the oldest open request. Raises ConnectionError, TimeoutError."""
+        """Return the response to the oldest open request. Raises ConnectionError, TimeoutError."""
         request, version = self._asked.pop(0)
         api = API_OF[type(request)]
         answer = self.receive_frame()
         return api.decode_response(answer, version, response_body_at(api, version, answer))
 
     def receive_frame(self) -> bytes:
-        """Returns the next response frame, without its size prefix."""
+        """Return the next response frame, without its size prefix."""
         (size,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(size)
 
@@ -117,7 +117,7 @@ class RawConnection:
         return False
 
     def close(self) -> None:
-        """Closes the connection at once."""
+        """Close the connection at once."""
         self.socket.close()
 
 
@@ -130,7 +130,7 @@ def _version(request: Message, version: int | None) -> int:
 
 
 def frame(request: Message, version: int | None = None) -> bytes:
-    """Returns the request frame with its size prefix."""
+    """Return the request frame with its size prefix."""
     return b"".join(encode_request_frame(API_OF[type(request)], _version(request, version), 1, "attacker", request))
 
 
@@ -155,7 +155,7 @@ def fetch(offset: int, size: int) -> FetchRequest:
 
 
 def plain(value: bytes) -> bytes:
-    """Returns a batch of one record."""
+    """Return a batch of one record."""
     return build_batch([Record(0, 1_700_000_000_000, None, value)])
 
 
@@ -176,7 +176,7 @@ def unread_fetches(address: str, connections: int) -> None:
 
 
 def announced(size: int, sent: int) -> bytes:
-    """Returns the first `sent` bytes of a Produce request of `size` bytes."""
+    """Return the first `sent` bytes of a Produce request of `size` bytes."""
     return struct.pack(">ihh", size, 0, 7) + bytes(sent - 4)
 
 
@@ -213,7 +213,7 @@ def _sent_on(line: RawConnection, rest: memoryview) -> memoryview:
 
 
 def large_requests(address: str, make: Callable[[], Message]) -> None:
-    """Sends two large requests at once, one per connection."""
+    """Send two large requests at once, one per connection."""
     request = make()
     lines = [RawConnection(address) for _ in range(2)]
     for line in lines:
@@ -243,7 +243,7 @@ def pipelined(address: str) -> None:
 
 
 def inflated(address: str) -> None:
-    """Sends 200 batches that inflate to 30 MiB each, to a compacted topic."""
+    """Send 200 batches that inflate to 30 MiB each, to a compacted topic."""
     batch = build_batch([Record(0, 1_700_000_000_000, b"k", bytes(INFLATED_BYTES))], codec=ZSTD)
     assert len(batch) < 10_000, len(batch)
     line = RawConnection(address)
@@ -256,7 +256,7 @@ def inflated(address: str) -> None:
 
 
 def wide(address: str) -> None:
-    """Creates a topic of 3,000 partitions, ends a transaction that includes all of them, and deletes the topic."""
+    """Create a topic of 3,000 partitions, end a transaction that includes all of them, and delete the topic."""
     line = RawConnection(address)
 
     def call(request: Message, version: int) -> Any:
@@ -428,7 +428,7 @@ ATTACKS: dict[str, Callable[[str], None]] = {
 
 
 def prepare(address: str) -> None:
-    """Creates the topics, and fills one with 54 MB."""
+    """Create the topics, and fill one with 54 MB."""
     line = RawConnection(address)
     compact = [CreateTopicsRequestConfig(name="cleanup.policy", value="compact")]
     topics = [
@@ -445,7 +445,7 @@ def prepare(address: str) -> None:
 
 
 def bystander(address: str) -> dict[str, float]:
-    """Sends one request at a time until a line arrives on standard input. Returns the longest response time."""
+    """Send one request at a time until a line arrives on standard input. Returns the longest response time."""
     asks: list[Message] = [
         MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]),
         produce(TOPIC, plain(b"small")),
@@ -465,7 +465,7 @@ def bystander(address: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Runs an attack or the bystander, as the module describes."""
+    """Run an attack or the bystander, as the module describes."""
     what, arguments = sys.argv[1], json.loads(sys.argv[2])
     match what:
         case "prepare":

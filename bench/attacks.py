@@ -32,7 +32,7 @@ POLL_S = 0.02
 
 
 def attacks(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Runs each attack on a fresh broker, and once no attack for comparison."""
+    """Run each attack on a fresh broker, and once no attack for comparison."""
     found = []
     for number, name in enumerate(ATTACKS):
         with broker(directory / str(number), **SETTINGS) as process:
@@ -42,7 +42,7 @@ def attacks(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def attacked(name: str, process: BrokerProcess) -> list[Figure]:
-    """Returns the figures of one attack."""
+    """Return the figures of one attack."""
     before_mib, before_s = rss_mib(process), cpu_s(process)
     most_mib = before_mib
     with running("bystander", address=process.address) as bystander:
@@ -66,7 +66,7 @@ def attacked(name: str, process: BrokerProcess) -> list[Figure]:
 
 @contextmanager
 def running(what: str, **arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """Runs a process of `bench.attackers`, and kills it at the end if it still runs."""
+    """Run a process of `bench.attackers`, and kill it at the end if it still runs."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with subprocess.Popen(
         [sys.executable, "-m", "bench.attackers", what, json.dumps(arguments)],

@@ -22,7 +22,7 @@ TRANSACTIONS_BYTES = 64 << 20
 
 
 def audit(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures both on Spark, with one task per core; the start of Spark is excluded."""
+    """Measure both on Spark, with one task per core; the start of Spark is excluded."""
     plain, small = directory / "plain", directory / "transactions"
     for number in range(PARTITIONS):
         _write(plain / f"bench-{number}", _batch_copies(SEGMENT_BYTES))
@@ -58,7 +58,7 @@ def _write(partition: Path, data: bytes) -> None:
 
 
 def _batch_copies(size: int) -> bytes:
-    """Copies one batch without a producer; only the offset differs, which the CRC does not cover."""
+    """Copy one batch without a producer; only the offset differs, which the CRC does not cover."""
     values = np.random.default_rng(1).bytes(100 * BATCH_RECORDS)
     records = [Record(n, 1, None, values[100 * n : 100 * (n + 1)]) for n in range(BATCH_RECORDS)]
     one = np.frombuffer(build_batch(records), np.uint8)

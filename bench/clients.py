@@ -30,7 +30,7 @@ def librdkafka_produce(
     topic: str = TOPIC,
     security: dict[str, str] | None = None,
 ) -> dict[str, float]:
-    """Produces idempotently with confluent-kafka; without an address, to librdkafka's own mock broker.
+    """Produce idempotently with confluent-kafka; without an address, to librdkafka's own mock broker.
 
     `security`: librdkafka's settings of TLS.
     """
@@ -78,7 +78,7 @@ def librdkafka_consume(
     isolation: str = "read_uncommitted",
     security: dict[str, str] | None = None,
 ) -> dict[str, float]:
-    """Reads from the first offset with confluent-kafka, 10,000 messages per call."""
+    """Read from the first offset with confluent-kafka, 10,000 messages per call."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(
@@ -108,7 +108,7 @@ def librdkafka_consume(
 
 
 def librdkafka_round_trip(address: str, times: int) -> dict[str, float]:
-    """Produces one record and waits until a consumer has it, then the next. Returns milliseconds."""
+    """Produce one record and wait until a consumer has it, then the next. Returns milliseconds."""
     from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
     producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 0})
@@ -178,19 +178,19 @@ async def _asyncio_consume(module: str, address: str, records: int, topic: str, 
 
 
 def asyncio_produce(module: str, address: str, records: int, partitions: int = 1) -> dict[str, float]:
-    """Calls `await producer.send(...)` in a loop, then `flush`, in a module with aiokafka's names."""
+    """Call `await producer.send(...)` in a loop, then `flush`, in a module with aiokafka's names."""
     return asyncio.run(_asyncio_produce(module, address, records, partitions))
 
 
 def asyncio_consume(
     module: str, address: str, records: int, topic: str = TOPIC, isolation: str = "read_uncommitted"
 ) -> dict[str, float]:
-    """Calls `getmany` in a loop from the first offset, in a module with aiokafka's names."""
+    """Call `getmany` in a loop from the first offset, in a module with aiokafka's names."""
     return asyncio.run(_asyncio_consume(module, address, records, topic, isolation))
 
 
 def librdkafka_transactions(address: str | None, transactions: int, records: int) -> dict[str, float]:
-    """Runs transactions of `records` records over four partitions (one, for one record) with confluent-kafka."""
+    """Run transactions of `records` records over four partitions (one, for one record) with confluent-kafka."""
     from confluent_kafka import Producer
 
     where = {"test.mock.num.brokers": 1} if address is None else {"bootstrap.servers": address}
@@ -225,7 +225,7 @@ async def _asyncio_transactions(module: str, address: str, transactions: int) ->
 
 
 def asyncio_transactions(module: str, address: str, transactions: int) -> dict[str, float]:
-    """Runs one-record transactions one after the other, in a module with aiokafka's names."""
+    """Run one-record transactions one after the other, in a module with aiokafka's names."""
     return asyncio.run(_asyncio_transactions(module, address, transactions))
 
 
@@ -249,14 +249,14 @@ async def _crowd(address: str, producers: int, transactions: int) -> dict[str, f
 
 
 def crowd(address: str, producers: int, transactions: int) -> dict[str, float]:
-    """Runs many transactional producers of semel's client at once; returns the latency of whole transactions in
+    """Run many transactional producers of semel's client at once; return the latency of whole transactions in
     milliseconds.
     """
     return asyncio.run(_crowd(address, producers, transactions))
 
 
 def probe(address: str, topic: str, seconds: float, every_s: float) -> dict[str, float]:
-    """Sends a record every `every_s` seconds; returns the longest time without an acknowledgement, and latencies."""
+    """Send a record every `every_s` seconds; return the longest time without an acknowledgement, and latencies."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 0})

@@ -28,7 +28,7 @@ PROBE_S = 0.02
 
 
 def replicated(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures idempotent produce with three replicas, acks=all, at least two in sync, and on a single broker."""
+    """Measure idempotent produce with three replicas, acks=all, at least two in sync, and on a single broker."""
     some = min(records, 500_000)
     alone, together = [], []
     for run in range(runs):
@@ -48,7 +48,7 @@ def replicated(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def failover(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures a killed leader under load, with the default and a short session timeout, and a clean restart of a
+    """Measure a killed leader under load, with the default and a short session timeout, and a clean restart of a
     leader.
     """
     figures = []
@@ -82,7 +82,7 @@ def failover(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def probe(cluster: Three, disturb: Callable[[], object], after_s: float) -> dict[str, float]:
-    """Sends one record every `PROBE_S` and calls `disturb` meanwhile; returns the effect on the producer."""
+    """Send one record every `PROBE_S` and call `disturb` meanwhile; return the effect on the producer."""
     timer = threading.Timer(3, disturb)
     timer.start()
     found = work("probe", address=cluster.addresses, topic="probe", seconds=3 + after_s, every_s=PROBE_S)
@@ -91,7 +91,7 @@ def probe(cluster: Three, disturb: Callable[[], object], after_s: float) -> dict
 
 
 def idle(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures brokers with many idle replicated partitions."""
+    """Measure brokers with many idle replicated partitions."""
     with three(directory) as cluster:
         cluster.create("idle", [[1 + i % 3, 1 + (i + 1) % 3, 1 + (i + 2) % 3] for i in range(IDLE_PARTITIONS)])
         time.sleep(SETTLE_S)  # work that the creation of the topics leaves
@@ -112,7 +112,7 @@ def idle(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def many_leaders(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures the failover of a broker that leads many partitions."""
+    """Measure the failover of a broker that leads many partitions."""
     lease_s = 2.0
     with three(directory, **{"broker.session.timeout.ms": str(int(lease_s * 1000))}) as cluster:
         cluster.create("many", [[2, 1 + i % 2 * 2, 3 - i % 2 * 2] for i in range(LEADERS)])

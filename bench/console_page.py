@@ -56,7 +56,7 @@ TRANSFERRED = """() => [...performance.getEntriesByType("navigation"), ...perfor
 
 
 def console(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures in a headless Chromium beside broker and console; without a browser only the record by time."""
+    """Measure in a headless Chromium beside broker and console; without a browser only the record by time."""
     prepare(directory / "busy", mixed(Mix("busy", TRANSACTIONS, 1, 20)))
     figures = []
     if missing := why_not():
@@ -144,7 +144,7 @@ def _facts(served: Console, cookie: str, name: str, **parameters: object) -> Any
 
 
 def large(size: int) -> Build:
-    """Writes the topic `large`: batches of 100 records of 1,000 bytes, a second apart, the last one now."""
+    """Write the topic `large`: batches of 100 records of 1,000 bytes, a second apart, the last one now."""
 
     async def build(node: Node) -> None:
         await node.broker.topics.create(NewTopic(name="large", partitions=1))

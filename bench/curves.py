@@ -23,7 +23,7 @@ def _grown(what: str, costs: list[float]) -> Figure:
 
 
 def log_length(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Repeats the same produce on a log that grows each time."""
+    """Repeat the same produce on a log that grows each time."""
     figures, costs = [], []
     with broker(directory, **{"log.segment.bytes": str(64 << 20)}) as process:
         for step in range(1, 7):
@@ -36,7 +36,7 @@ def log_length(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def partitions(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Spreads one million records over 1, 10, 100 and 1,000 partitions.
+    """Spread one million records over 1, 10, 100 and 1,000 partitions.
 
     With more partitions the client fills smaller batches, and the broker's work is per batch. Both costs are shown.
     Growth is judged by the cost per batch from the second row on, because a batch of the first row is 50 times larger.
@@ -60,12 +60,12 @@ def partitions(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def count_batches(data_dir: Path) -> int:
-    """Counts the stored batches of the benchmark's topic."""
+    """Count the stored batches of the benchmark's topic."""
     return sum(1 for log in data_dir.glob("bench-*/*.log") for _ in iterate(log.read_bytes()))
 
 
 def connections(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures one producer beside 0, 500 and 5,000 idle connections."""
+    """Measure one producer beside 0, 500 and 5,000 idle connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 12_000), hard))
     figures, costs = [], []

@@ -32,7 +32,7 @@ FETCH = API_OF[FetchRequest]
 
 
 def fetch_sessions(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures bytes of a poll and the broker's CPU for it. Both kinds of polls take turns on one broker."""
+    """Measure bytes of a poll and the broker's CPU for it. Both kinds of polls take turns on one broker."""
     found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     with broker(directory / "data", "os") as process:
         for run in range(runs):
@@ -51,7 +51,7 @@ def fetch_sessions(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def _of_the_consumer(directory: Path, runs: int) -> list[Figure]:
-    """Measures semel's own consumer. The time of its process includes the producer of the records."""
+    """Measure semel's own consumer. The time of its process includes the producer of the records."""
     found: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}
     for run in range(runs):
         for has_session, costs in found.items():

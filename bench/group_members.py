@@ -141,7 +141,7 @@ class Member(threading.Thread):
         consumer.close()
 
     def stop(self) -> None:
-        """Leaves the group; returns when the consumer is closed."""
+        """Leave the group; return when the consumer is closed."""
         self._is_stopped.set()
         self.join()
 
@@ -165,7 +165,7 @@ class SemelMember(threading.Thread):
         asyncio.run(self._consume())
 
     def stop(self) -> None:
-        """Leaves the group; returns when the consumer is closed."""
+        """Leave the group; return when the consumer is closed."""
         self._is_stopped.set()
         self.join()
 

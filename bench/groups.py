@@ -45,7 +45,7 @@ class Running(NamedTuple):
 def groups(
     directory: Path, records: int, runs: int, members: int = MEMBERS, releases: Sequence[str] = ()
 ) -> list[Figure]:
-    """Measures one run of each protocol on each broker; `releases` are those of Apache Kafka."""
+    """Measure one run of each protocol on each broker; `releases` are those of Apache Kafka."""
     measured, figures = brokers(releases)
     runs_of: list[tuple[str, str | None]] = [*(("librdkafka", release) for release in measured), ("semel", None)]
     for protocol in PROTOCOLS:
@@ -60,7 +60,7 @@ def groups(
 
 
 def idle_groups(directory: Path, records: int, runs: int, releases: Sequence[str] = ()) -> list[Figure]:
-    """Measures the broker's CPU for groups of one member each that only send heartbeats."""
+    """Measure the broker's CPU for groups of one member each that only send heartbeats."""
     measured, figures = brokers(releases)
     for protocol, interval_s in INTERVALS_S.items():
         for release in measured:
@@ -121,7 +121,7 @@ def name_of(release: str | None) -> str:
 
 @contextlib.contextmanager
 def running(release: str | None, directory: Path, settings: dict[str, str]) -> Iterator[Running]:
-    """Runs a fresh broker: semel, or Apache Kafka of this release. Raises RuntimeError if it does not start."""
+    """Run a fresh broker: semel, or Apache Kafka of this release. Raises RuntimeError if it does not start."""
     if release is None:
         with broker(directory, **settings, **{"metrics.listener": "127.0.0.1:0"}) as process:
             ready = next(line for line in process.log if '"ready"' in line)

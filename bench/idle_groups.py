@@ -86,7 +86,7 @@ class IdleGroups:
             self.sent += 1
 
     async def _join(self, group: str) -> Beat:
-        """Joins a group as its only member; returns what sends a heartbeat."""
+        """Join a group as its only member; return what sends a heartbeat."""
         wire = await Wire.connect(self._port)
         if self._protocol == "classic":
             member = GroupMember(wire, group)
@@ -105,7 +105,7 @@ class IdleGroups:
         return lambda: consumer.beat(topic_partitions=None)
 
     async def _until_served(self, request: Beat) -> None:
-        """Repeats a request until the broker serves the group. A fresh Apache Kafka makes and loads its topic first."""
+        """Repeat a request until the broker serves the group. A fresh Apache Kafka makes and loads its topic first."""
         for _ in range(TRIES):
             code = await request()
             if code not in UNAVAILABLE:

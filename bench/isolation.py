@@ -13,7 +13,7 @@ LEVELS = ("read_uncommitted", "read_committed")
 
 
 def mixes(records: int) -> dict[str, Mix]:
-    """Returns the mixes by their names in the table."""
+    """Return the mixes by their names in the table."""
     return {
         "nothing aborted": Mix("plain", records // 100, 100, 0),
         "a tenth aborted, 100 records each": Mix("tenth", records // 100, 100, 10),
@@ -22,7 +22,7 @@ def mixes(records: int) -> dict[str, Mix]:
 
 
 def read_committed(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Reads the same partitions completely at both levels: CPU of the broker, wall clock of two clients."""
+    """Read the same partitions completely at both levels: CPU of the broker, wall clock of two clients."""
     found: list[Figure] = []
     chosen = mixes(records)
     prepare(directory, mixed(*chosen.values()))
@@ -46,7 +46,7 @@ def read_committed(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def read(client: str, address: str, mix: Mix, level: str) -> dict[str, float]:
-    """Reads a partition completely with one client; returns its times."""
+    """Read a partition completely with one client; return its times."""
     asked = {"address": address, "records": mix.visible(level), "topic": mix.topic, "isolation": level}
     if client == "librdkafka":
         return work("librdkafka_consume", **asked)

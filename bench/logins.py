@@ -36,7 +36,7 @@ STORMS = 20
 
 
 def logins(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures logins a second, and the 99th percentile of a produce with and without 1,000 logins beside it."""
+    """Measure logins a second, and the 99th percentile of a produce with and without 1,000 logins beside it."""
     asyncio.run(create_user(str(directory), USER, PASSWORD))
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",

@@ -63,7 +63,7 @@ class RawClient:
 
 
 def many_ids(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures a start with 100,000 transactional ids and about 680,000 records, up to an answered InitProducerId."""
+    """Measure a start with 100,000 transactional ids and about 680,000 records, up to an answered InitProducerId."""
     prepare(directory / "ids", transactional_ids(IDS))
     prepare(directory / "producers", idle_producers(IDS))
     figures = []
@@ -107,7 +107,7 @@ def _init(process: BrokerProcess, transactional_id: str) -> None:
 
 
 def many_aborted(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures a partition with --records aborted one-record transactions and one open transaction at its end.
+    """Measure a partition with --records aborted one-record transactions and one open transaction at its end.
 
     The figures are its readers, the readers of other partitions, and a start. Other partitions are compared with a
     broker without aborted transactions.
@@ -143,7 +143,7 @@ def many_aborted(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def _fetches(process: BrokerProcess, mix: Mix) -> list[Figure]:
-    """Measures fetches of 64 KiB, each over about 260 transactions: a sequential reader, and random offsets."""
+    """Measure fetches of 64 KiB, each over about 260 transactions: a sequential reader, and random offsets."""
     end = 2 * mix.transactions
     client, random = RawClient(process), Random(5)
     ranges = {"in the middle": (end * 4 // 10, end * 6 // 10), "at the end": (end - 20, end)}

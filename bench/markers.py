@@ -34,7 +34,7 @@ WARM_UP = 50
 
 
 def markers(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures from sending a marker to each of three leaders until all have committed it. This process is the
+    """Measure from sending a marker to each of three leaders until all have committed it. This process is the
     coordinator.
     """
     figures = []

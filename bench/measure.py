@@ -21,12 +21,12 @@ CPUCLOCK_SCHED = 2
 
 
 def work(name: str, /, **arguments: Any) -> dict[str, float]:
-    """Runs one worker of `bench.clients` in a fresh process. Raises RuntimeError like `measured_by`."""
+    """Run one worker of `bench.clients` in a fresh process. Raises RuntimeError like `measured_by`."""
     return measured_by("bench.clients", name, **arguments)
 
 
 def measured_by(module: str, /, *words: str, **arguments: Any) -> dict[str, float]:
-    """Runs `module` as the main program of a process, with `arguments` as JSON after `words`; returns its last output
+    """Run `module` as the main program of a process, with `arguments` as JSON after `words`; return its last output
     line.
 
     Spark's workers below it find the same modules. Raises RuntimeError with the process's standard error.
@@ -42,7 +42,7 @@ def measured_by(module: str, /, *words: str, **arguments: Any) -> dict[str, floa
 
 @contextmanager
 def broker(directory: Path, durability: str = "fsync", **settings: str) -> Iterator[BrokerProcess]:
-    """Runs a fresh broker; topics are created on first use with one partition."""
+    """Run a fresh broker; topics are created on first use with one partition."""
     process = BrokerProcess(directory, durability=durability, **{"num.partitions": "1", **settings}).start()
     try:
         yield process
@@ -51,7 +51,7 @@ def broker(directory: Path, durability: str = "fsync", **settings: str) -> Itera
 
 
 def cpu_s(process: BrokerProcess) -> float:
-    """Returns the user and system seconds of all threads of the broker so far, from the process's CPU clock.
+    """Return the user and system seconds of all threads of the broker so far, from the process's CPU clock.
 
     The times in /proc count ticks of 10 ms, which says nothing about a round of 20 ms; this clock counts nanoseconds.
     """
@@ -59,18 +59,18 @@ def cpu_s(process: BrokerProcess) -> float:
 
 
 def user_and_system_s(process: BrokerProcess) -> tuple[float, float]:
-    """Returns the user and the system seconds of the broker so far, in ticks of 10 ms: for long times only."""
+    """Return the user and the system seconds of the broker so far, in ticks of 10 ms: for long times only."""
     times = psutil.Process(process.pid).cpu_times()
     return times.user, times.system
 
 
 def rss_mib(process: BrokerProcess) -> float:
-    """Returns the broker's current memory."""
+    """Return the broker's current memory."""
     return float(psutil.Process(process.pid).memory_info().rss) / (1 << 20)
 
 
 def peak_rss_mib(process: BrokerProcess) -> float:
-    """Returns the broker's peak memory (VmHWM)."""
+    """Return the broker's peak memory (VmHWM)."""
     for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) / 1024

@@ -49,7 +49,7 @@ COUNTED, UNCOUNTED, SLOWED = "semel_broker", "bench.uncounted", "bench.slowed"
 
 
 def metrics(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures the broker's CPU with and without counters, in turns, and scrapes.
+    """Measure the broker's CPU with and without counters, in turns, and scrapes.
 
     Each pair of processes has its own layout of memory, which moves the CPU of either by several percent: only the
     median over many pairs says what the counters cost. `_interval` says how sure that median is, and a control, whose

@@ -47,7 +47,7 @@ def now_ms() -> int:
 
 
 def prepare(directory: Path, build: Build, **settings: str) -> None:
-    """Starts a broker over `directory` in this process, lets `build` write into it, and shuts it down cleanly."""
+    """Start a broker over `directory` in this process, let `build` write into it, and shut it down cleanly."""
     given = {"log.dir": str(directory), "port": "0", "durability": "os", **settings}
     config = load(None, {}, [f"{key}={value}" for key, value in given.items()])
     world = World(now_ms=now_ms, monotonic=monotonic, rng=Random(1), disk=OsDisk())
@@ -63,12 +63,12 @@ def prepare(directory: Path, build: Build, **settings: str) -> None:
 
 
 def name_of(number: int) -> str:
-    """Returns the transactional id of that number."""
+    """Return the transactional id of that number."""
     return f"orders-enricher-{number}"
 
 
 def records_of(number: int) -> Iterator[TransactionMetadata]:
-    """Yields the coordinator's records of one transactional id, in order."""
+    """Yield the coordinator's records of one transactional id, in order."""
     is_open = number % OPEN_EVERY == 0
     timeout_ms = OPEN_TIMEOUT_MS if is_open else TIMEOUT_MS
     init = Init(transactional_id=name_of(number), timeout_ms=timeout_ms, client=CLIENT)
@@ -94,7 +94,7 @@ def _record_after(step: Step) -> TransactionMetadata:
 
 
 def transactional_ids(count: int) -> Build:
-    """Writes the records of `count` transactional ids, in the order that busy producers leave."""
+    """Write the records of `count` transactional ids, in the order that busy producers leave."""
 
     async def build(node: Node) -> None:
         broker = node.broker
@@ -131,7 +131,7 @@ class Mix(NamedTuple):
     aborted_every: int
 
     def visible(self, isolation: str) -> int:
-        """Returns the number of records that readers at this isolation level see."""
+        """Return the number of records that readers at this isolation level see."""
         hidden = self.transactions // self.aborted_every if isolation == "read_committed" and self.aborted_every else 0
         return (self.transactions - hidden) * self.records + 1
 
@@ -141,7 +141,7 @@ WRITERS = 10
 
 
 def mixed(*mixes: Mix, leave_open: bool = False) -> Build:
-    """Writes a one-partition topic for each mix. `leave_open`: a transaction is open at the end."""
+    """Write a one-partition topic for each mix. `leave_open`: a transaction is open at the end."""
 
     async def build(node: Node) -> None:
         topics = node.broker.topics
@@ -164,7 +164,7 @@ def mixed(*mixes: Mix, leave_open: bool = False) -> Build:
 
 
 def idle_producers(count: int) -> Build:
-    """Writes a partition in which `count` idempotent producers have written one batch each."""
+    """Write a partition in which `count` idempotent producers have written one batch each."""
 
     async def build(node: Node) -> None:
         await node.broker.topics.create(NewTopic(name="producers", partitions=1))
@@ -187,7 +187,7 @@ class Writer:
         self._sequence = 0
 
     def write(self, records: int) -> None:
-        """Appends one batch of `records` records of 100 bytes."""
+        """Append one batch of `records` records of 100 bytes."""
         batch = bytearray(
             build_batch(
                 [Record(0, now_ms(), None, b"x" * 100)] * records,

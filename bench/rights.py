@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 def rights(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures decisions of the authorizer, and idempotent produce by librdkafka with an authorizer and without."""
+    """Measure decisions of the authorizer, and idempotent produce by librdkafka with an authorizer and without."""
     rates: dict[bool, list[float]] = {False: [], True: []}
     for run in range(runs):
         for is_guarded, found in rates.items():
@@ -105,7 +105,7 @@ def entries() -> list[Acl]:
 
 
 async def create(address: str, acls: Sequence[Acl]) -> None:
-    """Stores the entries."""
+    """Store the entries."""
     async with Admin(bootstrap_servers=address) as admin:
         for at in range(0, len(acls), ACLS_PER_REQUEST):
             await admin.create_acls(acls[at : at + ACLS_PER_REQUEST])

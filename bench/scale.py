@@ -34,7 +34,7 @@ ETCD_TRANSACTIONS = 300
 
 
 def scale(directory: Path, records_count: int, runs: int) -> list[Figure]:
-    """Measures the image of a large cluster, the death of a broker in it, and etcd transactions."""
+    """Measure the image of a large cluster, the death of a broker in it, and etcd transactions."""
     entries = large()
     total = TOPICS * PARTITIONS
     tracemalloc.start()
@@ -68,7 +68,7 @@ def scale(directory: Path, records_count: int, runs: int) -> list[Figure]:
 
 
 def large() -> list[Entry]:
-    """Returns the store entries of a cluster of that size; every partition has had a change of leader."""
+    """Return the store entries of a cluster of that size; every partition has had a change of leader."""
     rng = random.Random(1)
     found = []
     for node_id in range(1, BROKERS + 1):
@@ -89,7 +89,7 @@ def large() -> list[Entry]:
 
 
 async def etcd_transactions(directory: Path) -> tuple[float, float]:
-    """Returns the milliseconds of a transaction with one change, and of a full one, run one after the other."""
+    """Return the milliseconds of a transaction with one change, and of a full one, run one after the other."""
     directory.mkdir(parents=True, exist_ok=True)
     etcd = EtcdProcess(directory / "etcd").start()
     world = World(now_ms=lambda: int(time.time() * 1000), monotonic=time.monotonic, rng=random.Random(1), disk=OsDisk())

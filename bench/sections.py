@@ -33,7 +33,7 @@ def median_of(runs: int, measure: Callable[[], float]) -> float:
 
 
 def answers(process: BrokerProcess) -> None:
-    """Sends one ApiVersions request and reads its response."""
+    """Send one ApiVersions request and read its response."""
     request = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
     with socket.create_connection(("127.0.0.1", process.port), 5) as connection:
         connection.sendall(b"".join(encode_request_frame(APIS[18], 3, 1, "bench", request)))
@@ -48,7 +48,7 @@ def timed_start(process: BrokerProcess) -> float:
 
 
 def start(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures from starting the process (interpreter included) to the first answered ApiVersions."""
+    """Measure from starting the process (interpreter included) to the first answered ApiVersions."""
     taken = []
     for run in range(max(runs, 3)):
         process = BrokerProcess(directory / str(run))
@@ -58,7 +58,7 @@ def start(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def produce(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures idempotent produce by librdkafka; its own mock broker (C, in memory, no disk) is the ceiling."""
+    """Measure idempotent produce by librdkafka; its own mock broker (C, in memory, no disk) is the ceiling."""
     rates: dict[str, list[float]] = {"mock": [], "os": [], "fsync": []}
     cpu, rss = [], []
     for run in range(runs):
@@ -84,7 +84,7 @@ def produce(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def consume(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures consume by confluent-kafka (librdkafka), from the first offset of one partition, with connecting."""
+    """Measure consume by confluent-kafka (librdkafka), from the first offset of one partition, with connecting."""
     records *= 2
     with broker(directory) as process:
         work("librdkafka_produce", address=process.address, records=records)
@@ -100,7 +100,7 @@ def consume(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def round_trip(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures a single record from produce to its arrival at a consumer of the same process."""
+    """Measure a single record from produce to its arrival at a consumer of the same process."""
     figures = []
     for durability in ("os", "fsync"):
         with broker(directory / durability, durability) as process:
@@ -112,7 +112,7 @@ def round_trip(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def recovery(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures a log of 1 GiB after SIGKILL, from starting the process to the first answer."""
+    """Measure a log of 1 GiB after SIGKILL, from starting the process to the first answer."""
     size = 1 << 30
     per_run = 2_000_000
     process = BrokerProcess(directory, **{"num.partitions": "1", "log.segment.bytes": str(size)}).start()
@@ -127,7 +127,7 @@ def recovery(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def client(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures semel's asyncio client against aiokafka (record code in C), in Python loops, with one broker each."""
+    """Measure semel's asyncio client against aiokafka (record code in C), in Python loops, with one broker each."""
     rates: dict[str, dict[str, list[float]]] = {"produce": {}, "consume": {}}
     some = min(records, 500_000)
     for run in range(runs):

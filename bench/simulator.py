@@ -18,7 +18,7 @@ FASTER_THAN_REAL = 100
 
 
 def simulator(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures in CPU time of one process, because the simulator needs no more."""
+    """Measure in CPU time of one process, because the simulator needs no more."""
     plans = (plan for plan in (draw(seed, ["transactional"]) for seed in count()) if len(plan.clients) == CLIENTS)
     calm = list(islice(plans, CALM_RUNS))
     for plan in calm:

@@ -30,7 +30,7 @@ CHUNK_BYTES = 4 << 20
 
 
 def spark_read(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures first the decoder alone on one core, then Spark with two, and the same rows without reading."""
+    """Measure first the decoder alone on one core, then Spark with two, and the same rows without reading."""
     figures = [
         per_second(f"decode to Arrow, a core, {name}, batches of {rows:,}", decoded_per_cpu_s(sizes, rows))
         for name, sizes in {"values of one size": range(100, 101), "values of all sizes": range(50, 150)}.items()
@@ -53,7 +53,7 @@ def spark_read(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def decoded_per_cpu_s(sizes: range, batch_rows: int) -> float:
-    """Returns the records that `arrow_batches` decodes per second of CPU time; the best of five runs."""
+    """Return the records that `arrow_batches` decodes per second of CPU time; the best of five runs."""
     rng = random.Random(7)
     chunk, places, offset = bytearray(), [], 0
     while len(chunk) < CHUNK_BYTES:
@@ -119,7 +119,7 @@ class ReadyMadeReader(DataSourceReader):
 
 
 def timed(frame: Any, runs: int) -> tuple[float, float]:
-    """Returns rows per second into Spark's noop sink, and CPU seconds per million rows, Java and Python together.
+    """Return rows per second into Spark's noop sink, and CPU seconds per million rows, Java and Python together.
 
     The result is the best of the runs after one warm-up run.
     """
@@ -134,7 +134,7 @@ def timed(frame: Any, runs: int) -> tuple[float, float]:
 
 
 def cpu_of_all_s() -> float:
-    """Returns the CPU time of this process, of Java, and of Spark's workers, which run many tasks."""
+    """Return the CPU time of this process, of Java, and of Spark's workers, which run many tasks."""
     me = psutil.Process()
     return sum(sum(process.cpu_times()[:2]) for process in (me, *me.children(recursive=True)))
 

@@ -22,7 +22,7 @@ VALUE = "lpad(CAST(id AS STRING), 100, '.') AS value"
 
 
 def spark_scale(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures rows of 100 bytes per second. Each worker has one of the machine's two cores; the broker shares them."""
+    """Measure rows of 100 bytes per second. Each worker has one of the machine's two cores; the broker shares them."""
     found: dict[int, dict[str, float]] = {}
     with broker(directory / "data", "fsync") as process:
         for workers in WORKERS:
@@ -47,7 +47,7 @@ def spark_scale(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def _best_s(act: Any, runs: int) -> float:
-    """Returns the shortest of the runs after one warm-up run."""
+    """Return the shortest of the runs after one warm-up run."""
     act()
     taken = []
     for _ in range(runs):

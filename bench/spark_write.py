@@ -34,7 +34,7 @@ BATCH_BYTES = 256 * 1024
 
 
 def spark_write(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures records of 100 bytes over 4 partitions, with Spark and the broker on the same cores."""
+    """Measure records of 100 bytes over 4 partitions, with Spark and the broker on the same cores."""
     with broker(directory, "fsync", **{"num.partitions": str(PARTITIONS)}) as process:
         done = measured_by(
             "bench.spark_write", address=process.address, folder=str(directory), records=2 * records, runs=max(3, runs)
@@ -61,7 +61,7 @@ def spark_write(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def encoded_per_cpu_s(sizes: Sequence[int], keyed: bool) -> float:
-    """Returns the rows encoded for four partitions per second of CPU time: the sink without Spark and broker."""
+    """Return the rows encoded for four partitions per second of CPU time: the sink without Spark and broker."""
     values = pa.array([b"v" * sizes[row % len(sizes)] for row in range(ARROW_ROWS)], pa.binary())
     keys = pa.array([b"key %d" % row for row in range(ARROW_ROWS)], pa.binary())
     rows = pa.record_batch({"value": values, "key": keys})
@@ -125,7 +125,7 @@ def _measure(address: str, folder: str, records: int, runs: int) -> dict[str, fl
 
 
 def _micro_batches(spark: Any, address: str, checkpoint: str, delivery: str) -> list[float]:
-    """Returns the duration of each of many small batches, in ms."""
+    """Return the duration of each of many small batches, in ms."""
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).option("numPartitions", 2).load()
     writer = rows.selectExpr("CAST(value AS STRING) AS value").writeStream.format("semel")
     options = {

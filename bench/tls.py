@@ -20,7 +20,7 @@ HANDSHAKES = 200
 
 
 def tls(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures produce and consume by librdkafka over TLS 1.3, as a part of plaintext on the same broker."""
+    """Measure produce and consume by librdkafka over TLS 1.3, as a part of plaintext on the same broker."""
     authority = Authority(directory / "certificates")
     server = authority.issue("server", "127.0.0.1")
     rates: dict[tuple[str, str], list[float]] = {}

@@ -17,7 +17,7 @@ CLIFF = 10
 
 
 def transactions(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures one producer: one-record transactions, and 100 records over four partitions."""
+    """Measure one producer: one-record transactions, and 100 records over four partitions."""
     figures = []
     for size, count in TRANSACTIONS.items():
         rates: dict[str, list[float]] = {"mock": [], "os": [], "fsync": []}
@@ -45,7 +45,7 @@ def transactions(directory: Path, records: int, runs: int) -> list[Figure]:
 
 
 def transaction_clients(directory: Path, records: int, runs: int) -> list[Figure]:
-    """Measures semel's client against aiokafka on one broker each, and many producers at once."""
+    """Measure semel's client against aiokafka on one broker each, and many producers at once."""
     rates: dict[str, list[float]] = {"aiokafka": [], "semel.aiokafka": []}
     for run in range(runs):
         for module, found in rates.items():

@@ -30,7 +30,7 @@ PAUSE_S = 0.005
 
 
 def bystander(port: int, pipe: Connection) -> None:
-    """Asks ApiVersions; answers each message of the pipe with the longest wait since the last one, in seconds."""
+    """Ask ApiVersions; answer each message of the pipe with the longest wait since the last one, in seconds."""
     frame = b"".join(
         encode_request_frame(
             APIS[18], 3, 1, "bystander", ApiVersionsRequest(client_software_name="bench", client_software_version="1")
@@ -100,7 +100,7 @@ class Measured:
 
 
 def measure(directory: Path, size: int, requests: Iterable[WideRequest], *, has_lines: bool) -> None:
-    """Prints a line for each request."""
+    """Print a line for each request."""
     process = TimedBroker(directory, durability="os")
     process.has_lines = has_lines
     process.start()

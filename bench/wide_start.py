@@ -34,7 +34,7 @@ def started(process: BrokerProcess, name: str, size: int) -> None:
 
 
 def measure(directory: Path, size: int, durability: str) -> None:
-    """Prints a line for each start."""
+    """Print a line for each start."""
     process = BrokerProcess(directory, durability=durability)
     started(process, "a new data directory", size)
     wide = Wide(size, int(time.time() * 1000))

@@ -572,7 +572,7 @@ def _log_loop_error(world: World, files: OpenFiles, context: dict[str, Any]) -> 
 
 
 def _check_extra(user: str, extra: str, *packages: str) -> None:
-    """Raises ClickException, which says what to install, if one of the packages of an extra is missing."""
+    """Raise ClickException, which says what to install, if one of the packages of an extra is missing."""
     for name in packages:
         try:
             importlib.import_module(name)

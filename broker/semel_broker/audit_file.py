@@ -40,7 +40,7 @@ class FileSink:
     """A file that is appended to, and opened again when it has been moved. Its user may read it, and its group."""
 
     def __init__(self, path: str) -> None:
-        """Raises OSError if it cannot be opened."""
+        """Raise OSError if it cannot be opened."""
         self._path = path
         self._descriptor = self._open()
         self._identity = _identity(os.fstat(self._descriptor))
@@ -109,7 +109,7 @@ class AuditFile:
     """The audit log in a file. `is_required`: see `audit.log.required`."""
 
     def __init__(self, path: str, log: Logger, *, is_required: bool = False) -> None:
-        """Raises ConfigError if the file cannot be opened."""
+        """Raise ConfigError if the file cannot be opened."""
         self._is_required = is_required
         self._trouble = Trouble(path, log)
         try:

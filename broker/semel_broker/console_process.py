@@ -27,7 +27,7 @@ class ConsoleProcess:
 
     @classmethod
     async def start(cls, config: BrokerConfig, broker_port: int, port: int) -> ConsoleProcess:
-        """Starts it. It prints the address of its page to standard error, where no log is, or why it cannot listen."""
+        """Start it. It prints the address of its page to standard error, where no log is, or why it cannot listen."""
         host = config.client_listeners[0].address.host
         host = EVERY_ADDRESS.get(host, host)
         address = f"[{host}]:{broker_port}" if ":" in host else f"{host}:{broker_port}"
@@ -35,7 +35,7 @@ class ConsoleProcess:
         return cls(await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=sys.stderr))
 
     async def stop(self) -> None:
-        """Ends it, within `STOP_S`."""
+        """End it, within `STOP_S`."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

@@ -61,7 +61,7 @@ class DataHome:
 
 
 def _etcd_store(config: BrokerConfig, world: World) -> Store:
-    """Raises ConfigError for a URL that is not an endpoint of etcd, and for files of TLS that cannot be used."""
+    """Raise ConfigError for a URL that is not an endpoint of etcd, and for files of TLS that cannot be used."""
     from semel_broker.cluster.etcd.login import Login
     from semel_broker.cluster.etcd.store import EtcdStore  # needs h11, which a broker alone is installed without
     from semel_broker.cluster.etcd.tls import Tls
@@ -82,7 +82,7 @@ def _etcd_store(config: BrokerConfig, world: World) -> Store:
 
 
 def _check_store_file(world: World, logs: LogDirectory) -> None:
-    """Raises CorruptStoreError if there are partitions, but not the file that lists their topics."""
+    """Raise CorruptStoreError if there are partitions, but not the file that lists their topics."""
     path = f"{logs.root}/{STORE_FILE}"
     if not world.disk.exists(path) and (partitions := logs.partitions()):
         raise CorruptStoreError(

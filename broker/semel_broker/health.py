@@ -46,7 +46,7 @@ def _context(ca_file: str, certificate_file: str | None = None) -> ssl.SSLContex
 
 
 def ask(host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
-    """Returns when the broker has answered. Raises OSError without an answer, ValueError for another kind of answer."""
+    """Return when the broker has answered. Raises OSError without an answer, ValueError for another kind of answer."""
     with (
         socket.create_connection((host, port), TIMEOUT_SECONDS) as plain,
         plain if tls is None else tls.wrap_socket(plain) as connection,

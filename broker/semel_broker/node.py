@@ -227,7 +227,7 @@ async def _bind(server: Server, broker: Broker, audit: AuditLog | None, parts: A
 
 
 async def _sasl(listener: Listener, broker: Broker, audit: AuditLog | None, parts: AsyncExitStack) -> SaslListener:
-    """Raises ConfigError."""
+    """Raise ConfigError."""
     settings, world = broker.config.sasl_of(listener), broker.world
     oauth = None if settings.oauth is None else await _oauth(listener.name, settings.oauth, world, parts)
     return SaslListener(

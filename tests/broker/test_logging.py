@@ -81,7 +81,7 @@ class Pipe:
         self.stream = os.fdopen(inside, "w", encoding="utf-8")
 
     def lines(self, output: LogOutput) -> list[str]:
-        """Closes the output, and returns all that was written."""
+        """Close the output, and return all that was written."""
         data: list[bytes] = []
 
         def read() -> None:

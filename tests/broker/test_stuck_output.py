@@ -143,7 +143,7 @@ async def test_a_named_pipe_as_audit_log_stops_neither_requests_nor_the_end(tmp_
 
 
 async def test_a_required_audit_log_that_is_not_read_refuses_until_it_is_read_and_loses_nothing(tmp_path: Path) -> None:
-    """Takes three seconds: a write counts as hanging after two."""
+    """Take three seconds: a write counts as hanging after two."""
     path = tmp_path / "audit.pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDWR | os.O_NONBLOCK)

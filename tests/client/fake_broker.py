@@ -137,7 +137,7 @@ class FakeBroker:
         await self.close()
 
     async def listen(self) -> None:
-        """Starts, on the same port as before if there was one."""
+        """Start, on the same port as before if there was one."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 

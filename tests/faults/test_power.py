@@ -176,7 +176,7 @@ def test_answers_must_hold(answers: Answers, log: Log, expected: list[str]) -> N
 @pytest.mark.thorough
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 async def test_nothing_acknowledged_is_lost_and_a_disk_that_lies_is_noticed(tmp_path: Path) -> None:
-    """Takes a minute: each loss needs a start of the broker."""
+    """Take a minute: each loss needs a start of the broker."""
     recording = await record(tmp_path / "recorded")
     wrong: dict[str, list[str]] = {}
     points = draw_points(recording.records, POINTS, Random(7))

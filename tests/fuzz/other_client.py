@@ -26,7 +26,7 @@ class OtherClient:
         self._producer: TransactionalProducer | None = None
 
     async def arrive(self, port: int, *, create: bool = False) -> None:
-        """Connects, and starts a new instance of the transactional producer."""
+        """Connect, and start a new instance of the transactional producer."""
         self._wire = await Wire.connect(port)
         if create:
             await self._wire.create_topic(TOPIC, segment_bytes="5000")

@@ -66,7 +66,7 @@ def announced(size: int, sent: int) -> bytes:
 
 
 async def pipelines(wire: Wire, rng: Random) -> None:
-    """Sends hundreds to thousands of small requests at once, then reads the answers."""
+    """Send hundreds to thousands of small requests at once, then read the answers."""
     request: Message = rng.choice(
         (
             MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]),
@@ -82,19 +82,19 @@ async def pipelines(wire: Wire, rng: Random) -> None:
 
 
 async def announces(wire: Wire, rng: Random) -> None:
-    """Sends the first bytes of a large frame, and nothing more."""
+    """Send the first bytes of a large frame, and nothing more."""
     wire.send_bytes(announced(LARGE_FRAME_BYTES, 10))
     await wire.reader.read()
 
 
 async def stops_amid_large(wire: Wire, rng: Random) -> None:
-    """Sends a part of a large frame, then waits."""
+    """Send a part of a large frame, then wait."""
     wire.send_bytes(announced(LARGE_FRAME_BYTES, rng.randrange(MIB // 2, LARGE_FRAME_BYTES - KIB)))
     await wire.reader.read()
 
 
 async def stops_amid_small(wire: Wire, rng: Random) -> None:
-    """Sends a frame of medium size except its last KiB, then waits."""
+    """Send a frame of medium size except its last KiB, then wait."""
     wire.send_bytes(announced(SMALL_FRAME_BYTES, SMALL_FRAME_BYTES - KIB))
     await wire.reader.read()
 
@@ -105,19 +105,19 @@ def _queue_fetches(wire: Wire, count: int) -> None:
 
 
 async def leaves_unread(wire: Wire, rng: Random) -> None:
-    """Asks for large answers and does not read them."""
+    """Ask for large answers and do not read them."""
     _queue_fetches(wire, rng.choice((3, 20, 100)))
     await asyncio.sleep(rng.uniform(1, 5))
 
 
 async def goes_away(wire: Wire, rng: Random) -> None:
-    """Asks for large answers and closes the connection."""
+    """Ask for large answers and close the connection."""
     _queue_fetches(wire, rng.choice((20, 100)))
     await asyncio.sleep(rng.uniform(0.01, 0.5))
 
 
 async def half_closes(wire: Wire, rng: Random) -> None:
-    """Asks for large answers, closes its sending side, and reads a part of the answers."""
+    """Ask for large answers, close its sending side, and read a part of the answers."""
     _queue_fetches(wire, rng.choice((20, 100)))
     await asyncio.sleep(rng.uniform(0.0, 0.2))
     wire.writer.write_eof()
@@ -126,7 +126,7 @@ async def half_closes(wire: Wire, rng: Random) -> None:
 
 
 async def asks_for_much(wire: Wire, rng: Random) -> None:
-    """Sends two requests with very many elements; some have more than the limit."""
+    """Send two requests with very many elements; some have more than the limit."""
     request = _of_many_elements(rng, rng.choice((1_000, ELEMENTS_MAX - 10, ELEMENTS_MAX + 10)))
     for _ in range(2):
         wire.send(request)
@@ -178,7 +178,7 @@ def _of_many_elements(rng: Random, count: int) -> Message:
 
 
 async def queues_behind_what_waits(wire: Wire, rng: Random) -> None:
-    """Sends Produce requests that have to wait until a long poll or a JoinGroup on the same connection is answered."""
+    """Send Produce requests that have to wait until a long poll or a JoinGroup on the same connection is answered."""
     if rng.random() < 0.5:
         wire.send(fetch_request(EMPTY_TOPIC, 0, max_wait_ms=20_000))
     else:
@@ -201,7 +201,7 @@ async def queues_behind_what_waits(wire: Wire, rng: Random) -> None:
 
 
 async def talks_nonsense(wire: Wire, rng: Random) -> None:
-    """Sends random bytes, sometimes after a valid start of a frame header."""
+    """Send random bytes, sometimes after a valid start of a frame header."""
     body = rng.randbytes(rng.randrange(1, 20_000))
     head = len(body).to_bytes(4, "big") + rng.choice((0, 1, 3, 18, 19)).to_bytes(2, "big") + b"\0\0"
     wire.send_bytes(rng.choice((b"", head)) + body)

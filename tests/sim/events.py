@@ -15,7 +15,7 @@ NO_TXN = -1
 
 
 def identified(name: str, topic_id: bytes) -> str:
-    """Stands for a topic in the events, where its name is not enough: another topic had the same name."""
+    """Stand for a topic in the events, where its name is not enough: another topic had the same name."""
     return f"{name}@{topic_id.hex()}"
 
 

@@ -365,7 +365,7 @@ def _late_args(rng: Random, role: str) -> dict[str, float]:
 
 
 def drawn(**names: Sequence[float]) -> Callable[[Random, str], dict[str, Any]]:
-    """Draws each argument from its values."""
+    """Draw each argument from its values."""
     return lambda rng, role: {name: rng.choice(values) for name, values in names.items()}
 
 

@@ -299,7 +299,7 @@ class OffsetModel:
 
 
 def deleted_offsets(run: GroupRun) -> None:
-    """Commits, deletions and the ends of transactions, one after the other; sometimes the broker starts again."""
+    """The commits, deletions and ends of transactions, one after the other; sometimes the broker starts again."""
     model, state = OffsetModel(), {"steps": run.rng.randint(15, 40), "at": 0}
     producers: dict[str, TransactionalProducer] = {}
 

@@ -147,7 +147,7 @@ class Network:
         return listener
 
     async def connect(self, loop: SimLoop, factory: Callable[[], P], host: str, port: int) -> tuple[Endpoint, P]:
-        """Raises ConnectionRefusedError, TimeoutError (as OSError), ConnectionResetError."""
+        """Raise ConnectionRefusedError, TimeoutError (as OSError), ConnectionResetError."""
         if host not in self.world.hosts:
             raise OSError(errno.EHOSTUNREACH, f"there is no host {host}")
         dial = _Dial(self, loop, self.world.hosts[host], port)

@@ -159,7 +159,7 @@ class Rights:
                 await asyncio.sleep(LOOK_S)
 
     async def _adjust(self, admin: Admin) -> None:
-        """Raises KafkaError: the change may have been made or not."""
+        """Raise KafkaError: the change may have been made or not."""
         for right in [each for each in self._wanted if each not in self._denied]:
             self._note(right, "taking")
             self._asked[right] = None

@@ -268,7 +268,7 @@ class Listener(AbstractServer):
         self.accepts = True
 
     def accept(self, endpoint: Endpoint) -> None:
-        """Runs in the process: takes a connection that the kernel has accepted."""
+        """Run in the process: take a connection that the kernel has accepted."""
         endpoint.connected(self.factory())
 
     async def start_serving(self) -> None:
@@ -279,7 +279,7 @@ class Listener(AbstractServer):
             del self.host.listeners[self.port]
 
     async def wait_closed(self) -> None:
-        """Returns at once: listening ends with `close`."""
+        """Return at once: listening ends with `close`."""
 
     def is_serving(self) -> bool:
         return self.accepts and self.host.listeners.get(self.port) is self

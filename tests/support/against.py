@@ -58,7 +58,7 @@ class OutsideBroker:
             await wire.close()
 
     def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
-        """Creates a topic, as `EphemeralBroker.create_topic`."""
+        """Create a topic, as `EphemeralBroker.create_topic`."""
         settings = {key.replace("_", "."): str(value) for key, value in configs.items()}
 
         async def creating(admin: Admin) -> None:
@@ -72,7 +72,7 @@ class OutsideBroker:
         self.do(creating)
 
     def hang(self, topic: str, batch: bytes) -> None:
-        """Stores a transactional batch that no coordinator knows in partition 0, without the broker's verification.
+        """Store a transactional batch that no coordinator knows in partition 0, without the broker's verification.
 
         An old client could do so with an old broker (KIP-890). Produce v9 is of transaction version 1.
         """
@@ -99,7 +99,7 @@ class OutsideBroker:
         self.do(hanging)
 
     def do(self, work: Callable[[Admin], Awaitable[T]]) -> T:
-        """Runs `work` with an Admin in an event loop of its own."""
+        """Run `work` with an Admin in an event loop of its own."""
 
         async def doing() -> T:
             async with Admin(bootstrap_servers=self.address) as admin:
@@ -108,7 +108,7 @@ class OutsideBroker:
         return in_thread(doing())
 
     def clean(self) -> None:
-        """Aborts open transactions, then deletes access control entries, quotas, groups and topics."""
+        """Abort open transactions, then delete access control entries, quotas, groups and topics."""
         self.do(_clean)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -139,7 +139,7 @@ async def _clean(admin: Admin) -> None:
 
 
 async def wait_for_leaders(admin: Admin, *partitions: TopicPartition) -> None:
-    """Returns when the partitions have leaders. Kafka answers CreateTopics before its brokers know the topic."""
+    """Return when the partitions have leaders. Kafka answers CreateTopics before its brokers know the topic."""
     async with asyncio.timeout(SETTING_TIMEOUT_S):
         while True:
             with suppress(UnknownTopicOrPartitionError):
@@ -149,7 +149,7 @@ async def wait_for_leaders(admin: Admin, *partitions: TopicPartition) -> None:
 
 
 def in_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end in a thread of its own, because the caller's thread may have a running loop."""
+    """Run a coroutine to its end in a thread of its own, because the caller's thread may have a running loop."""
     found: list[T] = []
     failed: list[BaseException] = []
 

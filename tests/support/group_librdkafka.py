@@ -74,7 +74,7 @@ class LibrdkafkaMember(Member):
         consumer.close()
 
     def _is_error(self, message: Message) -> bool:
-        """Says an error, which librdkafka itself retries if it is not fatal."""
+        """Say an error, which librdkafka itself retries if it is not fatal."""
         error = message.error()
         if error is None:
             return False
@@ -164,7 +164,7 @@ class LibrdkafkaMember(Member):
             self.say("committed", len(self._batch))
 
     def _send_offsets(self, consumer: Consumer, producer: Producer, positions: list[TopicPartition]) -> None:
-        """Sends the offsets in a thread. If the call does not return, this program becomes a new one.
+        """Send the offsets in a thread. If the call does not return, this program becomes a new one.
 
         With several brokers librdkafka 2.16 may end the handle of a coordinator's broker. A TxnOffsetCommit that waits
         for this handle does not return, not even after its timeout.

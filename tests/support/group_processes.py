@@ -102,7 +102,7 @@ class GroupProcess:
         return self._process.poll() is None
 
     def tell(self, *words: str) -> None:
-        """Sends a command; see `group_program`."""
+        """Send a command; see `group_program`."""
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(words) + "\n")
         self._process.stdin.flush()
@@ -149,7 +149,7 @@ def _places(event: Event) -> set[Place]:
 
 
 def until(condition: Callable[[], bool], running: Iterable[GroupProcess], what: str, timeout_s: float = 60) -> None:
-    """Waits for a condition. Fails when one of the processes that should run has ended."""
+    """Wait for a condition. Fails when one of the processes that should run has ended."""
     processes = list(running)
     deadline = time.monotonic() + timeout_s
     while not condition():

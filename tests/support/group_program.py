@@ -52,7 +52,7 @@ class Member(threading.Thread):
         self._go = threading.Event()
 
     def run(self) -> None:
-        """Works until `leave`. An error that is not expected ends the program."""
+        """Work until `leave`. An error that is not expected ends the program."""
         try:
             if self.job.target:
                 self.transform()
@@ -65,20 +65,20 @@ class Member(threading.Thread):
             os._exit(1)
 
     def read(self) -> None:
-        """Reads records one by one, and commits the offset of each."""
+        """Read records one by one, and commit the offset of each."""
         raise NotImplementedError
 
     def transform(self) -> None:
-        """Reads, transforms and writes in transactions."""
+        """Read, transform and write in transactions."""
         raise NotImplementedError
 
     def say(self, what: str, *more: object) -> None:
-        """Prints an event."""
+        """Print an event."""
         with _printing:
             print(json.dumps([time.monotonic(), self.name, what, *more]), flush=True)
 
     def reach(self, moment: str) -> None:
-        """Says that a transaction has come to this moment, and waits for `go` if the job says so."""
+        """Say that a transaction has come to this moment, and wait for `go` if the job says so."""
         self.say(moment)
         if moment == self._hold:
             self.say("held")
@@ -98,7 +98,7 @@ class Member(threading.Thread):
 
 
 def run(make: Callable[[str, Job], Member]) -> None:
-    """Does the job of the first argument until `stop`. Ends without cleaning up when stdin ends."""
+    """Do the job of the first argument until `stop`. Ends without cleaning up when stdin ends."""
     job = msgspec.json.decode(sys.argv[1], type=Job)
     members: dict[str, Member] = {}
 

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 
 
 def insist(call: Callable[[], Any]) -> None:
-    """Repeats a call until its outcome is known."""
+    """Repeat a call until its outcome is known."""
     while True:
         try:
             call()

@@ -30,7 +30,7 @@ class LoopWaitsForDiskError(AssertionError):
 
 
 def check(what: str, frame: FrameType) -> None:
-    """Raises LoopWaitsForDiskError if this thread runs a loop, and the functions from `frame` on may not sync there."""
+    """Raise LoopWaitsForDiskError if this thread runs a loop, and the functions from `frame` on may not sync there."""
     if asyncio._get_running_loop() is None:
         return
     if _is_handed_over(frame):
@@ -69,5 +69,5 @@ def guard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def loop_syncs_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Syncs on the thread of a running loop raise LoopWaitsForDiskError."""
+    """Sync on the thread of a running loop raise LoopWaitsForDiskError."""
     guard(monkeypatch)

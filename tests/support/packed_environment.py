@@ -24,7 +24,7 @@ NEEDLESS = shutil.ignore_patterns("__pycache__", "tests", "include", "*.pyi", "*
 
 
 def pack(folder: Path) -> Path:
-    """Creates `environment.tar.gz` in the folder and returns its path."""
+    """Create `environment.tar.gz` in the folder and return its path."""
     made = folder / "packed"
     venv.create(made, symlinks=True, with_pip=False)
     (site,) = made.glob("lib/python*/site-packages")

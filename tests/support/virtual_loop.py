@@ -324,7 +324,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_: object
     ) -> tuple[Transport, asyncio.BaseProtocol]:
-        """Raises ConnectionRefusedError where nobody listens, socket.gaierror for another host than this one."""
+        """Raise ConnectionRefusedError where nobody listens, socket.gaierror for another host than this one."""
         if host not in ("127.0.0.1", "localhost"):
             raise socket.gaierror(socket.EAI_NONAME, f"no such host: {host!r}")
         if port not in self.listeners:

@@ -98,7 +98,7 @@ class WideRequest(msgspec.Struct, frozen=True):
     errors: frozenset[ErrorCode] = frozenset()
 
     def check(self, answer: Message) -> None:
-        """Raises AssertionError for a row with another error."""
+        """Raise AssertionError for a row with another error."""
         wrong = Counter(ErrorCode(code).name for code in _codes(answer) if code and ErrorCode(code) not in self.errors)
         assert not wrong, f"{self.name}: errors of rows: {wrong}"
 
@@ -412,7 +412,7 @@ def _txn_offset_commit(wide: Wide) -> Message:
 
 
 def _end(wide: Wide) -> Message:
-    """Commits: the index of aborted transactions is another open file for each partition."""
+    """Commit, because the index of aborted transactions is another open file for each partition."""
     return k26.EndTxnRequest(
         transactional_id=ID, producer_id=wide.producer_id, producer_epoch=wide.producer_epoch, committed=True
     )

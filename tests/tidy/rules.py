@@ -91,6 +91,14 @@ class Source:
 
 
 Rule = Callable[[Source], Iterator[str]]
+THIRD_PERSON = re.compile(
+    r"(Aborts|Adds|Appends|Applies|Asks|Asserts|Begins|Calls|Cancels|Checks|Closes|Commits|Computes|Connects|Continues"
+    r"|Converts|Copies|Creates|Decides|Decodes|Deletes|Describes|Drops|Encodes|Ends|Fails|Fetches|Finds|Forgets|Formats"
+    r"|Gives|Hands|Initialises|Joins|Keeps|Kills|Leaves|Loads|Makes|Measures|Moves|Notices|Opens|Parses|Pauses|Prints"
+    r"|Puts|Raises|Reads|Releases|Removes|Repeats|Replaces|Reserves|Resumes|Returns|Runs|Sends|Sets|Shows|Sorts|Starts"
+    r"|Stops|Stores|Subscribes|Switches|Syncs|Takes|Tells|Turns|Updates|Waits|Wakes|Warns|Writes|Yields)\b"
+)
+"""The first words of docstrings of functions are in the imperative, or name the result."""
 RULES: list[Rule] = []
 
 
@@ -349,6 +357,16 @@ def docstrings_are_plain(source: Source) -> Iterator[str]:
         ):
             for found in pattern.finditer(text):
                 yield at(source, node, f"{what}: {text[max(0, found.start() - 20) : found.end() + 30]!r}")
+
+
+@rule
+def docstrings_of_functions_are_imperative(source: Source) -> Iterator[str]:
+    """They begin with a verb in the imperative, or with a noun phrase for the result."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if word := THIRD_PERSON.match(ast.get_docstring(node) or ""):
+            yield at(source, node, f"the docstring begins with {word[0]}: use the imperative")
 
 
 @rule

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tidy.rules import RULES, Rule, Source, docstrings_are_plain
+from tidy.rules import RULES, Rule, Source, docstrings_are_plain, docstrings_of_functions_are_imperative
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("protocol", "storage", "broker", "client", "console", "pipeline")
@@ -25,7 +25,8 @@ def test_the_language_of_all_other_folders() -> None:
         for path in sorted((ROOT / folder).rglob("*.py"))
     ]
     assert len(sources) > 100
-    broken = [place for source in sources for place in docstrings_are_plain(source)]
+    rules = (docstrings_are_plain, docstrings_of_functions_are_imperative)
+    broken = [place for source in sources for rule in rules for place in rule(source)]
     assert not broken, "\n".join(broken)
 
 

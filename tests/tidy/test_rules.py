@@ -14,6 +14,7 @@ BAD: list[tuple[Rule, str]] = [
     (rules.docstrings_are_plain, '"""A batch that was turned away comes again."""\n'),
     (rules.docstrings_are_plain, '"""Raises PRODUCER_FENCED (90)."""\n'),
     (rules.docstrings_are_plain, '"""The client gets error 70."""\n'),
+    (rules.docstrings_of_functions_are_imperative, 'async def f():\n    """Returns the offsets."""\n'),
     (rules.log_events_are_snake_case, 'log.info("broker-started", port=1)\n'),
     (rules.functions_are_short, LONG_FUNCTION),
     (rules.functions_are_short, "async " + LONG_FUNCTION),

@@ -151,7 +151,7 @@ def _protocols(config: BrokerSettings) -> dict[str, str]:
 
 
 def _protocol(name: str, protocols: Mapping[str, str]) -> str:
-    """Raises ConfigError for a name without a protocol."""
+    """Raise ConfigError for a name without a protocol."""
     protocol = protocols.get(name)
     if protocol is None:
         raise ConfigError(

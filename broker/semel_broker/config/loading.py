@@ -358,7 +358,7 @@ def _check_etcd(config: BrokerConfig) -> None:
 
 
 def _check_listeners(config: BrokerConfig) -> None:
-    """Raises ConfigError."""
+    """Raise ConfigError."""
     for listener in config.client_listeners:
         if listener.has_tls:
             config.tls_of(listener.name)

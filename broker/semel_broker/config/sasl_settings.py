@@ -75,7 +75,7 @@ def sasl_settings_of(listener: Listener, config: BrokerSettings, own: Mapping[st
 
 
 def _oauth(listener: Listener, value: Callable[[str], Any]) -> OAuthSettings:
-    """Raises ConfigError if a setting is missing, without which tokens for others would be accepted."""
+    """Raise ConfigError if a setting is missing, without which tokens for others would be accepted."""
     where = f"listener {listener.name}: OAUTHBEARER"
     url, file = value("sasl_oauthbearer_jwks_endpoint_url"), value("sasl_oauthbearer_jwks_file")
     if bool(url) == bool(file):

@@ -47,7 +47,7 @@ def number(text: str) -> float:
 
 
 def boolean(text: str) -> bool:
-    """Raises ValueError for anything but true and false, in whatever case."""
+    """Raise ValueError for anything but true and false, in whatever case."""
     value = BOOLEANS.get(text.strip(BLANKS).lower())
     if value is None:
         raise ValueError(text)

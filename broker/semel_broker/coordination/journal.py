@@ -96,7 +96,7 @@ class Journal:
         self._settling: Task[None] | None = None
 
     def check_room(self) -> None:
-        """Raises NOT_COORDINATOR while the disk has no room even for small records: call it before an `append` of
+        """Raise NOT_COORDINATOR while the disk has no room even for small records: call it before an `append` of
         records that free nothing. `write` checks it itself."""
         try:
             self._partition.check_room()

@@ -121,7 +121,7 @@ class Shard:
         self.check()
 
     def check(self) -> None:
-        """Raises NOT_COORDINATOR unless this broker's lease as the coordinator is valid.
+        """Raise NOT_COORDINATOR unless this broker's lease as the coordinator is valid.
 
         Raises COORDINATOR_NOT_AVAILABLE if this broker is stopping.
         """
@@ -312,7 +312,7 @@ class Shards(Generic[S]):
     # --- inside ---
 
     def check_length(self, key: str) -> None:
-        """Raises INVALID_REQUEST for an id that is too long to be kept."""
+        """Raise INVALID_REQUEST for an id that is too long to be kept."""
         most = self._id_bytes_max
         if most is not None and (size := len(key.encode())) > most:
             raise KafkaError(

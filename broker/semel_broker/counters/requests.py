@@ -96,7 +96,7 @@ Counting = Callable[[Any], None]
 
 @cache
 def _counting(cls: type[msgspec.Struct]) -> Callable[[dict[int, int]], Counting]:
-    """Makes the function for one class of responses from the dict. Generated, because it runs for each request."""
+    """Make the function for one class of responses from the dict. Generated, because it runs for each request."""
     lines = list(_lines(cls, "response", 2)) or ["        pass"]
     source = "\n".join(["def counting(errors):", "    def count(response):", *lines, "    return count"])
     namespace: dict[str, Any] = {"some": _some}

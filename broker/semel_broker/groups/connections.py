@@ -27,7 +27,7 @@ class NewestConnections:
         self._newest: Recent[tuple[str, str], int] = Recent(MEMBERS_MAX)  # by group id and member id
 
     def check(self, group_id: str, member_id: str, connection: int) -> None:
-        """Raises CloseConnectionError: the member has used a newer connection."""
+        """Raise CloseConnectionError: the member has used a newer connection."""
         if 0 < connection < (self._newest.get((group_id, member_id)) or 0):
             raise CloseConnectionError("stale_connection", member=member_id)
 

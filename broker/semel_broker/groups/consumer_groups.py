@@ -196,7 +196,7 @@ class ConsumerGroups:
         session.disowned = current.revoking if says_so else NOTHING
 
     def _has_beaten_over(self, group_id: str, member_id: str, connection: int) -> None:
-        """Raises CloseConnectionError: the member has a newer connection."""
+        """Raise CloseConnectionError: the member has a newer connection."""
         self._heartbeats_over.check(group_id, member_id, connection)
         if (group_id, member_id) in self._sessions:
             self._heartbeats_over.note(group_id, member_id, connection)
@@ -383,7 +383,7 @@ class ConsumerGroups:
         return session is not None and session.is_ending
 
     def _check_not_ending(self, group_id: str, member_id: str) -> None:
-        """Raises UNKNOWN_MEMBER_ID: the removal of the member is being stored."""
+        """Raise UNKNOWN_MEMBER_ID: the removal of the member is being stored."""
         if self._is_ending(group_id, member_id):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"the session of {member_id} has ended: join again")
 
@@ -540,7 +540,7 @@ class ConsumerGroups:
         return migration.downgraded(after, generation_id, policy, size_max)
 
     async def _store_downgrade(self, group: Group, downgrade: Downgrade, only_removes: bool) -> None:
-        """Raises as `_store`."""
+        """Raise as `_store`."""
         assert group.consumer is not None
         consumer, now_ms = group.consumer, self._world.now_ms()
 

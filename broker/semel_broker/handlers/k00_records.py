@@ -142,7 +142,7 @@ def accepted(
 
 
 def _check_timestamps(checked: CheckedRecords, before_max_ms: int, after_max_ms: int, ctx: RequestContext) -> None:
-    """Raises INVALID_TIMESTAMP. Records at -1 have no timestamp and pass, as in Kafka; those below it have one."""
+    """Raise INVALID_TIMESTAMP. Records at -1 have no timestamp and pass, as in Kafka; those below it have one."""
     if checked.min_timestamp == NO_TIMESTAMP:
         return
     now_ms = ctx.broker.world.now_ms()

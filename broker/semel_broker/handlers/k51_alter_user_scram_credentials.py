@@ -106,7 +106,7 @@ def _changes_of(name: str, rows: list[Row], users: UserStore) -> list[Change]:
 
 
 def _mechanism(code: int) -> ScramMechanism:
-    """Raises UNSUPPORTED_SASL_MECHANISM."""
+    """Raise UNSUPPORTED_SASL_MECHANISM."""
     try:
         return ScramMechanism(code)
     except ValueError:

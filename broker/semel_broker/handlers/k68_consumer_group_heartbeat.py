@@ -65,7 +65,7 @@ async def _heartbeat(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext
 
 
 def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-    """Raises INVALID_REQUEST."""
+    """Raise INVALID_REQUEST."""
     joins = request.member_epoch == JOIN
     subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     for is_wrong, why in (

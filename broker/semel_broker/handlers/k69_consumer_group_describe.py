@@ -51,7 +51,7 @@ async def handle(request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> 
 
 
 async def _described(group_id: str, ctx: RequestContext) -> ConsumerGroup:
-    """Raises GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, NOT_COORDINATOR, COORDINATOR_*."""
+    """Raise GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, NOT_COORDINATOR, COORDINATOR_*."""
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group needs a name: name the one to describe")
     group = (await ctx.broker.groups.shard_of_known(group_id)).groups.get(group_id)

@@ -86,7 +86,7 @@ def _missing(name: str, ctx: RequestContext) -> DescribeTopicPartitionsResponseT
 async def _described(
     topic: Topic, indexes: range, ctx: RequestContext, slices: Slices
 ) -> DescribeTopicPartitionsResponseTopic:
-    """Raises UNKNOWN_TOPIC_OR_PARTITION if it is deleted meanwhile."""
+    """Raise UNKNOWN_TOPIC_OR_PARTITION if it is deleted meanwhile."""
     rows = await partition_rows(topic, indexes, ctx, slices)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,

@@ -43,7 +43,7 @@ class ClientTls:
     """See `PeerTls`."""
 
     def __init__(self, settings: TlsSettings, log: Logger) -> None:
-        """Raises ConfigError, which names the setting and its file."""
+        """Raise ConfigError, which names the setting and its file."""
         self._settings = settings
         self._files = FileContext(settings, log, peer_context, "client")
 

@@ -48,7 +48,7 @@ class FileContext:
     def __init__(
         self, settings: TlsSettings, log: Logger, make: Callable[[TlsSettings], SSLContext], side: str
     ) -> None:
-        """Raises ConfigError, which names the setting and its file."""
+        """Raise ConfigError, which names the setting and its file."""
         self._settings, self._log, self._make, self._side = settings, log, make, side
         files = (settings.keystore_location, settings.key_location, settings.truststore_location)
         self._files = [Path(file) for file in files if file]
@@ -214,7 +214,7 @@ def _load_cas(context: SSLContext, settings: TlsSettings) -> None:
 
 
 def _check_pem(where: str, path: str, label: str) -> None:
-    """Raises ConfigError unless the file can be read and contains a PEM object with this label."""
+    """Raise ConfigError unless the file can be read and contains a PEM object with this label."""
     try:
         text = Path(path).read_bytes()
     except OSError as error:

@@ -54,7 +54,7 @@ class ServerTls:
     """The TLS of a listener, from files in PEM. `log` gets an error if changed files cannot be used."""
 
     def __init__(self, settings: TlsSettings, log: Logger) -> None:
-        """Raises ConfigError, which names the setting and its file."""
+        """Raise ConfigError, which names the setting and its file."""
         self._files = FileContext(settings, log, server_context, "server")
 
     def session(self) -> ServerSession:

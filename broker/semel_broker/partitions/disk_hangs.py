@@ -70,7 +70,7 @@ class DiskHangs:
                 listener()
 
     def check(self) -> None:
-        """Raises KAFKA_STORAGE_ERROR while writes would wait for a disk that hangs."""
+        """Raise KAFKA_STORAGE_ERROR while writes would wait for a disk that hangs."""
         if self.stops_writes:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,

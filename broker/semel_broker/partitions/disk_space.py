@@ -72,7 +72,7 @@ class DiskSpace:
             self._timer.cancel()
 
     def check(self, size: int) -> None:
-        """Raises KAFKA_STORAGE_ERROR if the disk has no room for `size` bytes of a client, or hangs."""
+        """Raise KAFKA_STORAGE_ERROR if the disk has no room for `size` bytes of a client, or hangs."""
         self.hangs.check()
         if self._left >= size and not self.is_short:
             self._left -= size
@@ -84,7 +84,7 @@ class DiskSpace:
         self._left -= size
 
     def check_small(self) -> None:
-        """Raises KAFKA_STORAGE_ERROR if the disk has no room even for what groups and transactions store, or hangs."""
+        """Raise KAFKA_STORAGE_ERROR if the disk has no room even for what groups and transactions store, or hangs."""
         self.hangs.check()
         if self.is_critical:
             raise self._refusal()

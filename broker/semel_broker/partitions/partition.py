@@ -278,7 +278,7 @@ class Partition:
             self._update_high_watermark()
 
     def check_leading(self) -> None:
-        """Raises NOT_LEADER_OR_FOLLOWER without the role or a valid lease, UNKNOWN_TOPIC_OR_PARTITION once retired,
+        """Raise NOT_LEADER_OR_FOLLOWER without the role or a valid lease, UNKNOWN_TOPIC_OR_PARTITION once retired,
         KAFKA_STORAGE_ERROR while offline."""
         if self._is_retired:
             raise self._gone()
@@ -295,7 +295,7 @@ class Partition:
             self.check_leading()
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Raises FENCED_LEADER_EPOCH for an older epoch of a client, UNKNOWN_LEADER_EPOCH for a newer one (KIP-320).
+        """Raise FENCED_LEADER_EPOCH for an older epoch of a client, UNKNOWN_LEADER_EPOCH for a newer one (KIP-320).
 
         -1: the client knows none. Anything below it is older than each epoch, as in Kafka.
         """
@@ -390,12 +390,12 @@ class Partition:
         return result
 
     def check_room(self) -> None:
-        """Raises KAFKA_STORAGE_ERROR while the disk has no room even for small records (`DiskSpace.check_small`)."""
+        """Raise KAFKA_STORAGE_ERROR while the disk has no room even for small records (`DiskSpace.check_small`)."""
         if self._space is not None:
             self._space.check_small()
 
     def check_in_sync(self, log: Log) -> None:
-        """Raises NOT_ENOUGH_REPLICAS while fewer are in sync than min.insync.replicas, or than all (KIP-966)."""
+        """Raise NOT_ENOUGH_REPLICAS while fewer are in sync than min.insync.replicas, or than all (KIP-966)."""
         replicas = self.replicas
         if replicas is not None and len(replicas.isr) < self._in_sync_min(log, replicas):
             raise KafkaError(

@@ -19,7 +19,7 @@ def used_up(error: FilesUsedUp) -> KafkaError:
 
 @contextmanager
 def answering_used_up() -> Iterator[None]:
-    """Raises KAFKA_STORAGE_ERROR instead of FilesUsedUp."""
+    """Raise KAFKA_STORAGE_ERROR instead of FilesUsedUp."""
     try:
         yield
     except FilesUsedUp as error:

@@ -63,7 +63,7 @@ class PeerConnection(BufferedProtocol):
         return self._transport
 
     def send(self, api: Api, version: int, message: Message, timeout_ms: float) -> Future[Any]:
-        """Writes a request now; the future is its decoded response. Raises OSError, as the future does.
+        """Write a request now; the future is its decoded response. Raises OSError, as the future does.
 
         Cancelling the future drops the answer only: requests sent later still wait for that answer.
         """
@@ -77,7 +77,7 @@ class PeerConnection(BufferedProtocol):
         return pending.future
 
     def close(self, reason: str) -> None:
-        """Closes at once; pending requests fail with ConnectionResetError."""
+        """Close at once; pending requests fail with ConnectionResetError."""
         self._end(ConnectionResetError(f"{self.name}: {reason}"))
 
     # --- the transport's callbacks ---------------------------------------------------------------------------

@@ -25,7 +25,7 @@ class PeerSecurity:
     """One per broker with TLS between brokers."""
 
     def __init__(self, world: World, tls: PeerTls, principals: BrokerPrincipals) -> None:
-        """Raises ConfigError if the broker's own certificate is not that of a broker."""
+        """Raise ConfigError if the broker's own certificate is not that of a broker."""
         self.tls, self.principals = tls, principals
         self._log = world.log
         self._lines = RepeatedLines(world.monotonic)
@@ -38,7 +38,7 @@ class PeerSecurity:
             ) from None
 
     def check(self, transport: Any) -> None:
-        """Raises TlsFailure unless the certificate of the other side is that of a broker."""
+        """Raise TlsFailure unless the certificate of the other side is that of a broker."""
         try:
             self.principals.principal(self.tls.certificate(transport))
         except NoPrincipalError as error:

@@ -66,7 +66,7 @@ class AclStore:
         await self._write([Delete(acl_key(acl)) for acl in acls])
 
     def check(self, acl: Acl) -> None:
-        """Raises INVALID_REQUEST for an entry that means nothing, POLICY_VIOLATION for one too many."""
+        """Raise INVALID_REQUEST for an entry that means nothing, POLICY_VIOLATION for one too many."""
         if acl.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
             raise _invalid("give the type of the resource")
         if acl.pattern not in (PatternType.LITERAL, PatternType.PREFIXED):

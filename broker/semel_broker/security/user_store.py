@@ -83,7 +83,7 @@ class UserStore:
             await settle(self._store, self._feed, USERS_WRITTEN)
 
     def check(self, name: str, mechanism: ScramMechanism, iterations: int, salt: bytes, salted: bytes) -> None:
-        """Raises UNACCEPTABLE_CREDENTIAL, and POLICY_VIOLATION for a user too many."""
+        """Raise UNACCEPTABLE_CREDENTIAL, and POLICY_VIOLATION for a user too many."""
         self.check_name(name)
         if iterations < ITERATIONS_MIN:
             raise _unacceptable(f"too few iterations: {ITERATIONS_MIN} to {ITERATIONS_MAX} are allowed")
@@ -97,7 +97,7 @@ class UserStore:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {USERS_MAX} users already")
 
     def check_name(self, name: str) -> None:
-        """Raises UNACCEPTABLE_CREDENTIAL."""
+        """Raise UNACCEPTABLE_CREDENTIAL."""
         if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
             raise _unacceptable(f"the name of a user has 1 to {NAME_BYTES_MAX} bytes")
         if "\0" in name:

@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds what the brokers logged to the report of a failed test, whatever the level of `logging` is."""
+    """Add what the brokers logged to the report of a failed test, whatever the level of `logging` is."""
     report = yield
     if report.failed:
         for name in FIXTURES:

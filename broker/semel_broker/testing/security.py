@@ -41,7 +41,7 @@ class BrokerSecurity:
     """One per broker. `ssl_cafile`, `ssl_certfile`: paths; "" without TLS. `passwords`: of each user."""
 
     def __init__(self, name: SecurityName, host: str) -> None:
-        """Raises ImportError if TLS needs the package trustme, ValueError for an unknown name."""
+        """Raise ImportError if TLS needs the package trustme, ValueError for an unknown name."""
         if name not in FORMS:
             raise ValueError(f"security={name!r} is unknown; give one of {', '.join(map(repr, FORMS))}")
         self._form = FORMS[name]

@@ -693,7 +693,7 @@ class Topics:
             )
 
     def _check_room(self, replicas: Sequence[Sequence[int]]) -> None:
-        """Raises KAFKA_STORAGE_ERROR if this broker gets replicas, and its disk has no room for them."""
+        """Raise KAFKA_STORAGE_ERROR if this broker gets replicas, and its disk has no room for them."""
         if any(self._config.node_id in row for row in replicas):
             self.local.space.check(0)
 

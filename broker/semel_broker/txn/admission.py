@@ -44,7 +44,7 @@ class Admission:
         self._held: dict[TopicPartition, Guard] = {}
 
     def check(self, partition: TopicPartition) -> None:
-        """Raises NOT_ENOUGH_REPLICAS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING,
+        """Raise NOT_ENOUGH_REPLICAS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING,
         CONCURRENT_TRANSACTIONS, PRODUCER_FENCED unless the producer may write there now."""
         if (refusal := self._refusals.get(partition)) is not None:
             raise refusal

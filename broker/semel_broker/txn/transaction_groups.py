@@ -38,7 +38,7 @@ def coordinated_as(group: str) -> str:
 
 
 def check_member(transactional_id: str, is_two_phase: bool) -> None:
-    """Raises INVALID_REQUEST unless such a producer can be a member of a group."""
+    """Raise INVALID_REQUEST unless such a producer can be a member of a group."""
     if not group_of(transactional_id):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a member of a transaction group is named <group>/<member>")
     if is_two_phase:

@@ -484,7 +484,7 @@ async def connect(
     counters: RequestCounters | None = None,
     waits_for: Callable[[str], None] = lambda step: None,
 ) -> Connection:
-    """Connects, negotiates versions and authenticates within `timeout_ms`. counters: of the client; None: not counted.
+    """Connect, negotiates versions and authenticates within `timeout_ms`. counters: of the client; None: not counted.
     waits_for: is called with each step that begins.
 
     Raises KafkaConnectionError, UnsupportedVersionError, and with credentials as `Session.authenticate`.

@@ -41,7 +41,7 @@ class Parts(Protocol):
     """The parts of a client object, as its Lifecycle needs them."""
 
     async def _open(self) -> None:
-        """Connects. Is cancelled when the client is stopped meanwhile."""
+        """Connect. Is cancelled when the client is stopped meanwhile."""
 
     async def _close(self) -> None:
         """Complete the client's work, and leave its group. May follow an `_open` that has failed or was cancelled at

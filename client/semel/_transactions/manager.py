@@ -142,7 +142,7 @@ class Transactions:
         return prepared
 
     async def abort(self) -> None:
-        """Aborts. Called again, it waits for the same abort. After a commit without an outcome, it finds that outcome.
+        """Abort. Called again, it waits for the same abort. After a commit without an outcome, it finds that outcome.
 
         Raises TransactionWasCommitted when the commit has taken effect, KafkaTimeoutError, ProducerFenced.
         """

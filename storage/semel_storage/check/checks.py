@@ -48,7 +48,7 @@ class Breaches(msgspec.Struct, array_like=True):
             self.noted.append(Breach(check, offset, what))
 
     def merge(self, other: Breaches) -> None:
-        """Adds the breaches of a later segment range."""
+        """Add the breaches of a later segment range."""
         for check, count in other.counts.items():
             self.counts[check] = self.counts.get(check, 0) + count
         self.noted += other.noted

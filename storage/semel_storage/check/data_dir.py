@@ -50,7 +50,7 @@ class SegmentRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def segment_ranges(data_dir: Path, topics: tuple[str, ...] = (), compacted: tuple[str, ...] = ()) -> list[SegmentRange]:
-    """Returns the ranges of all partitions, or of some topics, by partition and in offset order.
+    """Return the ranges of all partitions, or of some topics, by partition and in offset order.
 
     `compacted`: topics that may have gaps from compaction. Internal topics and topics in a cleaner's checkpoint are
     known. Raises NoDataError.
@@ -84,7 +84,7 @@ def segment_ranges(data_dir: Path, topics: tuple[str, ...] = (), compacted: tupl
 
 
 def _split(whole: SegmentRange) -> Iterator[SegmentRange]:
-    """Splits a sealed segment at batches that its index lists. The newest segment stays whole, because its index may be
+    """Split a sealed segment at batches that its index lists. The newest segment stays whole, because its index may be
     incomplete.
     """
     cuts = [0, *([] if whole.is_last else _cuts(Path(whole.path).with_suffix(".index"), whole.end)), whole.end]
@@ -105,14 +105,14 @@ def _cuts(index: Path, size: int) -> list[int]:
 
 
 def _offsets(path: Path) -> dict[tuple[str, int], int]:
-    """Reads a checkpoint file of `topic partition offset`; empty if the file is missing or incomplete."""
+    """Read a checkpoint file of `topic partition offset`; empty if the file is missing or incomplete."""
     lines = path.read_text("utf-8", "replace").splitlines()[2:] if path.exists() else []
     rows = [line.split() for line in lines]
     return {(row[0], int(row[1])): int(row[2]) for row in rows if len(row) == 3 and row[1].isdecimal()}
 
 
 def read(segment_range: SegmentRange, at: int, size: int) -> memoryview:
-    """Reads `size` bytes of the segment from `at`, fewer at its end.
+    """Read `size` bytes of the segment from `at`, fewer at its end.
 
     Raises FileNotFoundError if retention or compaction has removed the segment.
     """
@@ -123,7 +123,7 @@ def read(segment_range: SegmentRange, at: int, size: int) -> memoryview:
 
 
 def aborted_in_index(directory: Path) -> dict[tuple[int, int], int]:
-    """Reads the `.txnindex` files of a partition: (producer id, offset of the marker) -> first offset."""
+    """Read the `.txnindex` files of a partition: (producer id, offset of the marker) -> first offset."""
     found = {}
     for path in sorted(directory.glob("*.txnindex")):
         data = path.read_bytes()

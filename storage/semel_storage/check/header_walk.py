@@ -52,12 +52,12 @@ class Headers(NamedTuple):
         return len(self.positions)
 
     def ints(self, name: str) -> Ints:
-        """Returns one column as native 64-bit integers."""
+        """Return one column as native 64-bit integers."""
         return self.columns[name].astype(np.int64)
 
 
 def walk(data: memoryview) -> Headers:
-    """Reads every whole batch of `data`, which starts with a batch.
+    """Read every whole batch of `data`, which starts with a batch.
 
     Stops at bytes that are no batch header (`fault` gives the reason). A partial batch at the end is left out.
     """

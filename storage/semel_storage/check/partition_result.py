@@ -50,7 +50,7 @@ AbortedIndex = Mapping[tuple[int, int], int]
 def combine(
     topic: str, number: int, pieces: Sequence[Facts], is_compacted: bool, aborted_index: AbortedIndex | None
 ) -> Partition:
-    """Combines pieces, which are in log order. `aborted_index` None: aborted transactions are not checked."""
+    """Combine pieces, which are in log order. `aborted_index` None: aborted transactions are not checked."""
     partition = Partition(
         topic=topic, partition=number, segments=len({each.base_offset for each in pieces}), breaches=Breaches()
     )
@@ -116,7 +116,7 @@ def _check_boundary(partition: Partition, before: Facts | None, piece: Facts, is
 
 
 def _carry_open_transactions(open_transactions: dict[int, tuple[int, int]], edges: Events) -> None:
-    """Updates the open transactions after a piece: producer id -> (epoch, first offset)."""
+    """Update the open transactions after a piece: producer id -> (epoch, first offset)."""
     if not len(edges):
         return
     is_last = np.concatenate((edges["producer_id"][1:] != edges["producer_id"][:-1], [True]))
@@ -133,7 +133,7 @@ def _carry_open_transactions(open_transactions: dict[int, tuple[int, int]], edge
 def _check_aborted(
     partition: Partition, aborted: list[Aborted], open_transactions: dict[int, tuple[int, int]], index: AbortedIndex
 ) -> None:
-    """Checks that the index names each aborted transaction: read_committed readers would return one that is missing."""
+    """Check that the index names each aborted transaction: read_committed readers would return one that is missing."""
     for each in aborted:
         first = each.first_offset
         if each.from_boundary and each.producer_id in open_transactions:

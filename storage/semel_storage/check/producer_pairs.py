@@ -42,7 +42,7 @@ Events = NDArray[Any]
 
 
 def events(headers: Headers, data: memoryview, breaches: Breaches) -> Events:
-    """Returns the batches with a producer id, sorted by producer and offset. Unreadable markers are breaches."""
+    """Return the batches with a producer id, sorted by producer and offset. Unreadable markers are breaches."""
     idx = np.flatnonzero(headers.columns["producer_id"] >= 0)
     idx = idx[np.argsort(headers.columns["producer_id"][idx].astype(np.int64), kind="stable")]
     columns = headers.columns[idx]
@@ -71,7 +71,7 @@ def events(headers: Headers, data: memoryview, breaches: Breaches) -> Events:
 
 
 def _open_runs(found: Events) -> None:
-    """Sets for each DATA event the first offset of its transaction, and whether it may have started in an earlier
+    """Set for each DATA event the first offset of its transaction, and whether it may have started in an earlier
     range.
     """
     if not len(found):
@@ -87,7 +87,7 @@ def _open_runs(found: Events) -> None:
 
 
 def edges(found: Events) -> Events:
-    """Returns the events that boundary checks need: for each producer the first and the last event of each kind."""
+    """Return the events that boundary checks need: for each producer the first and the last event of each kind."""
     keep = np.zeros(len(found), np.bool_)
     for mask in (np.ones(len(found), np.bool_), found["kind"] != MARKER, found["kind"] == MARKER):
         rows = np.flatnonzero(mask)
@@ -100,7 +100,7 @@ def edges(found: Events) -> Events:
 
 
 def check_pairs(found: Events, is_compacted: bool, breaches: Breaches, *, boundaries_only: bool = False) -> None:
-    """Adds a breach for each event that contradicts its predecessor. `found`: sorted by producer and offset."""
+    """Add a breach for each event that contradicts its predecessor. `found`: sorted by producer and offset."""
     every = _pairs(found, np.ones(len(found), np.bool_), boundaries_only)
     _check_epochs(*every, breaches)
     _check_transactions(*every, is_compacted, breaches)

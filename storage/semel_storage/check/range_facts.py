@@ -56,7 +56,7 @@ class Facts(msgspec.Struct, kw_only=True):
 
 
 def examine(segment_range: SegmentRange, read: Read) -> list[Facts]:
-    """Examines a range piece by piece. Memory is bounded by RANGE_BYTES, or by one batch that is larger."""
+    """Examine a range piece by piece. Memory is bounded by RANGE_BYTES, or by one batch that is larger."""
     found: list[Facts] = []
     at, want = segment_range.start, RANGE_BYTES
     while at < segment_range.end:
@@ -83,7 +83,7 @@ def examine(segment_range: SegmentRange, read: Read) -> list[Facts]:
 
 
 def _check_rest(segment_range: SegmentRange, headers: Headers, rest: int, at: int, facts: Facts) -> None:
-    """Checks the bytes after the last whole batch. In the newest segment they are a write in progress or one that a
+    """Check the bytes after the last whole batch. In the newest segment they are a write in progress or one that a
     crash cut short.
     """
     if not rest:
@@ -99,7 +99,7 @@ def _check_rest(segment_range: SegmentRange, headers: Headers, rest: int, at: in
 
 
 def _check_batches(segment_range: SegmentRange, headers: Headers, facts: Facts) -> None:
-    """Checks each batch alone, and its offset against the previous batch."""
+    """Check each batch alone, and its offset against the previous batch."""
     if not len(headers):
         return
     base, delta, count = (headers.ints(name) for name in ("base_offset", "last_offset_delta", "record_count"))
@@ -144,7 +144,7 @@ def _check_times(headers: Headers, note: Callable[[Check, Flags, Callable[[int],
 
 
 def _collect_events(segment_range: SegmentRange, headers: Headers, data: memoryview, facts: Facts) -> None:
-    """Collects the events of producers and their transactions."""
+    """Collect the events of producers and their transactions."""
     if not len(headers):
         return
     nameless = (headers.columns["producer_id"] < 0) & (headers.columns["attributes"] & (TRANSACTIONAL | CONTROL) != 0)
@@ -162,7 +162,7 @@ def _collect_events(segment_range: SegmentRange, headers: Headers, data: memoryv
 
 
 def _aborted(found: Events) -> list[Aborted]:
-    """Returns the aborted transactions, also those without data in this range before the marker."""
+    """Return the aborted transactions, also those without data in this range before the marker."""
     before, after = found[:-1], found[1:]
     follows = before["producer_id"] == after["producer_id"]
     ended = follows & (before["kind"] == DATA) & (after["is_commit"] == 0)

@@ -18,7 +18,7 @@ TOLD_MAX = 40
 
 
 def show(console: Console, audit: Audit) -> None:
-    """Prints the topics, the open transactions, the checks with their breaches, the breaches, and a summary line."""
+    """Print the topics, the open transactions, the checks with their breaches, the breaches, and a summary line."""
     _show_topics(console, audit.partitions)
     if any(each.open for each in audit.partitions):
         _show_open(console, audit.partitions)
@@ -43,13 +43,13 @@ def show(console: Console, audit: Audit) -> None:
 
 
 def as_json(audit: Audit) -> str:
-    """Returns one object: is_sound, seconds, and every partition with the fields of `Partition`."""
+    """Return one object: is_sound, seconds, and every partition with the fields of `Partition`."""
     found = {"is_sound": audit.is_sound, "seconds": audit.seconds, "partitions": audit.partitions}
     return visible_json(msgspec.json.encode(found).decode())
 
 
 def _show_topics(console: Console, partitions: list[Partition]) -> None:
-    """Prints two tables, because one with all columns is wider than 80 columns."""
+    """Print two tables, because one with all columns is wider than 80 columns."""
     files, records = [], []
     for topic, group in groupby(partitions, key=lambda each: each.topic):
         each = list(group)

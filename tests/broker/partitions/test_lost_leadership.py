@@ -31,7 +31,7 @@ Make = Callable[[int], Partition]
 
 @pytest.fixture
 def led() -> Make:
-    """Makes a partition that this broker leads in epoch 1, with a follower that has not fetched so far."""
+    """Make a partition that this broker leads in epoch 1, with a follower that has not fetched so far."""
     world = World(
         now_ms=lambda: NOW_MS, monotonic=lambda: 0.0, rng=Random(1), disk=MemoryDisk(), log=cast("Any", Notes())
     )

@@ -23,7 +23,7 @@ CAUGHT_SHARE_MIN = 0.95
 
 
 def tell(finding: Finding) -> None:
-    """Prints a finding."""
+    """Print a finding."""
     if finding.is_caught:
         print(f"{finding.name}: seed {finding.seed}, {finding.runs} runs: {', '.join(finding.caught_by)}", flush=True)
         print(f"  {finding.words}", flush=True)
@@ -41,7 +41,7 @@ def stale(pool: Pool, findings: list[Finding]) -> list[str]:
 
 
 def main() -> int:
-    """Runs the command line: see the module."""
+    """Run the command line: see the module."""
     parser = argparse.ArgumentParser(prog="sim.ablations", description="Switch off safeguards in turn.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these safeguards")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help="number of seeds for each safeguard")

@@ -25,13 +25,13 @@ class Seam:
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
-        """Sets `owner.name` to `value`. Asserts that `owner` itself defines the name."""
+        """Set `owner.name` to `value`. Asserts that `owner` itself defines the name."""
         assert name in vars(owner), f"{owner} has no {name} of its own: the ablation is out of date"
         self._replaced.append((owner, name, vars(owner)[name]))
         setattr(owner, name, value)
 
     def restore(self) -> None:
-        """Restores all old values."""
+        """Restore all old values."""
         while self._replaced:
             setattr(*self._replaced.pop())
 
@@ -40,7 +40,7 @@ Cut = Callable[[Seam], None]
 
 
 def nothing(seam: Seam) -> None:
-    """Changes nothing: the simulator's own world."""
+    """Change nothing: the simulator's own world."""
 
 
 def as_drawn(plan: RunPlan) -> RunPlan:
@@ -90,7 +90,7 @@ def safeguard(
     occasion: Callable[[RunPlan], RunPlan] = as_drawn,
     alone: type[AloneRun] | None = None,
 ) -> Callable[[Cut], Cut]:
-    """Registers an ablation. The decorated function switches the safeguard off."""
+    """Register an ablation. The decorated function switches the safeguard off."""
 
     def register(cut: Cut) -> Cut:
         assert name not in ABLATIONS, f"there are two safeguards {name!r}"
@@ -102,7 +102,7 @@ def safeguard(
 
 @contextmanager
 def replaced(*cuts: Cut) -> Iterator[None]:
-    """Runs inside this context use the replacements of these cuts."""
+    """Run inside this context use the replacements of these cuts."""
     seam = Seam()
     try:
         for cut in cuts:
@@ -113,7 +113,7 @@ def replaced(*cuts: Cut) -> Iterator[None]:
 
 
 def without(ablation: Ablation) -> AbstractContextManager[None]:
-    """Runs inside this context go without the safeguard."""
+    """Run inside this context go without the safeguard."""
     return replaced(ablation.given, ablation.cut)
 
 

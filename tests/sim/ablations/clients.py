@@ -155,7 +155,7 @@ def lost_answer_is_no_commit(seam: Seam) -> None:
 )
 def commit_heard_out(seam: Seam) -> None:
     async def resigned(self: Transactions, error: KafkaError) -> None:
-        """Takes the refusal as the outcome: the transaction is not open, so it counts as aborted."""
+        """Take the refusal as the outcome: the transaction is not open, so it counts as aborted."""
 
     seam.replace(Transactions, "_confirm_commit", resigned)
 

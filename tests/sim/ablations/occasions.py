@@ -39,7 +39,7 @@ def calm(plan: RunPlan, faults: Iterator[Fault], **settings: Any) -> RunPlan:
 def slow(
     at_ms: float, host: str, whom: int, lasting_ms: float, by_ms: float, other: int = 0, *, answers: bool = True
 ) -> Fault:
-    """Delays by `by_ms` the messages from a peer to `host`; without `answers`, those from `host` to the peer."""
+    """Delay by `by_ms` the messages from a peer to `host`; without `answers`, those from `host` to the peer."""
     args = {"whom": whom, "other": other, "by_ms": by_ms, "answers": int(answers)}
     return Fault(at_ms=int(at_ms), kind="slow peers", host=host, lasting_ms=int(lasting_ms), args=args)
 
@@ -281,7 +281,7 @@ def rolls_and_power_losses(plan: RunPlan) -> RunPlan:
 
 
 def late_commits(plan: RunPlan) -> RunPlan:
-    """Commits of members of the consumer protocol are held until the member has committed again over another
+    """Commit of members of the consumer protocol are held until the member has committed again over another
     connection, in a group whose members stay."""
     rng = Random(f"late commits/{plan.seed}")
     members = [client for workload in plan.workloads for client in workload.clients if client.role == "subscriber"]

@@ -95,7 +95,7 @@ def replay_notes_aborted(seam: Seam) -> None:
 
 
 def compacted_up_to(seam: Seam, name: str) -> None:
-    """Switches off one of the two upper bounds of compaction: "recovery_point" or "last_stable_offset"."""
+    """Switch off one of the two upper bounds of compaction: "recovery_point" or "last_stable_offset"."""
 
     def greedy(log: Log, first_dirty_offset: int, *, last_stable_offset: int, now_ms: int) -> Dirtiness:
         recovery_point = log.durability.recovery_point

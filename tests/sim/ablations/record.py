@@ -55,7 +55,7 @@ def load() -> dict[str, Finding]:
 
 
 def save(findings: Mapping[str, Finding]) -> None:
-    """Writes the findings, in the order of the safeguards. Findings of removed safeguards are dropped."""
+    """Write the findings, in the order of the safeguards. Findings of removed safeguards are dropped."""
     rows = [_packed(findings[name]) for name in ABLATIONS if name in findings]
     CAUGHT.write_bytes(msgspec.json.Encoder().encode_lines(rows))
 

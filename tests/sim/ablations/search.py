@@ -95,7 +95,7 @@ def smaller(ablation: Ablation, plan: RunPlan, names: list[str], runs_max: int) 
 def find(
     name: str, first: int = 0, seeds_max: int = SEEDS_MAX, runs_max: int = SEEDS_MAX, shrinking_runs_max: int = 0
 ) -> Finding:
-    """Runs seeds without the safeguard until a checker fires on a seed that is clean with it."""
+    """Run seeds without the safeguard until a checker fires on a seed that is clean with it."""
     ablation = ABLATIONS[name]
     finding = Finding(name=name)
     for plan in islice(plans(ablation, first, seeds_max), runs_max):

@@ -32,7 +32,7 @@ def no_timeouts(seam: Seam) -> None:
 
 
 def lenient(transactional_id: str, epoch: int, group: TransactionGroup | None) -> TransactionGroup | None:
-    """Replaces `check_step`: accepts any step."""
+    """Replace `check_step`: accept any step."""
     return group
 
 

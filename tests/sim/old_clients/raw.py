@@ -44,7 +44,7 @@ class Connections:
         self._open: dict[str, Wire] = {}
 
     async def call(self, request: Message, version: int | None = None) -> Any:
-        """Raises GaveUp."""
+        """Raise GaveUp."""
         role = _role_of(request) if self._by_role else ""
         while True:
             try:
@@ -111,7 +111,7 @@ class RawProducer:
         )
 
     async def _transaction(self, transaction: Transaction, *, is_first: bool) -> None:
-        """Raises GaveUp when the producer is useless."""
+        """Raise GaveUp when the producer is useless."""
         if self._must_bump:
             await self._initialize()
         txn = self._recorder.beginning(ID)

@@ -177,11 +177,11 @@ class SimScenarioRun(ScenarioRun):
             await super().on_resume(step)
 
     async def on_dies(self, step: Step) -> None:
-        """Waits for the end of the broker. Only real processes have an exit status, so it is not checked here."""
+        """Wait for the end of the broker. Only real processes have an exit status, so it is not checked here."""
         await self._until(lambda: not self._serving.host.is_running, "it still runs")
 
     async def on_refuses(self, step: Step) -> None:
-        """Asserts the refusal and its text. A text that ends in "failed" may differ: a real disk words it."""
+        """Assert the refusal and its text. A text that ends in "failed" may differ: a real disk words it."""
         try:
             await self.on_start(step)
         except Unmet as error:
@@ -267,7 +267,7 @@ async def wire() -> Wire:
 
 
 def on_host(host: Host, doing: Coroutine[Any, Any, Outcome]) -> asyncio.Future[Outcome]:
-    """Runs `doing` in the process of another host. The future is never done if that process is killed."""
+    """Run `doing` in the process of another host. The future is never done if that process is killed."""
     assert host.loop is not None
     done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -285,7 +285,7 @@ def on_host(host: Host, doing: Coroutine[Any, Any, Outcome]) -> asyncio.Future[O
 
 
 def with_files(disk: SimDisk, directory: Path, change: Callable[[Path], None]) -> None:
-    """Copies the files of a disk to `directory`, lets `change` change the copies, and takes the result back."""
+    """Copy the files of a disk to `directory`, let `change` change the copies, and take the result back."""
     for path, inode in disk._names.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_bytes(inode.data)
@@ -300,7 +300,7 @@ def with_files(disk: SimDisk, directory: Path, change: Callable[[Path], None]) -
 
 
 def play(scenario: Scenario, directory: Path, say: Callable[[str], None], listener: Listener | None = None) -> World:
-    """Plays the scenario and returns the world. Raises Unmet, with the line of the scenario, and Unsupported."""
+    """Play the scenario and return the world. Raises Unmet, with the line of the scenario, and Unsupported."""
     world = World(scenario.name, listener)
     met: list[BaseException] = []
 

@@ -87,7 +87,7 @@ class Workload(ABC):
         await self.roles[client.role](plan, client, context, script)
 
     async def settle(self, plan: WorkloadPlan, context: ClientContext) -> None:  # noqa: B027 (most have nothing to settle)
-        """Runs on a host of its own after all faults and scripts: finishes work that must end.
+        """Run on a host of its own after all faults and scripts: finishes work that must end.
 
         Raises AssertionError with the work that does not end.
         """

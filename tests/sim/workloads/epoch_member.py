@@ -460,7 +460,7 @@ class EpochMember:
     # --- the group ---
 
     async def describe(self) -> ConsumerGroupDescribeResponseGroup:
-        """Raises NoAnswerError."""
+        """Raise NoAnswerError."""
         request = ConsumerGroupDescribeRequest(group_ids=[self.group], include_authorized_operations=False)
         answer: Any = await self._commits.coordinate(self.group, request, DESCRIBE_VERSION)
         if answer.groups[0].error_code in MOVED:

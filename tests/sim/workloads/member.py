@@ -54,12 +54,12 @@ class Membership(ConsumerRebalanceListener):
         self.consumer.subscribe(topics, listener=self)
 
     async def start(self) -> None:
-        """Raises KafkaError."""
+        """Raise KafkaError."""
         self.recorder.consuming(self.group, read_committed=self.read_committed, protocol=self._protocol)
         await self.consumer.start()
 
     async def poll(self, timeout_ms: int, *, txn: int = NO_TXN) -> dict[TopicPartition, Any]:
-        """Raises KafkaError."""
+        """Raise KafkaError."""
         polled = await self.consumer.getmany(timeout_ms=timeout_ms)
         noted(self.recorder, polled, txn)
         for place, records in polled.items():
@@ -117,7 +117,7 @@ async def opened(
 
 
 async def stop_in_a_cancelled_scope(context: ClientContext, client: ClientPlan, consumer: Consumer) -> None:
-    """Stops as in a cancelled scope of anyio, which cancels each await. The closing ends without its caller.
+    """Stop as in a cancelled scope of anyio, which cancels each await. The closing ends without its caller.
 
     A consumer that still sends heartbeats after that is recorded: nobody reads the partitions of such a member.
     """

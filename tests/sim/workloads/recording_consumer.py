@@ -40,7 +40,7 @@ class RecordingConsumer:
         )
 
     async def start(self) -> None:
-        """Raises KafkaError."""
+        """Raise KafkaError."""
         self.recorder.consuming(read_committed=self.read_committed)
         await self.consumer.start()
         self.consumer.assign(self._places)

@@ -36,7 +36,7 @@ class RecordingProducer:
         self._now_ms = context.history.now_ms
 
     async def start(self) -> None:
-        """Raises KafkaError."""
+        """Raise KafkaError."""
         since_ms = self._now_ms()
         await self.producer.start()
         if self._transactional_id is not None:

@@ -84,7 +84,7 @@ class RenewalReader(ConsumerRebalanceListener):
             self.consumer.assign([TopicPartition(name, number) for number in range(partitions_max)])
 
     async def poll(self, timeout_ms: int) -> int:
-        """Raises KafkaError."""
+        """Raise KafkaError."""
         polled = await self.consumer.getmany(timeout_ms=timeout_ms)
         for place, records in polled.items():
             values = [text(record.value) or "" for record in records]

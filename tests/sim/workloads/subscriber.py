@@ -69,7 +69,7 @@ def _goodbye(given: Settings) -> int:
 
 
 async def _do(mine: EpochMember, op: Op) -> None:
-    """Raises NoAnswerError."""
+    """Raise NoAnswerError."""
     match op.kind:
         case "poll":
             await mine.poll()

@@ -27,7 +27,7 @@ class Log:
         self.next_offset = 0
 
     def add(self, batch: bytes, skip: int = 0, leader_epoch: int = 0) -> int:
-        """Appends a batch after `skip` missing offsets; returns its base offset."""
+        """Append a batch after `skip` missing offsets; return its base offset."""
         made = bytearray(batch)
         offset = self.next_offset + skip
         stamp(made, offset, leader_epoch)

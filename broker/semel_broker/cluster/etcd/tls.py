@@ -115,7 +115,7 @@ def _load_certificate(context: SSLContext, certificate_file: str, key_file: str)
 
 
 def _check_pem(setting: str, path: str, label: str) -> None:
-    """Raises ConfigError unless the file can be read and contains a PEM object with this label."""
+    """Raise ConfigError unless the file can be read and contains a PEM object with this label."""
     try:
         text = Path(path).read_bytes()
     except OSError as error:

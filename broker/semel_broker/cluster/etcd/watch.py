@@ -68,7 +68,7 @@ class EtcdWatch:
             self._revision = item
 
     def keep_up(self, revision: int) -> None:
-        """Opens the stream again if it has not carried the changes up to a revision that etcd had some time ago."""
+        """Open the stream again if it has not carried the changes up to a revision that etcd had some time ago."""
         silence = self._silence
         if silence is None or silence.expired():  # expired: QUIET_MS has just passed
             return

@@ -121,7 +121,7 @@ def _balance(
 
 
 def ranges(subscribers: Subscribers, topics: Topics) -> dict[str, Places]:
-    """Runs of consecutive partitions, by the order of instance ids, then of member ids."""
+    """Run of consecutive partitions, by the order of instance ids, then of member ids."""
     owned: dict[str, set[Place]] = {member_id: set() for member_id in subscribers}
     for readers, topic_ids in _readers(subscribers, topics).items():
         members = sorted(readers, key=lambda each: (subscribers[each].instance_id is None, _name(each, subscribers)))

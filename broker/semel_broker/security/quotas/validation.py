@@ -82,7 +82,7 @@ def check_value(entity: QuotaEntity, key: str, value: float) -> float:
 
 
 def check_key(entity: QuotaEntity, key: str) -> None:
-    """Raises INVALID_REQUEST for a quota that such an entity does not have."""
+    """Raise INVALID_REQUEST for a quota that such an entity does not have."""
     keys = CLIENT_KEYS if entity.ip is None else IP_KEYS
     if key not in keys:
         raise _invalid(f"{entity} has no quota {key!r}; there are {', '.join(keys)}")

@@ -111,7 +111,7 @@ def _checked(claims: dict[str, Any], rules: TokenRules, now_ms: int) -> CheckedT
 
 
 def _object(text: bytes, what: str) -> dict[str, Any]:
-    """Raises TokenRefusedError if the text is not a JSON object."""
+    """Raise TokenRefusedError if the text is not a JSON object."""
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

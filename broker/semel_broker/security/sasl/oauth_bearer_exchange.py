@@ -39,7 +39,7 @@ class FirstMessage(msgspec.Struct, frozen=True):
 
 
 def parse_first_message(message: bytes) -> FirstMessage:
-    """Raises TokenRefusedError."""
+    """Raise TokenRefusedError."""
     if len(message) > MESSAGE_BYTES_MAX:
         raise _malformed(f"it has more than {MESSAGE_BYTES_MAX} bytes")
     try:

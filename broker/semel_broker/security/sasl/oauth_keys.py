@@ -85,7 +85,7 @@ def parse_jwks(text: bytes) -> KeySet:
 
 
 def _public_key(jwk: dict[str, Any]) -> PublicKey:
-    """Raises _IgnoredKeyError."""
+    """Raise _IgnoredKeyError."""
     if jwk.get("kty") == "oct":
         raise _IgnoredKeyError("it is a symmetric key, which everyone who reads the JWKS can sign with")
     if not SECRET_FIELDS.isdisjoint(jwk):
@@ -125,7 +125,7 @@ def _imported(jwk: dict[str, Any]) -> tuple[Key, frozenset[str]]:
 
 
 def _check_rsa(jwk: dict[str, Any]) -> None:
-    """Raises _IgnoredKeyError for a key that is too short, too long or has an unsafe exponent."""
+    """Raise _IgnoredKeyError for a key that is too short, too long or have an unsafe exponent."""
     modulus, exponent = (_number(jwk.get(name)) for name in ("n", "e"))
     if modulus.bit_length() < RSA_BITS_MIN:
         raise _IgnoredKeyError(f"it has {modulus.bit_length()} bits, and needs {RSA_BITS_MIN}")

@@ -15,7 +15,7 @@ NICENESS: Final = 10
 
 
 def _yield_to_others() -> None:
-    """Lowers the priority of this thread, so that a storm of logins does not take the processors from the event loop.
+    """Lower the priority of this thread, so that a storm of logins does not take the processors from the event loop.
 
     Only Linux has a priority for each thread; elsewhere `nice` is for the process.
     """

@@ -141,7 +141,7 @@ class SaslSession:
     # --- requests --------------------------------------------------------------------------------------------
 
     def check(self, api_key: int, version: int, client_id: str) -> None:
-        """Raises CloseConnectionError for a request that is not allowed now. Nothing of its body has been read."""
+        """Raise CloseConnectionError for a request that is not allowed now. Nothing of its body has been read."""
         if self.state is SaslState.AUTHENTICATED:
             if self._expires_s is not None and self._listener.now_s() >= self._expires_s:
                 self._check_expired(kind_of(api_key, version))
@@ -207,7 +207,7 @@ class SaslSession:
     # --- steps -----------------------------------------------------------------------------------------------
 
     def _check_reauthentication(self, kind: Kind) -> None:
-        """Raises ILLEGAL_SASL_STATE for SaslHandshake v0, and if the last re-authentication has only just begun."""
+        """Raise ILLEGAL_SASL_STATE for SaslHandshake v0, and if the last re-authentication has only just begun."""
         if kind is Kind.HANDSHAKE_V0:
             raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "re-authentication needs SaslHandshake v1")
         now = self._listener.now_s()

@@ -44,7 +44,7 @@ class Others:
         self._timeout_ms = timeout_ms
 
     async def check(self, producer_id: int, partition: TopicPartition) -> None:
-        """Raises INVALID_TXN_STATE if one of them coordinates what the producer has open there, and
+        """Raise INVALID_TXN_STATE if one of them coordinates what the producer has open there, and
         COORDINATOR_NOT_AVAILABLE if one of them cannot be asked."""
         for node in self._nodes():
             try:

@@ -24,5 +24,5 @@ class NoPeers:
     """The peers of a broker that is the only one."""
 
     async def call(self, node_id: int, api_key: int, version: int, message: Message, timeout_ms: int) -> Any:
-        """Raises ConnectionError."""
+        """Raise ConnectionError."""
         raise ConnectionError(f"this broker is alone and has no connection to broker {node_id}")

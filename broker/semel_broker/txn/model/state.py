@@ -366,7 +366,7 @@ def check_transition(before: TransactionState | None, after: TransactionState) -
 
 
 def check_named(transactional_id: str) -> None:
-    """Raises INVALID_REQUEST for an empty transactional id, which no producer has."""
+    """Raise INVALID_REQUEST for an empty transactional id, which no producer has."""
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty: give it a name")
 

@@ -50,6 +50,9 @@ class DiskSpace:
         self._world = world
         self._config = config
         self.hangs = hangs or DiskHangs(world, config)
+        self.hangs.listeners.append(self._note_hang)
+        self._is_held = False
+        """The disk hangs, and writes would wait for it."""
         self._root = root
         self._left = 0
         self._has_reserve = True
@@ -73,7 +76,8 @@ class DiskSpace:
 
     def check(self, size: int) -> None:
         """Raise KAFKA_STORAGE_ERROR if the disk has no room for `size` bytes of a client, or hangs."""
-        self.hangs.check()
+        if self._is_held:
+            self.hangs.check()
         if self._left >= size and not self.is_short:
             self._left -= size
             return
@@ -85,9 +89,13 @@ class DiskSpace:
 
     def check_small(self) -> None:
         """Raise KAFKA_STORAGE_ERROR if the disk has no room even for what groups and transactions store, or hangs."""
-        self.hangs.check()
+        if self._is_held:
+            self.hangs.check()
         if self.is_critical:
             raise self._refusal()
+
+    def _note_hang(self) -> None:
+        self._is_held = self.hangs.stops_writes
 
     def has_room(self, size: int) -> bool:
         """Whether `size` bytes can be written for a while, as compaction does before it frees more."""

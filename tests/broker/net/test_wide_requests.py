@@ -26,12 +26,14 @@ CALLS_PER_ROW = {
     "CreateTopics": 13.0,
     "CreatePartitions": 13.0,
     "CreateTopics, replicas given, validated": 12.0,
+    "AlterPartitionReassignments": 6.0,
+    "ConsumerGroupHeartbeat, joins": 9.0,
     "EndTxn, commit": 13.0,
     "EndTxn, KIP-890": 13.0,
     "DeleteTopics": 70.0,
 }
-"""What takes effect as a whole: the image of the cluster takes the record of a topic, and a group the offsets of a
-transaction. The disk in memory syncs a directory in one turn."""
+"""What takes effect as a whole: the image of the cluster takes the record of a topic, a group the offsets of a
+transaction, and an assignor decides on all partitions. The disk in memory syncs a directory in one turn."""
 
 
 async def longest_turns(node: Node, loop: VirtualLoop, width: int) -> dict[str, int]:

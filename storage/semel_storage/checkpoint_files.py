@@ -113,15 +113,12 @@ class CheckpointFiles:
 
 async def _encoded(offsets: Mapping[TopicPartition, int]) -> bytes:
     """The bytes of a file; the loop turns between portions of the rows."""
-    steps = checkpoints.encode_offsets_in_steps(offsets)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            encoded: bytes = done.value
-            return encoded
+    portions = []
+    for portion in checkpoints.encoded_offsets(offsets):
+        portions.append(portion)
         if len(offsets) > checkpoints.ROWS_PER_STEP:
             await asyncio.sleep(0)
+    return b"".join(portions)
 
 
 def _put(offsets: dict[TopicPartition, int], key: TopicPartition, offset: int | None) -> None:

@@ -12,7 +12,7 @@ CRC-32C of the first two; Kafka ignores it.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from crc32c import crc32c
 
@@ -83,24 +83,16 @@ async def write_offsets_aside(disk: Disk, path: str, offsets: Mapping[TopicParti
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    steps = encode_offsets_in_steps(offsets)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            encoded: bytes = done.value
-            return encoded
+    return b"".join(encoded_offsets(offsets))
 
 
-def encode_offsets_in_steps(offsets: Mapping[TopicPartition, int]) -> Generator[int, None, bytes]:
-    """`encode_offsets` of the offsets as they are at the first step; yields the number of rows of each step."""
+def encoded_offsets(offsets: Mapping[TopicPartition, int]) -> Iterator[bytes]:
+    """The bytes of `encode_offsets` in portions of ROWS_PER_STEP rows; of the offsets as they are at the first one."""
     rows = sorted(offsets.items())
-    parts = [f"0\n{len(rows)}\n".encode()]
+    yield f"0\n{len(rows)}\n".encode()
     for start in range(0, len(rows), ROWS_PER_STEP):
         some = rows[start : start + ROWS_PER_STEP]
-        parts.append("".join([f"{topic} {index} {offset}\n" for (topic, index), offset in some]).encode())
-        yield len(some)
-    return b"".join(parts)
+        yield "".join([f"{topic} {index} {offset}\n" for (topic, index), offset in some]).encode()
 
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:

@@ -82,6 +82,24 @@ async def test_a_state_that_is_being_written_never_replaces_a_newer_one(disk: Co
     assert checkpoints.read_offsets(disk, POINTS) == {("t", 0): 5}
 
 
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_state_that_is_encoded_in_portions_never_replaces_a_newer_one(disk: CountingDisk, turns: int) -> None:
+    files = CheckpointFiles(disk, "data")
+    rows = {("t", number): 27 for number in range(3 * checkpoints.ROWS_PER_STEP)}
+    for key, offset in rows.items():
+        files.note_point(key, offset)
+        files.note_start(key, offset)
+    files.save_soon()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    files.note_point(("t", 0), 5)
+    files.note_start(("t", 0), 5)
+    files.save_now()
+    await files.idle()
+    for path in (POINTS, STARTS):
+        assert checkpoints.read_offsets(disk, path) == {**rows, ("t", 0): 5}
+
+
 async def test_a_caller_that_is_cancelled_does_not_end_the_write(disk: CountingDisk) -> None:
     files = CheckpointFiles(disk, "data")
     files.note_point(("t", 0), 1)

@@ -2,7 +2,7 @@
 #             (SEED=7 ROWS=5000 KILLS=6); BROKERS=3: on three brokers and an etcd, whose leaders and coordinators are killed;
 #             it prints the address of the console's page, which shows the run while it happens
 # make demo-client  the same flights without Spark: counted by a group, then enriched in transactions, with kills;
-#             SECURE=1: on the three brokers of docker-compose.secure.yml
+#             SECURE=1: on the three brokers of deploy/docker-compose.secure.yml
 # make test   what to run before a push: units, a part of the seeds, ablations and scenarios, one stream of Spark; what
 #             `make check` runs is left out
 # make test-all  everything: all tests, `make crashes`, `make faults`, `make sim-exhaustive`, `make strangers`; hours
@@ -23,7 +23,7 @@
 # make check  format, lint, types, floors, tidy
 # make map    writes pages of docs/ from tables in the code
 # make cluster  the three brokers and the etcd of docker-compose.yml, as processes (ARGS=-d leaves them running);
-#             SECURE=1: those of docker-compose.secure.yml, with users, TLS and ACLs; keys and passwords in tls/
+#             SECURE=1: those of deploy/docker-compose.secure.yml, with users, TLS and ACLs; keys and passwords in tls/
 # make docs   the site of the documents, with the API reference, in build/site (ARGS=serve shows it on 127.0.0.1:8000)
 # make dist   wheel and sdist in dist/; the wheel is installed into empty environments, where README, docs and examples run
 # make screenshots  the pictures of the console in docs/images/console, taken in a Chromium of this machine
@@ -128,13 +128,13 @@ fuzz: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 strangers: $(VENV)/$(if $(AGAINST),.dev,.processes)
-	@$(BIN)/python -m strangers $(NAME) --brokers $(BROKERS) $(if $(AGAINST),--against $(AGAINST)) $(if $(KAFKA),--kafka $(KAFKA)) $(ARGS)
+	@$(BIN)/python -m tools.strangers $(NAME) --brokers $(BROKERS) $(if $(AGAINST),--against $(AGAINST)) $(if $(KAFKA),--kafka $(KAFKA)) $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	MYPYPATH=tests $(BIN)/mypy -p sim -p faults -p fuzz -p soak -p support -p bench -p demo
+	MYPYPATH=tests $(BIN)/mypy -p sim -p faults -p fuzz -p soak -p support -p tools.bench -p demo
 	$(BIN)/mypy examples tests/client/typing
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
@@ -145,32 +145,32 @@ map: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m tidy.state_diagrams --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.authorization --write
 	@PYTHONPATH=tests $(BIN)/python -m tidy.metrics --write
-	@$(BIN)/python -m monitoring.dashboard
+	@$(BIN)/python -m tools.dashboard
 
 cluster: $(VENV)/.processes
-	@$(if $(SECURE),$(BIN)/python -m cluster -f docker-compose.secure.yml secrets tls)
-	@$(if $(SECURE),PEER_NAMES=) $(BIN)/python -m cluster \
-	  $(if $(SECURE),-f docker-compose.secure.yml --env-file tls/passwords.env) up $(ARGS)
+	@$(if $(SECURE),$(BIN)/python -m tools.cluster -f deploy/docker-compose.secure.yml secrets tls)
+	@$(if $(SECURE),PEER_NAMES=) $(BIN)/python -m tools.cluster \
+	  $(if $(SECURE),-f deploy/docker-compose.secure.yml --env-file tls/passwords.env) up $(ARGS)
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	@touch $@
 
 docs: $(VENV)/.docs
-	@$(BIN)/python -m website $(ARGS)
+	@$(BIN)/python -m tools.website $(ARGS)
 
 $(VENV)/.release: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[release]'
 	@touch $@
 
 dist: $(VENV)/.release
-	@$(BIN)/python -m release $(ARGS)
+	@$(BIN)/python -m tools.release $(ARGS)
 
 screenshots: $(VENV)/.browser
 	@PYTHONPATH=tests $(BIN)/python -m console.screenshots
 
 bench: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m tools.bench $(ARGS)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

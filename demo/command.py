@@ -24,7 +24,9 @@ def options(prog: str, description: str | None, *, kills: int, of: str, secure: 
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="1, or 3 with an etcd (default: 1)")
     if secure:
-        parser.add_argument("--secure", action="store_true", help="the three brokers of docker-compose.secure.yml")
+        parser.add_argument(
+            "--secure", action="store_true", help="the three brokers of deploy/docker-compose.secure.yml"
+        )
     parser.add_argument("--rows", type=int, help="only the first ROWS flights (default: all 336,776)")
     parser.add_argument("--kills", type=int, default=kills, help=f"SIGKILLs of {of} (default: {kills})")
     parser.add_argument("--seed", type=int, help="seed of the kills (default: random, and printed)")

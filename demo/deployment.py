@@ -8,7 +8,9 @@ from demo.brokers import Brokers, KillTargets
 
 
 def deploy(count: int, directory: Path, targets: KillTargets, *, secure: bool = False) -> Brokers:
-    """Return one broker, or three with their etcd; none is started yet. `secure`: those of docker-compose.secure.yml.
+    """Return one broker, or three with their etcd; none is started yet.
+
+    `secure`: those of deploy/docker-compose.secure.yml.
 
     Raises SystemExit without the packages.
     """

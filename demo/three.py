@@ -15,14 +15,14 @@ from pathlib import Path
 from rich.console import Console
 from semel import Admin
 
-from cluster import compose, secured
-from cluster.cluster import Cluster
-from cluster.loopback import Loopback
-from cluster.places import NotAvailableError
 from demo.brokers import KillTargets, Print
 from demo.client_settings import VARIABLE, of_semel
 from demo.report import show_broker_kills
 from demo.roles import BrokerKill, RoleLookup
+from tools.cluster import compose, secured
+from tools.cluster.cluster import Cluster
+from tools.cluster.loopback import Loopback
+from tools.cluster.places import NotAvailableError
 
 COMPOSE_FILE = Path(__file__).parents[1] / "docker-compose.yml"
 TAKE_OVER_S = 60.0

@@ -11,11 +11,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from cluster import compose, namespaces  # noqa: E402
-from cluster.cluster import Cluster  # noqa: E402
-from cluster.loopback import Loopback  # noqa: E402
-from cluster.namespaces import Namespaces  # noqa: E402
-from cluster.places import Place  # noqa: E402
+from tools.cluster import compose, namespaces  # noqa: E402
+from tools.cluster.cluster import Cluster  # noqa: E402
+from tools.cluster.loopback import Loopback  # noqa: E402
+from tools.cluster.namespaces import Namespaces  # noqa: E402
+from tools.cluster.places import Place  # noqa: E402
 
 NO_NAMESPACES = "partitions and namespaces not tested: this user cannot make network namespaces (root with ip can)"
 

@@ -13,10 +13,10 @@ import psutil
 import pytest
 from support.etcd import free_ports
 
-from cluster.cluster import Cluster
-from cluster.places import HOST, NotAvailableError
-from cluster.service import Health, ServiceError, State
-from cluster.state import RunningError
+from tools.cluster.cluster import Cluster
+from tools.cluster.places import HOST, NotAvailableError
+from tools.cluster.service import Health, ServiceError, State
+from tools.cluster.state import RunningError
 
 PLACES = ("loopback", "namespaces")
 Open = Callable[..., Cluster]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster import compose
-from cluster.compose import ComposeError, Mount, Port, order, parse, seconds
+from tools.cluster import compose
+from tools.cluster.compose import ComposeError, Mount, Port, order, parse, seconds
 
 FULL = """
 name: tiny

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster import compose
-from cluster.compose import Project, Service
-from cluster.programs import declared
+from tools.cluster import compose
+from tools.cluster.compose import Project, Service
+from tools.cluster.programs import declared
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"
@@ -138,7 +138,7 @@ def test_brokers_have_bounds_for_memory_processors_and_logs(project: Project) ->
 
 
 def test_the_file_with_a_single_broker_publishes_the_address_that_the_image_advertises() -> None:
-    single = compose.load(ROOT / "docker-compose.single.yml", {})
+    single = compose.load(ROOT / "deploy/docker-compose.single.yml", {})
     (service,) = single.services.values()
     _, command = declared(single, service)
     assert command[command.index("--advertised-host") + 1] == "127.0.0.1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.interpolation import InterpolationError, dotenv, filled, interpolate
+from tools.cluster.interpolation import InterpolationError, dotenv, filled, interpolate
 
 SET = {"NAME": "semel", "EMPTY": "", "PORT": "19092"}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cluster import compose, namespaces
-from cluster.loopback import Loopback, claim
-from cluster.places import NotAvailableError, with_hosts_replaced
+from tools.cluster import compose, namespaces
+from tools.cluster.loopback import Loopback, claim
+from tools.cluster.places import NotAvailableError, with_hosts_replaced
 
 MEANT = {"store": "127.77.1.2", "store-2": "127.77.1.3", "0.0.0.0": "127.77.1.9", "10.9.0.7": "127.77.1.4"}
 

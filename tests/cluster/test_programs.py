@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support import etcd
 
-from cluster import programs
-from cluster.compose import ComposeError, Project, parse
-from cluster.programs import declared, etcd_flags, program
+from tools.cluster import programs
+from tools.cluster.compose import ComposeError, Project, parse
+from tools.cluster.programs import declared, etcd_flags, program
 
 DOCKERFILE = """
 FROM base AS first

@@ -1,4 +1,4 @@
-"""`python -m cluster`, as people use it: up in the background, looked at, struck, run once, down, and nothing left."""
+"""`python -m tools.cluster`, as people use it: up in the background, struck, run once, down, and nothing left."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner
 from support.etcd import free_ports
 
-from cluster import namespaces, user_namespaces
-from cluster.__main__ import main
-from cluster.state import StateFolder
+from tools.cluster import namespaces, user_namespaces
+from tools.cluster.__main__ import main
+from tools.cluster.state import StateFolder
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +58,7 @@ class Commands:
         self.line = [
             sys.executable,
             "-m",
-            "cluster",
+            "tools.cluster",
             "-f",
             str(folder / "docker-compose.yml"),
             "--state",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cluster.screen import Screen, Tail
+from tools.cluster.screen import Screen, Tail
 
 pytestmark = pytest.mark.real_time
 

@@ -1,4 +1,4 @@
-"""docker-compose.secure.yml as it stands: users over TLS, ACLs, brokers and an etcd that know each other."""
+"""deploy/docker-compose.secure.yml as it stands: users over TLS, ACLs, brokers and an etcd that know each other."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from semel.errors import KafkaError, SaslAuthenticationFailed, TopicAuthorizatio
 from semel_protocol.scram import ScramMechanism
 from support import etcd
 
-from cluster import choice, compose, secrets
-from cluster.cluster import Cluster
-from cluster.compose import ComposeError
-from cluster.interpolation import dotenv
+from tools.cluster import choice, compose, secrets
+from tools.cluster.cluster import Cluster
+from tools.cluster.compose import ComposeError
+from tools.cluster.interpolation import dotenv
 
 ROOT = Path(__file__).parents[2]
-FILE = ROOT / "docker-compose.secure.yml"
+FILE = ROOT / "deploy/docker-compose.secure.yml"
 BROKERS = ("broker-1", "broker-2", "broker-3")
 NO_SECRETS = dict.fromkeys(secrets.VARIABLES, "x")
 needs_etcd = pytest.mark.skipif(etcd.binary() is None, reason=etcd.WHY_NOT)
@@ -175,7 +175,7 @@ def test_the_commands_that_up_prints_work_as_printed(tmp_path: Path, given: dict
     ours = {name: value for name, value in given.items() if name not in secrets.VARIABLES}
     environment = {**os.environ, **ours, "PYTHONPATH": str(ROOT), "SEMEL_USER_PASSWORD": "her password"}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    runner = [sys.executable, "-m", "cluster", "-f", str(FILE), "--state", state]
+    runner = [sys.executable, "-m", "tools.cluster", "-f", str(FILE), "--state", state]
 
     def run(*command: str) -> str:
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)

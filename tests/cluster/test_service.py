@@ -13,7 +13,7 @@ import msgspec
 import psutil
 import pytest
 
-from cluster.service import Check, Health, Running, ServiceError, Spec, State
+from tools.cluster.service import Check, Health, Running, ServiceError, Spec, State
 
 SLEEPS = "import time; print('here', flush=True); time.sleep(60)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"

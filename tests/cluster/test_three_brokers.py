@@ -16,8 +16,8 @@ from semel.errors import UnknownTopicOrPartitionError
 from semel.structs import TopicMetadata
 from support import etcd
 
-from cluster import choice, compose
-from cluster.cluster import Cluster
+from tools.cluster import choice, compose
+from tools.cluster.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "flights"

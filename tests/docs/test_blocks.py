@@ -22,7 +22,7 @@ from semel.cli.main import main
 BLOCK = re.compile(r"^```(?P<language>[a-z]*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "strangers/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "tools/strangers/*.md")
     for path in ROOT.glob(pattern)
 )
 OWN_PACKAGES = (
@@ -32,7 +32,7 @@ OWN_PACKAGES = (
     "semel_protocol",
     "semel_storage",
     "pyspark_semel",
-    "cluster",
+    "tools",
     "demo",
 )
 TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.M))

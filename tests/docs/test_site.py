@@ -9,10 +9,10 @@ from typing import Any
 import yaml
 from docs.blocks import ROOT
 
-SITE = tomllib.loads((ROOT / "website" / "zensical.toml").read_text())["project"]
+SITE = tomllib.loads((ROOT / "tools/website" / "zensical.toml").read_text())["project"]
 MADE = {"map.md"}
 """Pages that `make docs` makes."""
-NOT_ON_THE_SITE = {"CODE_OF_CONDUCT.md", "strangers/README.md"}
+NOT_ON_THE_SITE = {"CODE_OF_CONDUCT.md", "tools/strangers/README.md"}
 """Pages that other pages link to; the navigation need not name them."""
 
 
@@ -22,7 +22,7 @@ def test_each_link_of_the_documents_leads_somewhere() -> None:
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("examples/*.md"),
-        *ROOT.glob("strangers/*.md"),
+        *ROOT.glob("tools/strangers/*.md"),
     ]:
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
             if not target.startswith(("http://", "https://", "mailto:")) and not (page.parent / target).exists():
@@ -39,7 +39,7 @@ def test_the_navigation_of_the_site_names_every_page_once() -> None:
 
 
 def test_the_navigation_names_every_page_of_the_api_reference() -> None:
-    there = {f"api/{path.name}" for path in ROOT.glob("website/api/*.md")}
+    there = {f"api/{path.name}" for path in ROOT.glob("tools/website/api/*.md")}
     assert {page for page in _pages(SITE["nav"]) if page.startswith("api/")} == there
 
 

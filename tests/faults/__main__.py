@@ -65,8 +65,8 @@ def single(why_no_disk: str | None) -> Callable[[int], RoundPlan]:
 
 def cluster(*, secure: bool) -> Callable[[int], RoundPlan]:
     """Draws rounds on three brokers; `secure`: with users over TLS. Prints which faults this machine does not allow."""
-    from cluster import namespaces
     from faults.cluster_plan import draw_cluster
+    from tools.cluster import namespaces
 
     has_namespaces = namespaces.works()
     if not has_namespaces:
@@ -86,7 +86,9 @@ def parse_arguments() -> argparse.Namespace:
         "--seed", type=int, help="seed of the first round; each later round has the next one (default: a random seed)"
     )
     parser.add_argument(
-        "--secure", action="store_true", help="three brokers with users over TLS, as docker-compose.secure.yml has them"
+        "--secure",
+        action="store_true",
+        help="three brokers with users over TLS, as deploy/docker-compose.secure.yml has them",
     )
     parser.add_argument("--verbose", action="store_true", help="print each fault when it happens")
     found = parser.parse_args()

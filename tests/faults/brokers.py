@@ -12,9 +12,9 @@ import shutil
 import signal
 from pathlib import Path
 
-from cluster import choice, compose, secured
-from cluster.cluster import Cluster
 from demo import client_settings
+from tools.cluster import choice, compose, secured
+from tools.cluster.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 ETCD = "etcd"

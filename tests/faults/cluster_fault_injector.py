@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from sim.events import Place
 
-from cluster.places import HOST
 from faults.brokers import ETCD, Brokers
 from faults.cluster_observer import GROUP, LOST, TRANSACTION, ClusterObserver, in_sync
 from faults.cluster_plan import SERIAL
@@ -17,6 +16,7 @@ from faults.fault_injector import FaultInjector
 from faults.latency_probe import LatencyProbe
 from faults.observer import NotReadable
 from faults.worker_processes import Worker
+from tools.cluster.places import HOST
 
 SYNC_S = 60.0
 LAST_LINES = 15

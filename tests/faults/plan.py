@@ -50,7 +50,7 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     faults: list[Fault]
     brokers: int = 1
     secure: bool = False
-    """Three brokers with users over TLS, as docker-compose.secure.yml has them."""
+    """Three brokers with users over TLS, as deploy/docker-compose.secure.yml has them."""
 
     @property
     def groups(self) -> dict[str, None]:

@@ -11,10 +11,10 @@ from support import etcd
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from cluster import namespaces
 from faults.cluster_plan import draw_cluster
 from faults.plan import Fault, RoundPlan
 from faults.round import Round
+from tools.cluster import namespaces
 
 FAULTS = [
     Fault(kind="kill-broker", after_s=1.5, args={"office": "transactions", "number": 0, "for_s": 0.0}),

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from strangers.brokers import only
-from strangers.control import Control
+from tools.strangers.brokers import only
+from tools.strangers.control import Control
 
 
 class Recorder:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from strangers.counting import audit, audit_lost
+from tools.strangers.counting import audit, audit_lost
 
 
 def output(*rows: tuple[str, int, int]) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from strangers.runner import RESULTS, SUITES, records, suites
-from strangers.suite import Suite
+from tools.strangers.runner import RESULTS, SUITES, records, suites
+from tools.strangers.suite import Suite
 
 FILE_BYTES_MAX = 60_000
 """A larger file suggests copied third-party code."""

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from strangers.judge import NOTHING_TO_RUN, Ending, Verdict, judge
-from strangers.suite import ExpectedFailure, Suite
+from tools.strangers.judge import NOTHING_TO_RUN, Ending, Verdict, judge
+from tools.strangers.suite import ExpectedFailure, Suite
 
 ENDED_WELL = Ending(status=0)
 

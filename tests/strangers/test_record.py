@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from strangers.judge import Result, Verdict
-from strangers.record import BEGIN, END, Record, decoded, encoded, record, table, with_table
-from strangers.suite import Suite
+from tools.strangers.judge import Result, Verdict
+from tools.strangers.record import BEGIN, END, Record, decoded, encoded, record, table, with_table
+from tools.strangers.suite import Suite
 
 SUITE = Suite(title="franz-go", language="Go", pins={"franz-go": "1.22.2"}, name="franz-go")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from strangers.judge import Result
-from strangers.reports import of_go, of_jest, of_junit, of_librdkafka
+from tools.strangers.judge import Result
+from tools.strangers.reports import of_go, of_jest, of_junit, of_librdkafka
 
 
 def go(*events: dict[str, str]) -> list[str]:

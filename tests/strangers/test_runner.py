@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from strangers import maven
-from strangers.brokers import brokers, bug_lines
-from strangers.process import Server, ServerError
-from strangers.runner import Run, last_line
-from strangers.suite import Suite
+from tools.strangers import maven
+from tools.strangers.brokers import brokers, bug_lines
+from tools.strangers.process import Server, ServerError
+from tools.strangers.runner import Run, last_line
+from tools.strangers.suite import Suite
 
 READY = "import time; print('ready', flush=True); time.sleep(600)"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from strangers import issuer
-from strangers.brokers import brokers
-from strangers.secured import Secured
-from strangers.suite import Security, parse
+from tools.strangers import issuer
+from tools.strangers.brokers import brokers
+from tools.strangers.secured import Secured
+from tools.strangers.suite import Security, parse
 
 TOML = """
 title = "x"

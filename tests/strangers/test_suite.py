@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strangers.suite import ExpectedFailure, SuiteError, chosen, parse
+from tools.strangers.suite import ExpectedFailure, SuiteError, chosen, parse
 
 SMALL = """
 title = "franz-go"

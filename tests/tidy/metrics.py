@@ -27,7 +27,7 @@ scrape_configs:
     static_configs: [{targets: ["127.0.0.1:9404"]}]
 ```
 
-`monitoring/` has rules for Prometheus (`rules.yml`) and a dashboard for Grafana (`grafana/semel.json`). With Docker
+`deploy/monitoring/` has rules for Prometheus (`rules.yml`) and a dashboard for Grafana (`grafana/semel.json`). With Docker
 `docker compose --profile observe up` starts Prometheus on 127.0.0.1:9090 and Grafana on 127.0.0.1:3000 besides the
 brokers of `docker-compose.yml`.
 

@@ -14,7 +14,7 @@ SOURCES = [
 ]
 
 
-OTHERS = ("bench", "cluster", "demo", "examples", "strangers", "tests")
+OTHERS = ("demo", "examples", "tests", "tools")
 """The language of these is checked, too."""
 
 

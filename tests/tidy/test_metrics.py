@@ -12,10 +12,10 @@ import yaml
 from semel_broker.metrics.families import FAMILIES, Kind
 from tidy.metrics import PAGE, page
 
-from monitoring.dashboard import FILE, text
+from tools.dashboard import FILE, text
 
 ROOT = Path(__file__).parents[2]
-RULES = ROOT / "monitoring/rules.yml"
+RULES = ROOT / "deploy/monitoring/rules.yml"
 
 
 def test_the_page_is_what_the_table_says() -> None:
@@ -46,8 +46,8 @@ def test_each_rule_has_a_runbook_that_exists() -> None:
     "arguments",
     [
         ["check", "rules", RULES],
-        ["check", "config", "--syntax-only", ROOT / "monitoring/prometheus.yml"],
-        ["test", "rules", ROOT / "monitoring/rules.test.yml"],
+        ["check", "config", "--syntax-only", ROOT / "deploy/monitoring/prometheus.yml"],
+        ["test", "rules", ROOT / "deploy/monitoring/rules.test.yml"],
     ],
     ids=["rules", "configuration", "alerts"],
 )

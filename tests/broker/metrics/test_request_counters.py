@@ -17,7 +17,7 @@ from semel_protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnResponseTopic,
 )
 
-from bench.uncounted import REPLACED, uncounted
+from tools.bench.uncounted import REPLACED, uncounted
 
 
 def test_requests_that_take_no_time_are_in_the_first_bucket_with_their_sum() -> None:

@@ -1,1 +1,0 @@
-"""What watches brokers: rules for Prometheus, a dashboard for Grafana."""

@@ -1,7 +1,0 @@
-"""EDGE: runs the tests of the client of this repository against the brokers of the run."""
-
-from __future__ import annotations
-
-from strangers import own_tests, script
-
-script.run(lambda: own_tests.run(["tests/client", "--ignore=tests/client/cli"]))

@@ -1,0 +1,62 @@
+"""Measures the start of a broker with 10,000 written partitions, after a clean stop and after SIGKILL.
+
+`python -m tools.bench.wide_start` prints the time from the start of the process until it listens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from semel_protocol.api import APIS
+from support.processes import BrokerProcess
+from support.wide_requests import WRITTEN, Wide, WideRequest
+
+from tools.bench.many import RawClient
+from tools.bench.measure import cpu_s, rss_mib
+
+STOP_S = 120
+RUNS = 2
+
+
+def send(process: BrokerProcess, wide: Wide, asked: WideRequest) -> None:
+    answer = RawClient(process).request(asked.key, asked.version, asked.make(wide), APIS[asked.key].response)
+    asked.check(answer)
+
+
+def started(process: BrokerProcess, name: str, size: int) -> None:
+    began_s = time.perf_counter()
+    process.start(timeout_s=STOP_S)
+    took_s = time.perf_counter() - began_s
+    print(f"{name:28} {size:7,} {took_s:7.2f} s {cpu_s(process):7.2f} s CPU {rss_mib(process):7.0f} MiB", flush=True)
+
+
+def measure(directory: Path, size: int, durability: str) -> None:
+    """Print a line for each start."""
+    process = BrokerProcess(directory, durability=durability)
+    started(process, "a new data directory", size)
+    wide = Wide(size, int(time.time() * 1000))
+    for asked in WRITTEN:
+        send(process, wide, asked)
+    for how in ("a clean stop", "SIGKILL"):
+        for _ in range(RUNS):
+            began_s = time.perf_counter()
+            process.kill() if how == "SIGKILL" else process.stop(STOP_S)
+            print(f"  it took {time.perf_counter() - began_s:.2f} s to end")
+            started(process, f"start after {how}", size)
+    process.stop(STOP_S)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=10_000)
+    parser.add_argument("--durability", default="fsync")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        measure(Path(directory) / "data", given.size, given.durability)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,19 @@
 """PURE: The state machine of a consumer group in the classic protocol: requests and time in, transitions out.
 
+A partition must have one owner at a time, and a former owner must not commit offsets over those of the next one. So
+members do not own partitions for good, they own them in a generation:
+
+1. A change of the members begins a rebalance. Each member joins again. Those that do not join before the rebalance
+   timeout are removed.
+2. All members get the next generation. One of them, the leader, gets all subscriptions, too, and assigns.
+3. The assignment is durable before a member gets its part: the next coordinator must not use the number of the
+   generation for another assignment.
+
+A commit names its generation and its member. One of an earlier generation gets ILLEGAL_GENERATION, one of a removed
+member UNKNOWN_MEMBER_ID: that is the fence of groups, and docs/exactly-once.md needs it in order 5. A member is removed
+when its session ends without a heartbeat. A static member keeps its place when it returns within its session: it gets
+a new member id, which fences the former instance, and its assignment stays.
+
 Each function takes a request, or the passing of time, and makes one `Transition`. A transition changes the group. It
 says which requests to answer now (`answers`), which record has to be durable before the rest happens (`change`: then
 `apply` makes the next transition), and which sessions to watch (`watch`). An error that concerns only the caller is

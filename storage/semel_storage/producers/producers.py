@@ -1,7 +1,25 @@
 """PURE: the state of one producer in a log, and the check of its next batch against it.
 
-`check` decides, `apply` updates the state; replay after a start uses the same `apply`. Sources: KIP-98 (sequences),
-KIP-360 (the state outlives the producer's records).
+Why it exists: a client that gets no answer sends its batch again, and the log must have it once. So the producer
+numbers its records: each batch has the producer's id, its epoch and the sequence of its first record. The log keeps,
+for each producer, the epoch and the places of its last five batches. A client has at most five requests under way, so a
+batch that it sends again is always one of these.
+
+A batch of the same epoch meets one of four cases:
+
+    its first sequence follows the last one     append it
+    it is one of the last five batches          a retry: answer with the offset that it has
+    it is older than these                      DUPLICATE_SEQUENCE_NUMBER: stored, but its offset is no longer known
+    there is a gap                              OUT_OF_ORDER_SEQUENCE_NUMBER: the batch before it is missing
+
+A lower epoch is fenced. A higher epoch begins again with sequence 0, and the old batches are forgotten: that is how a
+producer leaves a batch behind whose fate it does not know. A marker may raise the epoch, too: that of a fence, and with
+transaction version 2 each one. So a late batch of an ended transaction is refused, although this log has no batch of
+the new epoch yet.
+
+The state is a function of the log: `check` decides, `apply` updates, and a replay after a start uses the same `apply`.
+Snapshots only shorten the replay. The state outlives the records, because a retry may come after their deletion.
+docs/exactly-once.md has this as order 1. Sources: KIP-98 (sequences), KIP-360 (the state outlives the records).
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,23 @@
 """PURE: The state machine of one transactional id: metadata and a request in, the metadata to store out.
 
+A transaction spans partitions of many brokers, and its outcome must be one. So one record decides it: PREPARE_COMMIT or
+PREPARE_ABORT, in the partition of `__transaction_state` that the id belongs to. Everything before that record can be
+abandoned, everything behind it only repeats what it says:
+
+    EMPTY, COMPLETE_*   no transaction            AddPartitionsToTxn -> ONGOING
+    ONGOING             partitions are enrolled   EndTxn, InitProducerId, time out -> PREPARE_*
+    PREPARE_*           the outcome is decided    each partition has its marker -> COMPLETE_*
+
+`metadata.NEXT` is the table of all transitions, and `check_transition` asserts it for each record, live and on replay.
+
+An epoch answers the question whose request this is. The producer with the present epoch owns the id. InitProducerId
+raises the epoch and so fences the former instance; with an open transaction, fence and abort are one record. With
+transaction version 2 each end raises it, too, so that a late request of one transaction cannot get into the next one.
+The answer to a raise may be lost, and then the producer asks with the epoch that it had: `last_identity` recognizes it
+as a repetition. A former instance is never recognized: a fence sets the last epoch to -1.
+
+docs/exactly-once.md has this as orders 2 to 4.
+
 Each function returns a `Step`: the metadata to persist and apply (None: nothing changes), and the answer (None: decide
 again once that step is complete). They raise `KafkaError`. CONCURRENT_TRANSACTIONS means "ask again when the decided
 transaction is complete", which the coordinator does for the client. An old epoch gets PRODUCER_FENCED;

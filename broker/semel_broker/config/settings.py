@@ -168,11 +168,17 @@ def _rendered(value: object) -> str | None:
 
 
 def settings_of(struct: type[msgspec.Struct]) -> dict[str, Setting]:
-    """The settings that the fields of `struct` declare, by outside name, in order of declaration."""
+    """The settings that the fields of `struct` declare, by outside name, in order of declaration.
+
+    Raises TypeError for metadata that is neither `Meta` nor `Doc`: it would have no effect, without a word.
+    """
     hints = get_type_hints(struct, include_extras=True)
     found: dict[str, Setting] = {}
     for field in msgspec.structs.fields(struct):
         hint = hints[field.name]
+        for metadata in _metadata(hint):
+            if not isinstance(metadata, Meta | Doc):
+                raise TypeError(f"{struct.__name__}.{field.name}: {metadata!r} is neither bounds (Meta) nor a Doc")
         doc = next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Doc)), None)
         if doc is None:
             continue  # a field beside the settings, not one of them
@@ -183,6 +189,12 @@ def settings_of(struct: type[msgspec.Struct]) -> dict[str, Setting]:
         allowed = f"{_rendered(default)}" if doc.fixed else _allowed(plain, bounds, kind)
         found[name] = Setting(name, field.name, hint, default, doc, kind, allowed)
     return found
+
+
+def _metadata(hint: Any) -> list[Any]:
+    """All metadata of a hint, also of the types that it is made of."""
+    own = list(hint.__metadata__) if get_origin(hint) is Annotated else []
+    return own + [each for argument in get_args(hint) if argument not in own for each in _metadata(argument)]
 
 
 def _unwrapped(hint: Any) -> tuple[Any, list[Meta]]:

@@ -46,7 +46,6 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     cleanup_policy: Annotated[
         CleanupPolicy,
-        CompressionType,
         Doc("delete: by age and size. compact: keep the last value of each key.", synonyms=("log.cleanup.policy",)),
     ]
     compression_gzip_level: Annotated[
@@ -131,7 +130,6 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     ]
     message_timestamp_type: Annotated[
         TimestampType,
-        ZstdLevel,
         Doc(
             "Whether a record's timestamp is the producer's or the time of its append.",
             synonyms=("log.message.timestamp.type",),

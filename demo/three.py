@@ -16,7 +16,7 @@ from rich.console import Console
 from semel import Admin
 
 from cluster import compose, secured
-from cluster.cluster import Cluster
+from cluster.cluster import RunningProject
 from cluster.loopback import Loopback
 from cluster.places import NotAvailableError
 from demo.brokers import KillTargets, Print
@@ -40,7 +40,7 @@ class ThreeBrokers:
         self._secrets = directory / "tls" if secure else None
         project = project_of(COMPOSE_FILE) if self._secrets is None else secured.project(self._secrets)
         self._brokers = [name for name in project.services if name.startswith("broker-")]
-        self._cluster = Cluster(project, directory, Loopback(project))
+        self._cluster = RunningProject(project, directory, Loopback(project))
         self._targets = targets
         self._roles_left: list[str] = []
         self._recovery: asyncio.Task[None] | None = None

@@ -54,7 +54,7 @@ from sim.events import (
 )
 
 
-class Record(msgspec.Struct):
+class StoredHistory(msgspec.Struct):
     """A stored history: `decode(History.encode())`."""
 
     topics: list[Topic]
@@ -93,7 +93,7 @@ class History:
 
     def encode(self) -> bytes:
         """The history as JSON."""
-        return msgspec.json.encode(Record(list(self.topics.values()), self.pipelines, self.events))
+        return msgspec.json.encode(StoredHistory(list(self.topics.values()), self.pipelines, self.events))
 
     @classmethod
     def decode(cls, *parts: bytes) -> History:
@@ -103,7 +103,7 @@ class History:
         """
         history = cls(lambda: 0.0)
         for part in parts:
-            record = msgspec.json.decode(part, type=Record)
+            record = msgspec.json.decode(part, type=StoredHistory)
             history.topics.update((topic.name, topic) for topic in record.topics)
             history.pipelines.extend(p for p in record.pipelines if p not in history.pipelines)
             top = history._op

@@ -22,7 +22,7 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 KIB = 1 << 10
 
 
-class Wire(asyncio.Transport):
+class RecordedTransport(asyncio.Transport):
     """A transport without a network: notes what is done to it."""
 
     def __init__(self) -> None:
@@ -44,8 +44,8 @@ class Wire(asyncio.Transport):
         self.is_aborted = True
 
 
-def connected() -> tuple[Connection, Wire]:
-    connection, wire = Connection(Endpoint("etcd", 2379, is_tls=False)), Wire()
+def connected() -> tuple[Connection, RecordedTransport]:
+    connection, wire = Connection(Endpoint("etcd", 2379, is_tls=False)), RecordedTransport()
     connection.connection_made(wire)
     return connection, wire
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from broker.cluster.liar import Liar, body
-from broker.cluster.stores import world
+from broker.cluster.store_setups import world
 from semel_broker.cluster.etcd.gateway import Gateway, NotSentError, RefusedError, UnansweredError
 from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.etcd.tls import Tls

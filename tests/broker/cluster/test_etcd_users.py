@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from broker.cluster.liar import Liar, body
-from broker.cluster.stores import world
+from broker.cluster.store_setups import world
 from semel_broker.cluster.etcd.gateway import Gateway, NotSentError, RefusedError
 from semel_broker.cluster.etcd.login import AuthenticateRequest, Login
 from semel_broker.cluster.etcd.store import EtcdStore

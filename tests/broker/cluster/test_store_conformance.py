@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from broker.cluster.stores import House, build
+from broker.cluster.store_setups import StoreSetup, build
 from semel_broker.cluster import local_watch
 from semel_broker.cluster.store import (
     ABSENT,
@@ -30,18 +30,18 @@ SOON_S = 20
 
 
 @pytest.fixture(params=["memory", "file", "etcd"])
-async def house(
+async def store_setup(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[House]:
+) -> AsyncIterator[StoreSetup]:
     monkeypatch.setattr(local_watch, "TRANSACTIONS_KEPT", 200)
-    house = build(request.param, tmp_path, request)
-    yield house
-    await house.close()
+    store_setup = build(request.param, tmp_path, request)
+    yield store_setup
+    await store_setup.close()
 
 
 @pytest.fixture
-def store(house: House) -> Store:
-    return house.store
+def store(store_setup: StoreSetup) -> Store:
+    return store_setup.store
 
 
 async def put(store: Store, key: str, value: bytes = b"", lease: int = 0) -> int:
@@ -243,10 +243,12 @@ async def test_a_watch_from_a_revision_that_is_yet_to_come_waits_for_it(store: S
     assert (await following(watch)).changes[0] == Entry("k", b"2", start + 3)
 
 
-async def test_a_compacted_watch_raises_compacted_and_a_new_listing_continues(house: House, store: Store) -> None:
+async def test_a_compacted_watch_raises_compacted_and_a_new_listing_continues(
+    store_setup: StoreSetup, store: Store
+) -> None:
     old = await put(store, "k", b"1")
     await put(store, "k", b"2")
-    await house.forget()
+    await store_setup.forget()
     watch = store.watch("k", old)
     for _ in range(2):
         with pytest.raises(CompactedError, match="list again"):
@@ -330,12 +332,12 @@ async def test_a_key_written_without_the_session_outlives_it(store: Store) -> No
     assert await keys(store) == ["kept"]
 
 
-async def test_the_keys_of_a_session_are_removed_when_its_process_dies(house: House, store: Store) -> None:
+async def test_the_keys_of_a_session_are_removed_when_its_process_dies(store_setup: StoreSetup, store: Store) -> None:
     """A client that follows the keys learns of it: from a watch, or from the listing after a watch that has ended."""
     session = await store.open_session(1_000)
     await store.transact([], [Put("brokers/1", b"", session.lease), Put("brokers/2", b"")])
     before = (await store.list("brokers/")).revision
-    recorder = await house.holder_dies(session)
+    recorder = await store_setup.holder_dies(session)
     watch = recorder.watch("brokers/", before)
     if recorder is store:
         assert (await following(watch)).changes == (Gone("brokers/1", before + 1),)
@@ -350,22 +352,22 @@ async def test_the_keys_of_a_session_are_removed_when_its_process_dies(house: Ho
 # --- crashes ---
 
 
-async def test_all_answered_changes_are_there_after_a_crash(house: House, store: Store) -> None:
+async def test_all_answered_changes_are_there_after_a_crash(store_setup: StoreSetup, store: Store) -> None:
     revisions = [await put(store, f"k/{i}", b"%d" % i) for i in range(20)]
-    again = await house.crash()
+    again = await store_setup.crash()
     listing = await again.list("k/")
     assert sorted(entry.revision for entry in listing.entries) == revisions
     assert listing.revision == revisions[-1]
     assert await again.transact([Expect("k/7", revisions[7])], [Put("k/7", b"new")]) == revisions[-1] + 1
 
 
-async def test_a_watch_goes_on_without_a_gap_after_a_crash(house: House, store: Store) -> None:
+async def test_a_watch_goes_on_without_a_gap_after_a_crash(store_setup: StoreSetup, store: Store) -> None:
     """By the old watch where the store outlived what keeps its data, else by listing and watching again."""
     first = await put(store, "k/1")
     watch = store.watch("k/", first)
     second = await put(store, "k/2")
     assert (await following(watch)).revision == second
-    again = await house.crash()
+    again = await store_setup.crash()
     if again is not store:
         listing = await again.list("k/")
         assert listing.revision == second

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker.groups.room import Room
+from broker.groups.group_state_driver import GroupStateDriver
 from hypothesis import given
 from hypothesis import strategies as st
 from semel_broker.groups.group import Group, GroupState
@@ -44,7 +44,7 @@ def test_offset_with_an_expiry_of_its_own_is_stored_in_the_version_that_has_one(
 
 
 def test_group_is_stored_as_kafka_stores_it() -> None:
-    room = Room(hold=True)
+    room = GroupStateDriver(hold=True)
     member = room.joined(room.join(instance="i")).member_id
     room.sync(member, {member: b"A"})
     key, value = group_row(room.group, room.unsettled[0], NOW)
@@ -61,7 +61,7 @@ def test_group_is_stored_as_kafka_stores_it() -> None:
 
 
 def test_stored_group_comes_back_stable_with_its_members() -> None:
-    room = Room(hold=True)
+    room = GroupStateDriver(hold=True)
     member = room.joined(room.join(instance="i")).member_id
     room.sync(member, {member: b"A"})
     group = replay(group_row(room.group, room.unsettled[0], NOW))["g"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from broker.conftest import StartBroker
 from broker.harness import Harness, Wire, batch, produce_request
-from broker.members import GroupMember
+from broker.members import WireMember
 from broker.metrics.scraping import Scraper
 from broker.sasl_login import PASSWORD, ScramLogin, make_user
 from broker.transactional import TransactionalProducer
@@ -242,7 +242,7 @@ async def test_shards_are_counted_by_stage_and_transactions_resume(broker: Harne
 
 async def test_groups_have_members_generation_and_causes_of_rebalances(broker: Harness, wire: Wire) -> None:
     await wire.create_topic("t")
-    member = GroupMember(wire)
+    member = WireMember(wire)
     await member.join()
     await member.sync({member.member_id: b""})
     scraper = await Scraper(broker).scrape()

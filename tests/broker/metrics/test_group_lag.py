@@ -6,9 +6,9 @@ import asyncio
 from random import Random
 
 import pytest
-from broker.consumers import Consumer
+from broker.consumers import HeartbeatingMember
 from broker.harness import Harness, Wire, batch
-from broker.members import GroupMember
+from broker.members import WireMember
 from broker.metrics.scraping import Scraper
 from broker.transactional import TransactionalProducer
 from semel_broker.metrics.offset_times import OffsetTimes
@@ -18,7 +18,7 @@ G = {"group": "g", "topic": "t"}
 
 
 async def commit(wire: Wire, offset: int, partition: int = 0) -> None:
-    assert await GroupMember(wire).commit({partition: offset}) == [0]
+    assert await WireMember(wire).commit({partition: offset}) == [0]
 
 
 async def test_lag_has_no_markers_and_no_aborted_records(broker: Harness, wire: Wire) -> None:
@@ -131,7 +131,7 @@ def test_times_of_offsets_are_forgotten_with_the_partition() -> None:
 
 async def test_a_group_of_the_consumer_protocol_has_its_state_members_and_epoch(broker: Harness, wire: Wire) -> None:
     await wire.create_topic("t")
-    assert await Consumer(wire, "a").beat() == 0
+    assert await HeartbeatingMember(wire, "a").beat() == 0
     scraper = await Scraper(broker).scrape()
     assert scraper.value("groups", state="Stable") == 1
     assert scraper.value("group_members", group="g") == 1

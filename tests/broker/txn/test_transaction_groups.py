@@ -358,7 +358,7 @@ async def test_a_member_that_comes_while_the_group_waits_for_locks_is_included(o
     assert not one.is_open()
 
 
-class Syncing:
+class GatedDisk:
     """A disk that takes its time over what is appended for a group: durable once `gate` is open, or failed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,7 +380,7 @@ class Syncing:
 class SlowlyStored:
     is_durable = False
 
-    def __init__(self, stored: Stored, disk: Syncing) -> None:
+    def __init__(self, stored: Stored, disk: GatedDisk) -> None:
         self._stored, self._disk = stored, disk
 
     async def durable(self) -> None:
@@ -395,7 +395,7 @@ async def test_a_begin_counts_against_members_as_soon_as_it_is_appended(
 ) -> None:
     step = await begin(one)
     _, mine = await work(one, "a", step.epoch)
-    slow = Syncing(monkeypatch)
+    slow = GatedDisk(monkeypatch)
     following = asyncio.create_task(begin(one))
     await slow.appended.wait()
     assert (await group_of(one)).epoch == step.epoch, "it has not taken effect"
@@ -412,7 +412,7 @@ async def test_a_caller_cancelled_while_the_decision_is_being_stored_has_decided
 ) -> None:
     step = await begin(one)
     a = await work(one, "a", step.epoch)
-    slow = Syncing(monkeypatch)
+    slow = GatedDisk(monkeypatch)
     deciding = asyncio.create_task(decide(one, step.epoch, "q:0", a))
     await slow.appended.wait()
     deciding.cancel()
@@ -429,7 +429,7 @@ async def test_a_caller_cancelled_while_the_decision_cannot_be_stored_leaves_no_
     one: TransactionBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = await begin(one)
-    slow = Syncing(monkeypatch)
+    slow = GatedDisk(monkeypatch)
     unhandled: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     deciding = asyncio.create_task(decide(one, step.epoch, "q:0"))

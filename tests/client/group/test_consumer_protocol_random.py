@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from broker.consumers import Consumer as RawConsumer
+from broker.consumers import HeartbeatingMember as RawConsumer
 from broker.harness import Harness
 from client.consuming import Reader, produce, until
 from client.group.test_consumer_protocol import TIMES, create, group_of, member_of
@@ -62,7 +62,7 @@ class Owners(ConsumerRebalanceListener):
                 del self.owned[partition]
 
 
-class World:
+class RandomGroup:
     """The members of one group, and the steps that a seed chooses."""
 
     def __init__(self, broker: Harness, seed: int) -> None:
@@ -139,7 +139,7 @@ class World:
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_a_partition_has_one_owner_and_in_the_end_all_are_read(broker: Harness, seed: int) -> None:
-    world = World(broker, seed)
+    world = RandomGroup(broker, seed)
     await create(world.bootstrap, **PARTITIONS)
     for _ in range(STEPS):
         await world.step()

@@ -19,7 +19,7 @@ ABORTED = data_dir.ABORTED
 Batch = bytes
 
 
-class Log:
+class BatchSequence:
     """Consecutive batches, and their segments."""
 
     def __init__(self) -> None:
@@ -54,9 +54,9 @@ class Log:
         return directory
 
 
-def sound() -> Log:
+def sound() -> BatchSequence:
     """Plain and idempotent batches, transactions of both versions, an aborted one, a bumped epoch."""
-    log = Log()
+    log = BatchSequence()
     log.data(-1, -1, -1)
     for n in range(6):
         log.data(7, 0, 2 * n)
@@ -112,7 +112,7 @@ class TestWhereverItIsCut:
         ],
     )
     def test_each_damage_is_reported_once_by_its_own_check(
-        self, tmp_path: Path, segment_batches: int, check: Check, damage: Callable[[Log], object]
+        self, tmp_path: Path, segment_batches: int, check: Check, damage: Callable[[BatchSequence], object]
     ) -> None:
         log = sound()
         leads = 1 if check is Check.LEADER_EPOCHS else 2
@@ -178,7 +178,7 @@ class TestWhereverItIsCut:
 
 
 def test_a_sequence_may_wrap(tmp_path: Path) -> None:
-    log = Log()
+    log = BatchSequence()
     log.data(7, 0, 0x7FFFFFFE, count=3)
     log.data(7, 0, 1)
     assert audited(log.write(tmp_path)).breaches.counts == {}

@@ -84,7 +84,7 @@ def test_ranges_of_topics_with_equal_partitions_go_together() -> None:
     assert {at for topic, at in found["a"] if topic == TOPICS[1]} == {0, 1, 2}
 
 
-class Client:
+class ModelMember:
     """A member as a client: what it knows of its epoch, and the partitions that it owns now."""
 
     def __init__(self, member_id: str, instance_id: str | None, topics: tuple[str, ...], regex: str | None) -> None:
@@ -131,7 +131,7 @@ class Groups(RuleBasedStateMachine):
         self.stored: dict[bytes, bytes | None] = {}
         self.topics: dict[str, TopicFacts] = {}
         self.version = 0
-        self.clients: dict[str, Client] = {}
+        self.clients: dict[str, ModelMember] = {}
         self.number = 0
 
     @initialize(count=st.integers(1, 6))
@@ -153,7 +153,7 @@ class Groups(RuleBasedStateMachine):
         for change in changes:
             self.group.apply(change)
 
-    def beat_classic(self, client: Client, *, full: bool, is_lost: bool) -> None:
+    def beat_classic(self, client: ModelMember, *, full: bool, is_lost: bool) -> None:
         """A heartbeat of the classic protocol; if the answer asks for it, JoinGroup and SyncGroup."""
         group, member_id = self.group, client.member_id
         is_here = member_id in group.members and group.current(member_id).epoch == client.epoch
@@ -182,7 +182,7 @@ class Groups(RuleBasedStateMachine):
         matched.advance(1 << 30)
         return state.heartbeat(self.group, ask, self.catalog, matched.result(), ConsumerRules(), 0)
 
-    def beat(self, client: Client, *, full: bool = False, is_lost: bool = False) -> None:
+    def beat(self, client: ModelMember, *, full: bool = False, is_lost: bool = False) -> None:
         if client.classic is not None:
             self.beat_classic(client, full=full, is_lost=is_lost)
             return
@@ -217,7 +217,7 @@ class Groups(RuleBasedStateMachine):
     ) -> None:
         self.number += 1
         name = f"m{self.number}"
-        client = self.clients[name] = Client(name, f"i{self.number}" if static else None, topics, regex)
+        client = self.clients[name] = ModelMember(name, f"i{self.number}" if static else None, topics, regex)
         if classic is not None:
             client.classic, client.regex = Classic(6000, (("range", b""),)), None
             client.is_eager = classic == "eager"
@@ -254,7 +254,7 @@ class Groups(RuleBasedStateMachine):
             ask = Heartbeat(member_id=client.member_id, instance_id=client.instance_id, epoch=LEFT_STATIC)
             self.carry_out(self.decide(ask).changes)
         self.number += 1
-        new = Client(f"m{self.number}", client.instance_id, topics, client.regex)
+        new = ModelMember(f"m{self.number}", client.instance_id, topics, client.regex)
         new.classic, new.is_eager = client.classic, client.is_eager
         self.clients[new.member_id] = new
         self.beat(new)

@@ -26,7 +26,7 @@ DIRECTORY = "/data"
 TOPICS = ("t", "stays")
 
 
-class Desk:
+class GroupBroker:
     """One broker's groups. `monotonic_s` and `wall_ms` are the test's to move."""
 
     def __init__(self, **settings: str) -> None:
@@ -38,7 +38,7 @@ class Desk:
         self.log = EventLog()
         self._count = 0
 
-    async def open(self, *, wait: bool = True) -> Desk:
+    async def open(self, *, wait: bool = True) -> GroupBroker:
         """Start on what the disk holds; with `wait` until the groups are read."""
         world = World(
             now_ms=lambda: self.wall_ms,

@@ -15,7 +15,7 @@ SESSION_MS = 10_000
 REBALANCE_MS = 30_000
 
 
-class Room:
+class GroupStateDriver:
     """Drives `state` as the coordinator does. `hold`: changes wait in `unsettled` until `settle` makes them durable."""
 
     def __init__(self, *, delay_ms: int = 0, size_max: int = 100, hold: bool = False) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from semel_console.app import Producing, console_app
-from semel_console.guard import WRITE_HEADER, Guard
+from semel_console.guard import WRITE_HEADER, ConsoleGuard
 from semel_console.link import ClusterLink
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Visitor:
     def __init__(
         self,
         link: ClusterLink,
-        guard: Guard,
+        guard: ConsoleGuard,
         *,
         every_s: float = 0.01,
         producing: Producing | None = None,

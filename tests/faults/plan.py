@@ -9,14 +9,14 @@ from random import Random
 from typing import Any
 
 import msgspec
-from sim.events import Pipeline, Topic
+from sim.events import HistoryTopic, Pipeline
 
 from faults.worker import SESSION_MS, TRANSACTION_TIMEOUT_MS, WorkerPlan
 
 SOURCE = "source"
 LISTS = ("list-a", "list-b")
 PARTITIONS = 3
-TOPICS = [Topic(name, PARTITIONS) for name in (SOURCE, *LISTS, "out-semel", "out-confluent")]
+TOPICS = [HistoryTopic(name, PARTITIONS) for name in (SOURCE, *LISTS, "out-semel", "out-confluent")]
 GAP_S = (0.1, 1.5)
 """Seconds between the end of a fault and the next fault: least and most."""
 ROUND_S = (20.0, 45.0)
@@ -45,7 +45,7 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float
     settings: dict[str, str]
     workers: list[WorkerPlan]
-    topics: list[Topic]
+    topics: list[HistoryTopic]
     pipelines: list[Pipeline]
     faults: list[PlannedFault]
     brokers: int = 1

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from semel_broker.coordination.shards import Stage
 from semel_broker.groups.consumer.model import LEFT_STATIC, ConsumerGroup, Current, Member
-from semel_broker.groups.replay import Replay
+from semel_broker.groups.replay import GroupReplay
 from semel_broker.groups.shard import GroupShard
 from semel_broker.node import Node
 
@@ -135,7 +135,7 @@ def unfaithful(nodes: Sequence[Node]) -> Iterator[str]:
     for shard in ready_shards(nodes):
         if shard.partition.high_watermark < shard.partition.end_offset:
             continue
-        replay = Replay()
+        replay = GroupReplay()
         for segment in shard.partition.open().segments:
             for _, header, batch in segment.scan():
                 replay.feed(shard.index, header, batch)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 from semel_broker.cluster.etcd.messages import (
-    Event,
+    EtcdEvent,
     Header,
     KeyValue,
     LeaseResponse,
@@ -49,11 +49,11 @@ class Etcd:
         self.compacted = 0
         """A watch cannot begin at this revision or an earlier one."""
         self.leases: dict[int, EtcdLease] = {}
-        self.facts: list[Event] = []
+        self.facts: list[EtcdEvent] = []
         """All changes since the start, for checkers."""
         self._keys: dict[bytes, KeyValue] = {}
         self._lease_of: dict[bytes, int] = {}
-        self._history: list[tuple[int, list[Event]]] = []
+        self._history: list[tuple[int, list[EtcdEvent]]] = []
         self._leases_granted = 0
 
     @property
@@ -96,13 +96,13 @@ class Etcd:
                 if put.lease:
                     self.leases[put.lease].keys[put.key] = None
                     self._lease_of[put.key] = put.lease
-                events.append(Event(kv))
+                events.append(EtcdEvent(kv))
             elif op.request_delete_range is not None and op.request_delete_range.key in self._keys:
                 events.append(self._removed(op.request_delete_range.key, revision))
         self._written(events)
         return TxnResponse(self.header, succeeded=True)
 
-    def changes(self, key: bytes, range_end: bytes, start_revision: int) -> tuple[list[Event], int]:
+    def changes(self, key: bytes, range_end: bytes, start_revision: int) -> tuple[list[EtcdEvent], int]:
         """The events in a range from a revision on, oldest first, and the revision for the next call.
 
         Raises EtcdError if some of them are compacted.
@@ -156,7 +156,7 @@ class Etcd:
         for lease in self.leases.values():
             lease.expires_at = now + lease.ttl_s
 
-    def _written(self, events: list[Event]) -> None:
+    def _written(self, events: list[EtcdEvent]) -> None:
         if not events:
             return
         self.revision += 1
@@ -165,10 +165,10 @@ class Etcd:
         if len(self._history) > self.keeps:
             self.compact(self._history[0][0])
 
-    def _removed(self, key: bytes, revision: int) -> Event:
+    def _removed(self, key: bytes, revision: int) -> EtcdEvent:
         self._let_go(key)
         del self._keys[key]
-        return Event(KeyValue(key, b"", revision), "DELETE")
+        return EtcdEvent(KeyValue(key, b"", revision), "DELETE")
 
     def _let_go(self, key: bytes) -> None:
         """Detach a key from its lease."""

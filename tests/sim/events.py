@@ -308,7 +308,7 @@ AnyEvent = (
 )  # fmt: skip
 
 
-class Topic(msgspec.Struct, frozen=True):
+class HistoryTopic(msgspec.Struct, frozen=True):
     """A topic that checkers know. `cleanup`: "" (all records stay, or not known), "compact", "delete"."""
 
     name: str

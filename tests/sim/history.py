@@ -33,6 +33,7 @@ from sim.events import (
     Decided,
     Deciding,
     Given,
+    HistoryTopic,
     Initialized,
     NotStored,
     OffsetsCommitted,
@@ -50,14 +51,13 @@ from sim.events import (
     Sending,
     StepBegun,
     Stored,
-    Topic,
 )
 
 
 class StoredHistory(msgspec.Struct):
     """A stored history: `decode(History.encode())`."""
 
-    topics: list[Topic]
+    topics: list[HistoryTopic]
     pipelines: list[Pipeline]
     events: list[AnyEvent]
 
@@ -71,7 +71,7 @@ class History:
         self.now_ms = now_ms
         self.has_followers = True
         self.events: list[Any] = []
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, HistoryTopic] = {}
         self.pipelines: list[Pipeline] = []
         self._incarnations: dict[str, int] = {}
         self._op = 0
@@ -86,7 +86,7 @@ class History:
         self._op += 1
         return self._op
 
-    def declare(self, *topics: Topic, pipelines: Iterable[Pipeline] = ()) -> None:
+    def declare(self, *topics: HistoryTopic, pipelines: Iterable[Pipeline] = ()) -> None:
         """Add the topics and pipelines of the events."""
         self.topics.update((topic.name, topic) for topic in topics)
         self.pipelines.extend(pipelines)

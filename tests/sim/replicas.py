@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from semel_broker.groups.replay import Replay
+from semel_broker.groups.replay import GroupReplay
 from semel_broker.node import Node
 from semel_broker.partitions.partition import Partition
 from semel_protocol.records import decode_batch
@@ -102,7 +102,7 @@ def _records(log: Log, aborted: Sequence[tuple[int, int, int]]) -> Iterator[Stor
 
 def _groups(log: Log, index: int) -> dict[str, int]:
     """The committed offsets of the groups, as a coordinator would load them from this log."""
-    replay = Replay()
+    replay = GroupReplay()
     for segment in log.segments:
         for _, header, batch in segment.scan():
             replay.feed(index, header, batch)

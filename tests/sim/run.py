@@ -22,7 +22,7 @@ from sim.commitment import Commitment
 from sim.coordinators import Coordinators, unfaithful
 from sim.coverage import count_history
 from sim.ending import FinalReading, topics_of
-from sim.events import Topic
+from sim.events import HistoryTopic
 from sim.faults import FaultTargets
 from sim.final import Final
 from sim.group_records import commits
@@ -169,7 +169,7 @@ class SimRun:
         topics = []
         for workload in self.plan.workloads:
             for topic in workload.topics:
-                self.history.declare(Topic(topic.name, topic.partitions, topic.cleanup))
+                self.history.declare(HistoryTopic(topic.name, topic.partitions, topic.cleanup))
                 topics.append(NewTopic(topic.name, topic.partitions, topic_configs=topic.configs))
         async with Admin(bootstrap_servers=self.cluster.address, edge=SimEdge(host)) as admin:
             if self.plan.has_rights:

@@ -17,9 +17,9 @@ from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.store import (
     CompactedError,
     Expect,
-    Gone,
     OutcomeUnknownError,
     Put,
+    RemovedKey,
     Session,
     SessionEndedError,
     Store,
@@ -230,7 +230,7 @@ def test_a_lease_takes_all_its_keys_in_one_transaction() -> None:
         watch = store.watch("", revision or 0)
         session.abandon()
         changes = await soon(anext(watch))
-        assert [each.key for each in changes.changes if isinstance(each, Gone)] == ["a", "b", "c"]
+        assert [each.key for each in changes.changes if isinstance(each, RemovedKey)] == ["a", "b", "c"]
         assert {each.revision for each in changes.changes} == {changes.revision}
         await watch.close()
         await store.close()

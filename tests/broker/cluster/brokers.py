@@ -25,7 +25,17 @@ from semel_broker.cluster.image import Image
 from semel_broker.cluster.local_store import LocalSession, LocalStore
 from semel_broker.cluster.records import PartitionState, TopicRecord
 from semel_broker.cluster.registration import Registration
-from semel_broker.cluster.store import Change, Entry, Expect, Listing, OutcomeUnknownError, Put, Session, Store, Watch
+from semel_broker.cluster.store import (
+    Change,
+    Expect,
+    Listing,
+    OutcomeUnknownError,
+    Put,
+    Session,
+    Store,
+    StoreEntry,
+    Watch,
+)
 from semel_broker.world import World
 from semel_storage.disk.memory_disk import MemoryDisk
 from support.etcd import EtcdProcess
@@ -142,7 +152,7 @@ class GatedStore:
         self.transactions: list[tuple[Sequence[Expect], Sequence[Change], int | None]] = []
         self._clock = clock
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         await self.gate.wait()
         return await self.store.get(key)
 

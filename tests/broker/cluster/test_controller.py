@@ -14,9 +14,9 @@ from semel_broker.cluster.store import (
     CHANGES_MAX,
     Change,
     Expect,
-    Gone,
     OutcomeUnknownError,
     Put,
+    RemovedKey,
     StoreError,
     StoreUnavailableError,
 )
@@ -194,7 +194,7 @@ async def test_the_store_refuses_the_writes_of_a_controller_that_was_paused_and_
     # Three dies. The paused one has still seen that, and its decision is on the way into the store.
     await one.feed.close()  # what it knows from here on is what we say
     for listener in one.feed.listeners:
-        listener(one.image.apply([Gone(records.broker_key(3), 0)], one.image.revision))
+        listener(one.image.apply([RemovedKey(records.broker_key(3), 0)], one.image.revision))
     await asyncio.sleep(0)
     before = len(one.store.transactions)
     await cluster.shared_store.expire(one.session)

@@ -13,8 +13,8 @@ from semel_broker.cluster.etcd.connection import (
     PART_BYTES_MAX,
     UNREAD_BYTES_MAX,
     BadResponseError,
-    Connection,
-    Endpoint,
+    EtcdConnection,
+    EtcdEndpoint,
 )
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -44,13 +44,13 @@ class RecordedTransport(asyncio.Transport):
         self.is_aborted = True
 
 
-def connected() -> tuple[Connection, RecordedTransport]:
-    connection, wire = Connection(Endpoint("etcd", 2379, is_tls=False)), RecordedTransport()
+def connected() -> tuple[EtcdConnection, RecordedTransport]:
+    connection, wire = EtcdConnection(EtcdEndpoint("etcd", 2379, is_tls=False)), RecordedTransport()
     connection.connection_made(wire)
     return connection, wire
 
 
-def asked(*received: bytes, is_closed: bool = False) -> Connection:
+def asked(*received: bytes, is_closed: bool = False) -> EtcdConnection:
     """A connection that has sent a request, received these bytes, and was closed then or not."""
     connection, _ = connected()
     connection.send("/v3/kv/range", b"{}")
@@ -61,7 +61,7 @@ def asked(*received: bytes, is_closed: bool = False) -> Connection:
     return connection
 
 
-async def whole(connection: Connection) -> tuple[int, bytes]:
+async def whole(connection: EtcdConnection) -> tuple[int, bytes]:
     return await connection.status(), await connection.body()
 
 

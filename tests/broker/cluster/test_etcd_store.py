@@ -15,20 +15,20 @@ from broker.cluster.store_setups import EtcdStoreSetup, world
 from semel_broker.cluster.etcd import messages as etcd_messages
 from semel_broker.cluster.etcd import store as etcd_store
 from semel_broker.cluster.etcd import watch as etcd_watch
-from semel_broker.cluster.etcd.connection import Endpoint
+from semel_broker.cluster.etcd.connection import EtcdEndpoint
 from semel_broker.cluster.etcd.session import EtcdSession
 from semel_broker.cluster.etcd.store import EtcdStore
 from semel_broker.cluster.store import (
     ABSENT,
     Changes,
     CompactedError,
-    Entry,
     Expect,
-    Gone,
     OutcomeUnknownError,
     Put,
+    RemovedKey,
     SessionEndedError,
     StoreClosedError,
+    StoreEntry,
     StoreError,
     StoreUnavailableError,
     Watch,
@@ -74,9 +74,9 @@ async def test_an_etcd_that_is_down_raises_store_unavailable_until_it_is_back(st
         with pytest.raises(StoreUnavailableError, match=store_setup.process.url.removeprefix("http://")):
             await refused
     await asyncio.to_thread(store_setup.process.start)
-    assert await store.get("k") == Entry("k", b"1", start)
+    assert await store.get("k") == StoreEntry("k", b"1", start)
     assert await store.transact([Expect("k", start)], [Put("k", b"2")]) == start + 1
-    assert (await following(watch)).changes == (Entry("k", b"2", start + 1),)
+    assert (await following(watch)).changes == (StoreEntry("k", b"2", start + 1),)
     await store.close()
 
 
@@ -99,8 +99,8 @@ async def test_a_paused_etcd_ends_the_session_at_its_deadline_and_costs_the_watc
         assert session.has_ended
     finally:
         store_setup.process.resume()
-    told: list[Entry | Gone] = []  # "k" among them or not, for etcd may have seen that its sender had left
-    while "brokers/1" not in [each.key for each in told if isinstance(each, Gone)]:
+    told: list[StoreEntry | RemovedKey] = []  # "k" among them or not, for etcd may have seen that its sender had left
+    while "brokers/1" not in [each.key for each in told if isinstance(each, RemovedKey)]:
         told += (await following(watch)).changes
     assert await store.get("brokers/1") is None
     with pytest.raises(SessionEndedError):
@@ -155,7 +155,7 @@ async def test_a_watch_without_changes_follows_the_revision_and_survives_compact
     store_setup.process.compact(last)
     await store_setup.crash()
     revision = await store.transact([], [Put("quiet/1", b"")])
-    assert (await waiting).changes == (Entry("quiet/1", b"", revision or 0),)
+    assert (await waiting).changes == (StoreEntry("quiet/1", b"", revision or 0),)
 
 
 async def test_clusters_that_share_an_etcd_do_not_see_each_other(store_setup: EtcdStoreSetup) -> None:
@@ -180,7 +180,7 @@ def test_the_store_works_on_uvloop(etcd_process: EtcdProcess) -> None:
         waiting = asyncio.ensure_future(following(watch))
         await store_setup.crash()
         await session.close()
-        assert (await waiting).changes == (Gone("a", revision + 1),)
+        assert (await waiting).changes == (RemovedKey("a", revision + 1),)
         await store_setup.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -241,7 +241,7 @@ async def test_requests_move_on_from_an_endpoint_that_is_down_or_does_not_answer
         assert await store.get("k") is None
         assert len(mute.requests) == 1
         revision = await store.transact([], [Put("k", b"")])  # by now it asks the third at once
-        assert await store.get("k") == Entry("k", b"", revision or 0)
+        assert await store.get("k") == StoreEntry("k", b"", revision or 0)
         assert len(mute.requests) == 1
         await store.close()
 
@@ -257,7 +257,7 @@ async def test_a_silent_stream_is_opened_again_at_another_endpoint(
     async with Liar(chunks(created, 1000), silence) as dying:
         store = EtcdStore([dying.url, store_setup.process.url], namespace=store_setup.namespace, world=world())
         watch = store.watch("k", revision - 1)
-        assert (await following(watch)).changes == (Entry("k", b"1", revision),)
+        assert (await following(watch)).changes == (StoreEntry("k", b"1", revision),)
         assert len(dying.requests) == 2
         await store.close()
 
@@ -283,7 +283,7 @@ async def test_a_stream_that_is_behind_the_keep_alives_is_opened_again_at_once(m
         assert not reading.done()
         await store._keep_alive(7, 1_000)  # the revision of the keep-alive before has not arrived
         await until(reading.done)
-        assert (await reading).changes == (Entry("k", b"5", 5),)
+        assert (await reading).changes == (StoreEntry("k", b"5", 5),)
         await store._keep_alive(7, 1_000)
         assert len(liar.requests) == 5
         await store.close()
@@ -392,10 +392,10 @@ async def test_a_watch_reads_lines_however_they_are_cut_and_goes_on_after_an_err
         async with Liar(chunks(told + error, size), again) as liar:
             store = over(liar.url)
             watch = store.watch("k", 0)
-            seen: list[Entry | Gone] = []
+            seen: list[StoreEntry | RemovedKey] = []
             while len(seen) < 5:
                 seen += (await following(watch)).changes
-            assert seen == [Entry("k", b"%d" % n, n) for n in range(1, 6)]
+            assert seen == [StoreEntry("k", b"%d" % n, n) for n in range(1, 6)]
             assert ['"start_revision":1,' in liar.requests[0], '"start_revision":4,' in liar.requests[1]] == [True] * 2
             await store.close()
 
@@ -412,11 +412,11 @@ async def test_a_watch_that_etcd_cancels_goes_on_unless_it_was_compacted() -> No
 
 
 def test_endpoints_are_checked_when_given() -> None:
-    assert str(Endpoint.parse("http://etcd:2379")) == "etcd:2379"
-    assert Endpoint.parse("https://[::1]/") == Endpoint("::1", 2379, is_tls=True)
+    assert str(EtcdEndpoint.parse("http://etcd:2379")) == "etcd:2379"
+    assert EtcdEndpoint.parse("https://[::1]/") == EtcdEndpoint("::1", 2379, is_tls=True)
     for url in ("etcd:2379", "http://", "http://a:b", "http://etcd/v3", "", "http://a..b", "http://é"):
         with pytest.raises(ValueError, match=r"etcd endpoint|[Pp]ort"):
-            Endpoint.parse(url)
+            EtcdEndpoint.parse(url)
     with pytest.raises(ValueError, match="https endpoint"):
         over("https://etcd:2379")
     with pytest.raises(ValueError, match="no etcd endpoint"):

@@ -15,13 +15,13 @@ from semel_broker.cluster.store import (
     Changes,
     CompactedError,
     Delete,
-    Entry,
     Expect,
-    Gone,
     Put,
+    RemovedKey,
     SessionEndedError,
     Store,
     StoreClosedError,
+    StoreEntry,
     Watch,
 )
 
@@ -66,10 +66,10 @@ async def test_a_key_is_found_after_a_put_and_not_after_a_delete(store: Store) -
     assert await store.get("a") is None
     first = await store.transact([], [Put("a", b"1"), Put("b", bytes(range(256)))])
     assert first is not None
-    assert await store.get("a") == Entry("a", b"1", first)
+    assert await store.get("a") == StoreEntry("a", b"1", first)
     assert await store.transact([], [Delete("a"), Delete("never was")]) == first + 1
     assert await store.get("a") is None
-    assert await store.get("b") == Entry("b", bytes(range(256)), first)
+    assert await store.get("b") == StoreEntry("b", bytes(range(256)), first)
 
 
 async def test_a_listing_is_everything_under_a_prefix_in_key_order(store: Store) -> None:
@@ -134,7 +134,7 @@ async def test_a_key_deleted_and_put_again_is_not_mistaken_for_the_old_one(store
 async def test_of_many_claims_at_once_exactly_one_wins(store: Store) -> None:
     outcomes = await asyncio.gather(*(store.transact([Expect("a")], [Put("a", b"%d" % i)]) for i in range(20)))
     (winner,) = [i for i, outcome in enumerate(outcomes) if outcome is not None]
-    assert await store.get("a") == Entry("a", b"%d" % winner, outcomes[winner] or 0)
+    assert await store.get("a") == StoreEntry("a", b"%d" % winner, outcomes[winner] or 0)
 
 
 async def test_counters_that_are_raised_at_once_lose_no_step(store: Store) -> None:
@@ -162,17 +162,17 @@ async def test_a_watch_returns_whole_transactions_under_its_prefix_only(store: S
     third = await store.transact([], [Delete("t/a"), Put("t/b", b"3")])
     assert first is not None
     assert third is not None
-    told: list[Entry | Gone] = []
+    told: list[StoreEntry | RemovedKey] = []
     while len(told) < 4:
         changes = await following(watch)
         assert changes.revision == changes.changes[-1].revision
         told += changes.changes
     by_key = sorted(told, key=lambda each: (each.revision, each.key))
     assert by_key == [
-        Entry("t/a", b"1", first),
-        Entry("t/b", b"2", first),
-        Gone("t/a", third),
-        Entry("t/b", b"3", third),
+        StoreEntry("t/a", b"1", first),
+        StoreEntry("t/b", b"2", first),
+        RemovedKey("t/a", third),
+        StoreEntry("t/b", b"3", third),
     ]
     assert [each.revision for each in told] == [first, first, third, third]
     assert watch.revision == third
@@ -182,10 +182,10 @@ async def test_a_watch_returns_whole_transactions_under_its_prefix_only(store: S
 async def test_a_watch_from_an_old_revision_returns_all_changes_since(store: Store) -> None:
     revisions = [await put(store, "k", b"%d" % i) for i in range(30)]
     watch = store.watch("k", revisions[9])
-    told: list[Entry | Gone] = []
+    told: list[StoreEntry | RemovedKey] = []
     while len(told) < 20:
         told += (await following(watch)).changes
-    assert told == [Entry("k", b"%d" % i, revisions[i]) for i in range(10, 30)]
+    assert told == [StoreEntry("k", b"%d" % i, revisions[i]) for i in range(10, 30)]
 
 
 async def test_no_change_is_left_out_between_a_listing_and_its_watch(store: Store) -> None:
@@ -206,7 +206,7 @@ async def test_no_change_is_left_out_between_a_listing_and_its_watch(store: Stor
             for each in (await following(watch)).changes:
                 assert last <= each.revision <= last + 1, "a transaction was told twice, or left out"
                 last = each.revision
-                if isinstance(each, Gone):
+                if isinstance(each, RemovedKey):
                     seen.pop(each.key)
                 else:
                     seen[each.key] = each.value
@@ -240,7 +240,7 @@ async def test_a_watch_from_a_revision_that_is_yet_to_come_waits_for_it(store: S
     watch = store.watch("k", start + 2)
     for i in range(4):
         await put(store, "k", b"%d" % i)
-    assert (await following(watch)).changes[0] == Entry("k", b"2", start + 3)
+    assert (await following(watch)).changes[0] == StoreEntry("k", b"2", start + 3)
 
 
 async def test_a_compacted_watch_raises_compacted_and_a_new_listing_continues(
@@ -302,8 +302,8 @@ async def test_closing_a_session_removes_its_keys_at_once_and_watches_see_it(sto
     await session.close()
     changes = await following(watch)
     assert sorted(changes.changes, key=lambda each: each.key) == [
-        Gone("b/1", changes.revision),
-        Gone("b/2", changes.revision),
+        RemovedKey("b/1", changes.revision),
+        RemovedKey("b/2", changes.revision),
     ]
     assert await keys(store) == ["stays"]
     async with asyncio.timeout(SOON_S):
@@ -340,7 +340,7 @@ async def test_the_keys_of_a_session_are_removed_when_its_process_dies(store_set
     recorder = await store_setup.holder_dies(session)
     watch = recorder.watch("brokers/", before)
     if recorder is store:
-        assert (await following(watch)).changes == (Gone("brokers/1", before + 1),)
+        assert (await following(watch)).changes == (RemovedKey("brokers/1", before + 1),)
     else:  # opened again after the crash, without what lies before
         with pytest.raises(CompactedError):
             await following(watch)
@@ -374,5 +374,5 @@ async def test_a_watch_goes_on_without_a_gap_after_a_crash(store_setup: StoreSet
         watch = again.watch("k/", listing.revision)
     third = await put(again, "k/3")
     changes = await following(watch)
-    assert changes.changes == (Entry("k/3", b"", third),)
+    assert changes.changes == (StoreEntry("k/3", b"", third),)
     assert third == second + 1

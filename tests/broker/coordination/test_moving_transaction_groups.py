@@ -9,7 +9,7 @@ import pytest
 from broker.cluster.brokers import until
 from broker.coordination.coordinator_cluster import MARKERS, CoordinatorBroker, CoordinatorCluster, is_open, markers
 from semel_broker.txn.model.group_metadata import TransactionGroup
-from semel_broker.txn.model.group_state import Begin, Decide, Decision
+from semel_broker.txn.model.group_state import Begin, Decide, TransactionGroupDecision
 from semel_broker.txn.model.identity import ProducerIdentity
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import TRANSACTION_STATE
@@ -26,7 +26,9 @@ async def begin(node: CoordinatorBroker, group: str, owner: str = "driver") -> T
     return await node.transactions.groups.begin(Begin(group=group, owner=owner, timeout_ms=TIMEOUT_MS))
 
 
-async def decide(node: CoordinatorBroker, group: str, epoch: int, token: str, *members: Any) -> Decision:
+async def decide(
+    node: CoordinatorBroker, group: str, epoch: int, token: str, *members: Any
+) -> TransactionGroupDecision:
     transactions = [(each.name, ProducerIdentity(each.producer_id, each.epoch)) for each in members]
     return await node.transactions.groups.decide(
         Decide(group=group, epoch=epoch, token=token, commit=True, transactions=transactions)

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from semel_broker.groups.group import Group, GroupState
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.records import group_row, group_tombstone, offset_rows
-from semel_broker.groups.replay import Replay
-from semel_broker.groups.requests import Moment
+from semel_broker.groups.replay import GroupReplay
+from semel_broker.groups.requests import TimePoint
 from semel_broker.groups.state import Assign
 from semel_protocol.batch import read_header
 from semel_protocol.errors import ProtocolError
 from semel_protocol.records import Record, build_batch
 from semel_storage.internal_topics import GroupMetadataValue, OffsetCommitValue, decode_versioned
 
-NOW = Moment(5_000, 1_700_000_000_000)
+NOW = TimePoint(5_000, 1_700_000_000_000)
 
 
 def replay(*rows: tuple[bytes | None, bytes | None]) -> dict[str, Group]:
-    it = Replay()
+    it = GroupReplay()
     for offset, (key, value) in enumerate(rows):
         batch = build_batch([Record(0, NOW.wall_ms, key, value)], base_offset=offset)
         it.feed(0, read_header(batch), batch)

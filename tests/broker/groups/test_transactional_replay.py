@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from semel_broker.groups.offsets import CommittedOffset, OffsetRecord
 from semel_broker.groups.pending_offsets import PendingOffsets
 from semel_broker.groups.records import offset_rows
-from semel_broker.groups.replay import Replay
-from semel_broker.groups.requests import Moment
+from semel_broker.groups.replay import GroupReplay
+from semel_broker.groups.requests import TimePoint
 from semel_protocol.batch import read_header
 from semel_protocol.control import ControlType, EndTxnMarker, build_marker
 from semel_protocol.records import Record, build_batch
 
-NOW = Moment(0, 0)
+NOW = TimePoint(0, 0)
 PRODUCERS = (7, 8)
 PARTITIONS = st.integers(0, 2)
 
@@ -41,7 +41,7 @@ LINES = st.one_of(
 
 def replay(log: list[tuple[int, LogRecord]]) -> tuple[dict[int, int], dict[int, list[int]]]:
     """partition -> offset, and partition -> the offsets that transactions hold for it."""
-    it = Replay()
+    it = GroupReplay()
     for position, line in log:
         batch = batch_of(position, line)
         it.feed(3, read_header(batch), batch)

@@ -15,7 +15,7 @@ from broker.members import WireMember
 from broker.metrics.scraping import Scraper
 from broker.sasl_login import PASSWORD, ScramLogin, make_user
 from broker.transactional import TransactionalProducer
-from semel_broker.metrics.families import FAMILIES, Kind
+from semel_broker.metrics.families import FAMILIES, MetricType
 from semel_protocol.errors import ErrorCode
 from semel_protocol.messages.k17_sasl_handshake import SaslHandshakeRequest
 from semel_protocol.messages.k18_api_versions import ApiVersionsRequest
@@ -361,7 +361,7 @@ def test_every_family_is_moved_by_a_test() -> None:
 def test_names_have_the_form_of_prometheus() -> None:
     for family in FAMILIES:
         assert re.fullmatch(r"semel_[a-z_]+", family.name)
-        assert family.name.endswith("_total") == (family.kind is Kind.COUNTER), family.name
+        assert family.name.endswith("_total") == (family.kind is MetricType.COUNTER), family.name
         assert family.about.endswith("."), family.about
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
 

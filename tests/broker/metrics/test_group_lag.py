@@ -12,7 +12,7 @@ from broker.members import WireMember
 from broker.metrics.scraping import Scraper
 from broker.transactional import TransactionalProducer
 from semel_broker.metrics.offset_times import OffsetTimes
-from semel_storage.producers.unreadable import ENTRIES_MAX, Unreadable
+from semel_storage.producers.skipped_offsets import ENTRIES_MAX, SkippedOffsets
 
 G = {"group": "g", "topic": "t"}
 
@@ -85,7 +85,7 @@ async def test_offsets_of_a_partition_that_is_not_here_are_counted(broker: Harne
 
 @pytest.mark.parametrize("seed", range(20))
 def test_counts_of_unreadable_offsets_agree_with_a_plain_count(seed: int) -> None:
-    rng, unreadable, offset = Random(seed), Unreadable(), 0
+    rng, unreadable, offset = Random(seed), SkippedOffsets(), 0
     skipped: list[int] = []
     opened: dict[int, list[int]] = {}
     for _ in range(200):
@@ -108,7 +108,7 @@ def test_counts_of_unreadable_offsets_agree_with_a_plain_count(seed: int) -> Non
 
 
 def test_memory_of_unreadable_offsets_is_bounded_and_totals_stay_right() -> None:
-    unreadable = Unreadable()
+    unreadable = SkippedOffsets()
     for offset in range(0, 20_000, 2):
         unreadable.data(1, offset, 1)
         unreadable.marker(1, offset + 1, is_abort=offset % 4 == 0)

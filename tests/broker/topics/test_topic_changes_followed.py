@@ -11,7 +11,7 @@ from semel_broker.cluster.feed import Feed
 from semel_broker.cluster.image import ImageDelta
 from semel_broker.cluster.local_store import LocalStore
 from semel_broker.cluster.records import TopicRecord, topic_key
-from semel_broker.cluster.store import Change, Delete, Entry, Expect, Gone, Put
+from semel_broker.cluster.store import Change, Delete, Expect, Put, RemovedKey, StoreEntry
 from semel_broker.cluster.topic_plan import NewTopic, text_of_id
 from semel_broker.partitions.partition import Partition
 from semel_broker.topics.topics import Topics
@@ -30,7 +30,9 @@ def learn(topics: Topics, *steps: tuple[str, TopicRecord | None]) -> None:
     image = topics.feed.image
     first = image.revision + 1
     changes = [
-        Gone(topic_key(name), revision) if record is None else Entry(topic_key(name), json.encode(record), revision)
+        RemovedKey(topic_key(name), revision)
+        if record is None
+        else StoreEntry(topic_key(name), json.encode(record), revision)
         for revision, (name, record) in enumerate(steps, first)
     ]
     topics.feed._notify(image.apply(changes, first + len(changes) - 1))

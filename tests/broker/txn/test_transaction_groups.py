@@ -12,11 +12,11 @@ import pytest
 from broker.txn.transaction_broker import TIMEOUT_MS, TransactionBroker
 from broker.wire import headers_of
 from msgspec.structs import replace
-from semel_broker.coordination.journal import READ_BYTES, Journal, Stored
+from semel_broker.coordination.journal import READ_BYTES, Journal, JournalAppend
 from semel_broker.partitions.partition import Partition
 from semel_broker.txn.model.group_metadata import TransactionGroup
 from semel_broker.txn.model.group_records import group_key_of
-from semel_broker.txn.model.group_state import Begin, Decide, Decision
+from semel_broker.txn.model.group_state import Begin, Decide, TransactionGroupDecision
 from semel_broker.txn.model.identity import EPOCH_LAST, ClientName, ProducerIdentity
 from semel_broker.txn.model.metadata import ONGOING
 from semel_protocol.errors import ErrorCode, KafkaError
@@ -55,7 +55,7 @@ async def work(one: TransactionBroker, name: str, epoch: int) -> Prepared:
 
 async def decide(
     one: TransactionBroker, epoch: int, token: str, *transactions: Prepared, commit: bool = True
-) -> Decision:
+) -> TransactionGroupDecision:
     return await one.transactions.groups.decide(
         Decide(group="g", epoch=epoch, token=token, commit=commit, transactions=transactions, client=DRIVER)
     )
@@ -380,7 +380,7 @@ class GatedDisk:
 class SlowlyStored:
     is_durable = False
 
-    def __init__(self, stored: Stored, disk: GatedDisk) -> None:
+    def __init__(self, stored: JournalAppend, disk: GatedDisk) -> None:
         self._stored, self._disk = stored, disk
 
     async def durable(self) -> None:
@@ -450,7 +450,7 @@ async def test_two_drivers_at_once_get_two_steps_and_only_the_last_decides(one: 
     outcomes = await asyncio.gather(
         *(decide(one, step.epoch, f"t{step.epoch}") for step in steps), return_exceptions=True
     )
-    assert [isinstance(each, Decision) for each in outcomes] == [False, False, True]
+    assert [isinstance(each, TransactionGroupDecision) for each in outcomes] == [False, False, True]
 
 
 async def test_two_decisions_at_once_are_one(one: TransactionBroker) -> None:
@@ -463,7 +463,7 @@ async def test_two_decisions_at_once_are_one(one: TransactionBroker) -> None:
         decide(one, step.epoch, "", commit=False),
         return_exceptions=True,
     )
-    assert [each.already for each in outcomes if isinstance(each, Decision)] == [False, True]
+    assert [each.already for each in outcomes if isinstance(each, TransactionGroupDecision)] == [False, True]
     assert [each.code for each in outcomes if isinstance(each, KafkaError)] == [ErrorCode.INVALID_TXN_STATE] * 2
     assert kinds(one) == ["COMMIT"]
 

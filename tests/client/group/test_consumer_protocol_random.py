@@ -14,7 +14,7 @@ from broker.harness import Harness
 from client.consuming import Reader, produce, until
 from client.group.test_consumer_protocol import TIMES, create, group_of, member_of
 from semel import ConsumerRebalanceListener, TopicPartition
-from semel._net.pool import Role
+from semel._net.pool import ConnectionPurpose
 from semel.consumer import Consumer
 from semel.errors import CommitFailedError
 
@@ -107,7 +107,7 @@ class RandomGroup:
                 consumer.subscribe(self.rng.choice(SUBSCRIPTIONS), listener=owners)
             case "cut":
                 for node_id in consumer._cluster.metadata.brokers:
-                    for role in Role:
+                    for role in ConnectionPurpose:
                         if (connection := consumer._cluster.pool.live(node_id, role)) is not None:
                             connection.close()
             case "remove":

@@ -15,7 +15,7 @@ from sim.broker import SimBroker
 from sim.checkers import check_all
 from sim.client import SimEdge
 from sim.ending import FinalReading
-from sim.events import Topic
+from sim.events import HistoryTopic
 from sim.history import History
 from sim.host import Host
 from sim.logs import captured
@@ -68,7 +68,7 @@ class ApplicationRun:
         self.world.network.watching = listener is not None
         world = self.world
         self.history = History(lambda: world.now_ns / MS)
-        self.history.declare(Topic(SOURCE, 1), Topic(TARGET, TARGET_PARTITIONS), pipelines=[PIPELINE])
+        self.history.declare(HistoryTopic(SOURCE, 1), HistoryTopic(TARGET, TARGET_PARTITIONS), pipelines=[PIPELINE])
         self.broker = SimBroker(world.host("broker"), {**SETTINGS, "transaction.version": version})
         self.broker.host.disk.weather.sync_ms = (0.05, 0.5)
         self.undrained: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sim.checkers import CHECKERS, HistoryIndex
-from sim.events import NO_TXN, Topic
+from sim.events import NO_TXN, HistoryTopic
 from sim.final import Final, LogBatch, PartitionEnd, ReadRecord
 from sim.history import History, Recorder
 
@@ -19,7 +19,7 @@ class HistoryBuilder:
     def __init__(self, cleanup: str = "") -> None:
         self.clock_ms = 0.0
         self.history = History(self.tick)
-        self.history.declare(Topic("t", 2, cleanup))
+        self.history.declare(HistoryTopic("t", 2, cleanup))
         self.final = Final()
 
     def tick(self) -> float:

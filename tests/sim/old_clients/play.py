@@ -14,7 +14,7 @@ from sim.broker import PORT, SimBroker
 from sim.checkers import check_all
 from sim.client import SimEdge
 from sim.ending import FinalReading
-from sim.events import Topic
+from sim.events import HistoryTopic
 from sim.history import History
 from sim.host import Host
 from sim.logs import captured
@@ -59,7 +59,7 @@ def _play(case: LateRequestCase, listener: Listener | None) -> LateRequestResult
     network.watching = True
     network.weather.latency_ms, network.weather.spike_rate, network.weather.split_rate = (0.1, 0.5), 0.0, 0.0
     history = History(lambda: world.now_ns / MS)
-    history.declare(Topic(OUTPUT, 2), Topic(INPUT, 2))
+    history.declare(HistoryTopic(OUTPUT, 2), HistoryTopic(INPUT, 2))
     settings = {**SETTINGS, "transaction.version": 1 if case.client == "semel, version 1" else 2}
     broker = SimBroker(world.host("broker"), settings)
     broker.host.disk.weather.sync_ms = (0.05, 0.2)

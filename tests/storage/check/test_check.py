@@ -12,7 +12,7 @@ from semel_protocol.records import Record, build_batch
 from semel_storage.check import data_dir, range_facts
 from semel_storage.check.checks import Check
 from semel_storage.check.data_dir import NoDataError, SegmentRange, aborted_in_index, read, segment_ranges
-from semel_storage.check.partition_result import Partition, combine
+from semel_storage.check.partition_result import CheckedPartition, combine
 from semel_storage.check.range_facts import examine
 
 ABORTED = data_dir.ABORTED
@@ -71,7 +71,7 @@ def sound() -> BatchSequence:
     return log
 
 
-def audited(directory: Path, aborted: bool = False, **settings: tuple[str, ...]) -> Partition:
+def audited(directory: Path, aborted: bool = False, **settings: tuple[str, ...]) -> CheckedPartition:
     parts = segment_ranges(directory, **settings)
     pieces = [facts for part in parts for facts in examine(part, read)]
     index = aborted_in_index(directory / "t-0") if aborted else None

@@ -11,9 +11,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from semel_broker.groups.consumer import state
 from semel_broker.groups.consumer.assignors import Assignor, Subscriber, ranges, uniform
 from semel_broker.groups.consumer.classic_members import join_group, may_sync, must_join
-from semel_broker.groups.consumer.model import LEFT_STATIC, NOTHING, Classic, ConsumerGroup, Places, TopicFacts
+from semel_broker.groups.consumer.model import (
+    LEFT_STATIC,
+    NOTHING,
+    Classic,
+    ConsumerGroup,
+    TopicFacts,
+    TopicIdPartitions,
+)
 from semel_broker.groups.consumer.records import change_of, rows
-from semel_broker.groups.consumer.requests import Catalog, ConsumerRules, Decision, Heartbeat
+from semel_broker.groups.consumer.requests import Catalog, ConsumerRules, Heartbeat, HeartbeatDecision
 from semel_broker.scheduling.work_turns import Work
 from semel_protocol.errors import ErrorCode, KafkaError
 from semel_storage.internal_topics import decode_offsets_key
@@ -25,7 +32,9 @@ subscriptions = st.dictionaries(
 )
 
 
-def subscribers(wanted: dict[str, frozenset[bytes]], before: dict[str, Places] | None = None) -> dict[str, Subscriber]:
+def subscribers(
+    wanted: dict[str, frozenset[bytes]], before: dict[str, TopicIdPartitions] | None = None
+) -> dict[str, Subscriber]:
     return {each: Subscriber(topics, (before or {}).get(each, NOTHING)) for each, topics in wanted.items()}
 
 
@@ -90,7 +99,7 @@ class ModelMember:
     def __init__(self, member_id: str, instance_id: str | None, topics: tuple[str, ...], regex: str | None) -> None:
         self.member_id, self.instance_id, self.topics, self.regex = member_id, instance_id, topics, regex
         self.epoch = 0
-        self.owned: Places = NOTHING
+        self.owned: TopicIdPartitions = NOTHING
         self.classic: Classic | None = None
         self.is_eager = False
 
@@ -177,7 +186,7 @@ class Groups(RuleBasedStateMachine):
         if may_sync(group, member_id):
             client.owned = group.current(member_id).assigned
 
-    def decide(self, ask: Heartbeat) -> Decision:
+    def decide(self, ask: Heartbeat) -> HeartbeatDecision:
         matched = Work(state.matching(self.group, ask, self.catalog))
         matched.advance(1 << 30)
         return state.heartbeat(self.group, ask, self.catalog, matched.result(), ConsumerRules(), 0)

@@ -7,11 +7,13 @@ import asyncio
 import pytest
 from broker.groups.group_broker import GroupBroker
 from semel_broker.coordination.errors import TXN_OFFSET_COMMIT, for_version
-from semel_broker.groups.consumer.requests import Heartbeat, Place
+from semel_broker.groups.consumer.requests import Heartbeat, HeartbeatAnswer
 from semel_protocol.errors import ErrorCode, KafkaError
 
 
-async def beat(group_broker: GroupBroker, member_id: str, epoch: int = 0, group: str = "g", **fields: object) -> Place:
+async def beat(
+    group_broker: GroupBroker, member_id: str, epoch: int = 0, group: str = "g", **fields: object
+) -> HeartbeatAnswer:
     full: dict[str, object] = (
         {"rebalance_timeout_ms": 1000, "topics": ("t",), "owned": frozenset()} if not epoch else {}
     )
@@ -37,7 +39,7 @@ async def test_an_answered_heartbeat_survives_a_power_failure(group_broker: Grou
     first = await beat(group_broker, "a")
     await group_broker.commit({0: 5}, member_id="a", generation=first.epoch)
     await group_broker.lose_power()
-    assert await beat(group_broker, "a", first.epoch) == Place(member_id="a", epoch=first.epoch)
+    assert await beat(group_broker, "a", first.epoch) == HeartbeatAnswer(member_id="a", epoch=first.epoch)
     assert await group_broker.offset() == 5
     await group_broker.commit({0: 6}, member_id="a", generation=first.epoch)
 

@@ -14,7 +14,7 @@ from semel import Admin, Consumer, Producer, TopicPartition
 from semel.cli.produce import stall
 from semel.cli.produce.stall import reason, say_stalls
 from semel.cli.shared.client_settings import ClientSettings
-from semel.cli.shared.starting import UnreachableError, started
+from semel.cli.shared.client_start import UnreachableError, started
 from semel.structs import PartitionMetadata
 from semel_protocol.messages.k10_find_coordinator import FindCoordinatorResponse
 
